@@ -1132,6 +1132,16 @@ def test_without_shapes_other_work_between_the_products_ends_the_search():
     clear("unfused-attention", queued(body, gpu=200))
 
 
+def test_without_shapes_a_bias_that_is_fetched_by_index_belongs_to_attention():
+    ops = ("aten::bmm", "aten::index", "aten::_softmax", "aten::mul", "aten::bmm")
+
+    def body(trace, host, gpu):
+        attention(trace, host, gpu, ops, shapes=False)
+        trace.rows["gpu_ops"][-4]["name"] = "void at::native::vectorized_gather_kernel<16, long>"
+
+    found("unfused-attention", queued(body, gpu=200))
+
+
 def test_fused_attention_is_said():
     def body(trace, host, gpu):
         trace.op("aten::_scaled_dot_product_flash_attention", host, 5).launch(host + 1, gpu, gpu + 99, "flash_fwd_kernel")

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, at, begins, ends, spans
 from advisor.lab.stability.times import STEP
 
+Place = TypeVar("Place")
 US = 1000
 TINY_NS = 1500
 """A kernel that fills a few numbers."""
@@ -32,14 +33,11 @@ BORROWED_FROM_NS = 100 * US
 def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
     """One tiny kernel a step on a stream of its own, launched where the host has nothing else to do."""
     stage = _Stage.of(trace)
-    if stage is None:
+    if stage is None or (places := _same_in_each([dict(stage.pauses(*step)) for step in stage.steps])) is None:
         return None
     stream, added = stage.free_stream(), []
-    for number, (begin, end) in enumerate(stage.steps):
-        free = next(((a, b) for a, b in stage.free if begin <= a and b <= end), None)
-        if free is None:
-            return None
-        call = free[0] + US, free[0] + 4 * US
+    for number, free in enumerate(places):
+        call = free + US, free + 4 * US
         added += stage.launch(number, call, (call[1] + 2 * US, call[1] + 2 * US + TINY_NS), FILL, stream)
     return trace.of([*trace.events, *added])
 
@@ -47,22 +45,27 @@ def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
 def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
     """One tiny convolution a step on the stream that works most, in TF32: what one op runs in says nothing of the others."""
     stage = _Stage.of(trace)
-    if stage is None:
+    if stage is None or (places := _same_in_each([dict(stage.between_kernels(*step)) for step in stage.steps])) is None:
         return None
     shapes = any("Input Dims" in arguments(e) or "Input dims" in arguments(e) for e in spans(trace, frozenset(("cpu_op",))))
     shorter: dict[int, int] = {}
     added: list[Event] = []
-    for number, (begin, end) in enumerate(stage.steps):
-        place = next(stage.between_kernels(begin, end), None)
-        if place is None:
-            return None
-        free, start, lender = place
+    for number, (free, start, lender) in enumerate(places):
         if lender is not None:
             shorter[id(lender)] = start - US // 2
         added += stage.convolution(free, shapes)
         added += stage.launch(number, (free + 2 * US, free + 4 * US), (start, start + TINY_NS), TF32, stage.stream)
     events = [at(e, begins(e), shorter[id(e)]) if id(e) in shorter else e for e in trace.events]
     return trace.of([*events, *added])
+
+
+def _same_in_each(of_steps: list[dict[int, Place]]) -> list[Place] | None:
+    """One place of each step, by how much of the step lies before it: a program does the same in each. The first of each where none is in all of them,
+    None where a step has none."""
+    if not all(of_steps):
+        return None
+    shared = set.intersection(*map(set, of_steps))
+    return [places[min(shared or places)] for places in of_steps]
 
 
 def watching_thread(trace: Recorded, rng: Random) -> Recorded | None:
@@ -134,22 +137,34 @@ class _Stage:
     def free_stream(self) -> int:
         return 1 + max(arguments(e)["stream"] for e in self.kernels) + 12
 
-    def between_kernels(self, begin: int, end: int) -> Iterator[tuple[int, int, Event | None]]:
-        """Where the host is free between the launches of two kernels that follow each other, when a tiny one may start between them, and
+    def pauses(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Where the host is free within a step, by how many kernels were launched before in it; the first of each."""
+        at_launch = np.sort(np.array([ns for ns in self.launched.values() if begin <= ns < end], np.int64))
+        seen: set[int] = set()
+        for a, b in self.free:
+            before = int(np.searchsorted(at_launch, a))
+            if begin <= a and b <= end and before not in seen:
+                seen.add(before)
+                yield before, a
+
+    def between_kernels(self, begin: int, end: int) -> Iterator[tuple[int, tuple[int, int, Event | None]]]:
+        """By how many kernels were launched before in the step: where the host is free between the launches of two kernels that follow each other, when a tiny one may start between them, and
         which kernel lends it the time, None where none has to."""
         at_launch = [self.launched.get(arguments(e)["correlation"], -1) for e in self.kernels]
         free = np.array([a for a, _ in self.free], np.int64)
+        before = 0
         for one, other, launch, following in zip(self.kernels[:-1], self.kernels[1:], at_launch[:-1], at_launch[1:], strict=True):
             if not begin <= launch < following <= end:
                 continue
+            before += 1
             i = int(np.searchsorted(free, launch))
             if i == len(free) or self.free[i][1] > following:
                 continue
             start = max(ends(one) + US // 2, self.free[i][0] + 6 * US)
             if start + TINY_NS + US // 2 <= begins(other):
-                yield self.free[i][0], start, None
+                yield before, (self.free[i][0], start, None)
             elif ends(one) - begins(one) >= BORROWED_FROM_NS and self.free[i][0] + 6 * US < begins(other) - TINY_NS - US // 2:
-                yield self.free[i][0], begins(other) - TINY_NS - US // 2, one
+                yield before, (self.free[i][0], begins(other) - TINY_NS - US // 2, one)
 
     def launch(self, number: int, call: tuple[int, int], kernel: tuple[int, int], name: str, stream: int) -> list[Event]:
         """A call of the host and the kernel that it launches."""

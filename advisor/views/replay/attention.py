@@ -297,7 +297,8 @@ def batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, i
 def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
     """Positions of the kernels of each attention where no shapes tell: a product, pointwise kernels with a softmax among them, a product."""
     product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
-    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.SOFTMAX)
+    # What is fetched by index is a bias for each place.
+    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING, Family.SOFTMAX)
     layer = work.launched_by(_LAYERS.__contains__)
     found: list[Ints] = []
     for stream in np.unique(work.schedule.stream):

@@ -59,11 +59,20 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     ]
     left_out = in_optimizer(work)
     left_out[np.concatenate([*chosen, kind[:0]])] = True
-    longest = np.outer([work.dur_us[at].max() for at in chosen], BY_LONGEST)
+    full_us = _on_full_device(work)
+    longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in chosen], BY_LONGEST)
     whole = np.array([work.dur_us[at].sum() for at in chosen])
     chains = _chains(work, left_out, min_chain)
     times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
     return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
+
+
+def _on_full_device(work: GpuWork) -> Floats:
+    """(n,) how long each kernel takes with a block on every multiprocessor, as a compiled one has: one of few blocks takes its time by their number, not by its bytes."""
+    blocks, sms = work.column("grid_blocks"), work.timeline.sm_counts(work.column("device"))
+    known = (blocks > 0) & (sms > 0)
+    share: Floats = np.where(known, np.minimum(blocks / np.maximum(sms, 1), 1.0), 1.0)
+    return work.dur_us * share
 
 
 def _is_norm(op_name: str) -> bool:

@@ -103,3 +103,20 @@ def test_what_is_read_and_what_is_left_cross_memory_once(ops):
 @pytest.mark.parametrize(("sequence", "period"), [("", 0), ("a", 1), ("aaaa", 1), ("abcabca", 3), ("aabaab", 3), ("aaab", 4), ("abab" * 3 + "b", 13)])
 def test_after_how_many_kernels_a_run_begins_again(sequence, period):
     assert _period([ord(letter) for letter in sequence]) == period
+
+
+def test_without_shapes_a_kernel_of_few_blocks_does_not_tell_what_a_chain_moves():
+    """A norm of 33 blocks for 132 multiprocessors takes four times as long as it would on all of them, compiled."""
+
+    def chain(blocks):
+        def body(trace, host, gpu):
+            at = gpu
+            for k, (name, us) in enumerate((("layer_norm", 400), ("mul", 90), ("add", 90), ("mm", 100))):
+                trace.op(f"aten::{name}", host + 5 * k, 4)
+                kernel = KERNELS.get(name, f"vectorized_elementwise_kernel<4, {name}_kernel_cuda>")
+                trace.launch(host + 5 * k + 1, at, at + us - 1, kernel, grid_blocks=blocks if name == "layer_norm" else 4096)
+                at += us
+
+        return found("unfused-elementwise", queued(body, gpu=680)).saving.expected_us
+
+    assert chain(33) == pytest.approx(577 - 0.8 * 399 / 4, abs=3) and chain(4096) == pytest.approx(577 - 0.8 * 399, abs=3)
