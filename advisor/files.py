@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from advisor.errors import AdvisorError, OutputError, UsageError
+from .errors import AdvisorError, OutputError, UsageError
 
 PART = ".advisor-"
 """How the names of files begin that are not finished."""

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import dropwhile
@@ -111,14 +111,15 @@ def record(
     """
     from advisor.lab.find_steps import Steps
     from advisor.lab.launch import launch, signal_of
-    from advisor.lab.record import Options, recordings
+    from advisor.lab.options import Options
+    from advisor.lab.recorded import recordings, said
 
     _check_steps(steps)
     options = Options(warmup=warmup, timed=timed, light=0 if nsys else light, deep=0 if nsys else deep, nsys=light if nsys else 0)
     earlier = recordings(output)
-    code = launch(command, output, options, steps=cast(Steps, steps), keep_going=keep_going)
-    recorded = dict(recordings(output).items() - earlier.items())
-    for line in _recorded(sorted(recorded)):
+    code = launch(command, output, options, steps=cast(Steps, steps), keep_going=keep_going, say=lambda line: say(f"advisor: {line}"))
+    recorded = [path for path, one in recordings(output).items() if earlier.get(path) != one]
+    for line in _recorded(output, {path: said(path) for path in recorded}):
         say(f"advisor: {line}")
     if earlier and not recorded:
         say(f"advisor: nothing was recorded, and the earlier recording in {output} stands")
@@ -128,21 +129,24 @@ def record(
         raise typer.Exit(code)
 
 
-def _recorded(files: Sequence[Path]) -> Iterator[str]:
-    """What was recorded, a line each rank, and what to do next."""
-    for path in files:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        times = saved["unprofiled_step_us"]
-        if times:
-            from statistics import median
+def _recorded(directory: Path, recordings: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """What was recorded, by process where there are several, and what to do next."""
+    from statistics import median
 
-            from advisor.report.numbers import duration
+    from advisor.report.numbers import duration
 
-            yield f"{len(times)} steps timed without a profiler: {duration(median(times))} each (median)"
-        yield from saved["notes"]
-        written = [saved[name] for name in ("light", "deep", "nsys") if name in saved]
-        if written:
-            yield f"wrote {' and '.join(written)} to {path.parent}; now: advisor analyze {path.parent}"
+    several = len(recordings) > 1
+    for path, saved in recordings.items():
+        lines = [f"{len(times)} steps timed without a profiler: {duration(median(times))} each (median)"] if (times := saved["unprofiled_step_us"]) else []
+        lines += saved["notes"]
+        written = " and ".join(saved[name] for name in ("light", "deep", "nsys") if name in saved)
+        lines += [f"wrote {written} to {path.parent}"] if written else []
+        yield from (f"{path.parent.name}: {line}" if several else line for line in lines)
+    traced = [path.parent for path, saved in recordings.items() if {"light", "deep", "nsys"} & saved.keys()]
+    # As a job are read ranks, by what their devices do.
+    job = all(saved.get("world_size", 1) > 1 and saved.get("device_kind") != "cpu" for saved in recordings.values())
+    if traced:
+        yield f"now: advisor analyze {directory if several and job else traced[0]}"
 
 
 def bench(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 from advisor.errors import require
@@ -15,6 +15,12 @@ SETTLED_STEPS = 5
 
 SETTLED_WITHIN = 0.1
 """Step times vary by some 5 % from run to run of five; twice that is still a change."""
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one, or the mean of the middle two. The `statistics` of Python is no module that torch loads, so a program may have its own."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def device_in_use() -> str:

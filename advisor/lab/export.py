@@ -1,15 +1,19 @@
-"""Writes a profiler's trace with what was measured without it."""
+"""Writes a profiler's trace with what was measured without it, and keeps what torch does for it from being seen."""
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import json
+import os
 import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import UsageError
+from ..errors import OutputError, UsageError
+from ..files import PART
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -20,11 +24,14 @@ METADATA_KEY = "advisor_recording"
 
 def export(profiler: profile, path: Path, measured: dict[str, Any]) -> None:
     """Write a trace, compressed, with what was measured as its first member: whole or not at all."""
-    with TemporaryDirectory(dir=path.parent, prefix=".advisor-") as folder:
-        plain, packed = Path(folder, "trace.json"), Path(folder, path.name)
+    # Two processes that write into one directory do not know of each other.
+    plain, packed = (path.with_name(f"{PART}{os.getpid()}-{name}") for name in ("trace.json", path.name))
+    try:
         profiler.export_chrome_trace(str(plain))
         # The level at which a trace takes a second to pack instead of four, and 10 % more room.
         with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
+            if not _is_whole(source.seek(0, os.SEEK_END), source):
+                raise OutputError(f"{plain} was cut off as torch.profiler wrote it", "Make room there, or give another directory.")
             while (head := source.read(1)).isspace():
                 pass
             if head != b"{":
@@ -32,3 +39,51 @@ def export(profiler: profile, path: Path, measured: dict[str, Any]) -> None:
             target.write(b"{" + json.dumps({METADATA_KEY: measured}).encode()[1:-1] + b",")
             shutil.copyfileobj(source, target, 1 << 20)
         packed.replace(path)
+    finally:
+        for left in (plain, packed):
+            left.unlink(missing_ok=True)
+
+
+def _is_whole(size: int, source: Any) -> bool:
+    """Whether a JSON object ends where the file does: what writes it tells nobody of a full disk."""
+    source.seek(max(size - 64, 0))
+    whole = bool(source.read().rstrip().endswith(b"}"))
+    source.seek(0)
+    return whole
+
+
+_ERRORS_ONLY = 2
+"""Of c10's logging: 0 informs, 1 warns."""
+
+
+@contextmanager
+def unseen(settings: Mapping[str, str], memory: bool = False) -> Iterator[None]:
+    """While a profiler runs: settings that its C++ reads from the environment, which `os.environ` does not show and a program's own override.
+
+    It writes lines of its own to standard error, which are no output of the program's. With `memory` it also warns of every block that
+    was allocated before.
+    """
+    set_here = {name: value for name, value in {"KINETO_LOG_LEVEL": "99", **settings}.items() if name not in os.environ}
+    for name, value in set_here.items():
+        os.putenv(name, value)
+    level = _log_level() if memory else None
+    before = level.value if level is not None else 0
+    try:
+        if level is not None:
+            level.value = max(before, _ERRORS_ONLY)
+        yield
+    finally:
+        if level is not None:
+            level.value = before
+        for name in set_here:
+            if name in os.environ:  # the program, or torch, has set it meanwhile
+                os.putenv(name, os.environ[name])
+            else:
+                os.unsetenv(name)
+
+
+def _log_level() -> ctypes.c_int | None:
+    """The least level that torch's C++ logs, where it can be set."""
+    with suppress(OSError, ValueError):
+        return ctypes.c_int.in_dll(ctypes.CDLL("libc10.so"), "FLAGS_caffe2_log_level")
+    return None

@@ -6,83 +6,97 @@ A step ends where an optimizer has stepped or, in a program without one, where t
 from __future__ import annotations
 
 import atexit
+import builtins
 import gc
-import importlib.util
 import json
 import os
 import sys
-import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from advisor.lab import profilers
-from advisor.lab.record import Options, Run
+from . import profilers, recorded
+from .forwards import OutermostForwards
+from .guard import Guard
+from .in_program import say
+from .options import Options
+from .progress import Progress
+from .ranks import all_stop
+from .record import Run, said_of
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
-SPEC = "ADVISOR_RECORD"
-"""The environment variable with what to record, as JSON: directory, steps, keep_going, refused and `Options`."""
-
 Steps = Literal["auto", "optimizer", "forward"]
 
-FORWARDS = 10
-"""Calls of outermost modules without gradients after which a program without an optimizer is taken for inference."""
 
-
-def install() -> None:
-    """Wait for the program to import torch; do nothing where no recording was asked for."""
-    spec = os.environ.get(SPEC)
-    if spec:
-        asked = json.loads(spec)
-        directory = _of_rank(Path(asked.pop("directory")))
-        steps, keep_going, refused = asked.pop("steps"), asked.pop("keep_going"), Path(asked.pop("refused"))
-        directory.mkdir(parents=True, exist_ok=True)
-        run = Run(directory, Options(**asked), warn=lambda text: None)
-        sys.meta_path.insert(0, _AfterImport("torch", lambda: StepFinder(run, steps, keep_going, refused).watch()))
-
-
-def _of_rank(directory: Path) -> Path:
-    """A directory of its own for each of several ranks, as launchers number them."""
-    return directory / f"rank{os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE") or 1) > 1 else directory
+def install(text: str) -> None:
+    """Called once the program has imported torch. text: what to record, as JSON: directory, steps, keep_going and `Options`."""
+    asked = json.loads(text)
+    directory, steps, keep_going = Path(asked.pop("directory")), asked.pop("steps"), asked.pop("keep_going")
+    StepFinder(directory, Options(**asked), steps, keep_going).watch()
 
 
 class StepFinder:
-    """Tells a recording where the program's steps end. In the file `refused` it leaves why nothing could be recorded."""
+    """Tells a recording where this process's steps end, and ends the program once all is recorded.
 
-    def __init__(self, run: Run, steps: Steps, keep_going: bool, refused: Path) -> None:
-        self.run = run
-        self._refused = refused
+    The recording begins with the first step, in a directory of its own: a process without steps leaves nothing.
+    """
+
+    def __init__(self, directory: Path, options: Options, steps: Steps, keep_going: bool) -> None:
+        self._directory = directory
+        self._options = options
         self._steps = steps
         self._keep_going = keep_going
-        self._process = os.getpid()
+        self._guard = Guard(self._failed)
+        self._run: Run | None = None
+        self._progress: Progress | None = None
+        self._forked = False
         self._optimizer: weakref.ref[Optimizer] | None = None
         self._handles: list[Any] = []
+        self._forwards: OutermostForwards | None = None
         self._cut = False
 
     def watch(self) -> None:
-        """Called once torch is imported."""
+        """From here on steps are looked for, in this process and those that fork from it."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         if self._steps != "forward":
             self._handles.append(register_optimizer_step_post_hook(self._optimized))
         if self._steps != "optimizer":
-            self._forwards = OutermostForwards(self._inference)
-        self.run.watch()
-        atexit.register(self._ended)
+            self._forwards = OutermostForwards(lambda module: self._guard(self._inference, module))
+        if self._steps == "auto":
+            self._stop_at_optimizers()
+        profilers.seen()
+        atexit.register(self._guard, self._ended)
+        os.register_at_fork(after_in_child=lambda: self._guard(self._in_child))
+
+    def _stop_at_optimizers(self) -> None:
+        """Where there is an optimizer, its steps are the program's: no forward is looked at from then on, nor shows in its tracebacks."""
+        from torch.optim import Optimizer
+
+        prepare = getattr(Optimizer, "_patch_step_function", None)  # called for each that is made
+        if prepare is None:
+            return
+
+        def made(optimizer: Optimizer) -> None:
+            self._stop_forwards()
+            prepare(optimizer)
+
+        Optimizer._patch_step_function = made  # type: ignore[assignment, method-assign]
+        self._handles.append(_Undo(lambda: setattr(Optimizer, "_patch_step_function", prepare)))
+
+    def _stop_forwards(self) -> None:
+        if self._forwards is not None:
+            self._forwards.stop()
 
     def _optimized(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # Where there are several, the one that stepped first stands for all.
         if self._optimizer is None or self._optimizer() is None:
             self._optimizer = weakref.ref(optimizer)
             if self._steps == "auto":
-                self._forwards.stop()
+                self._stop_forwards()
         if self._optimizer() is optimizer:
             self._step()
 
@@ -96,96 +110,94 @@ class StepFinder:
         self._handles.append(module.register_forward_hook(lambda *_: self._step(), always_call=True))
 
     def _step(self) -> None:
-        if os.getpid() != self._process:
-            return
-        self.run.step()
-        if self.run.done:
-            self._leave()
-            if not self._keep_going and not self.run.in_a_thread:  # there it would end the thread alone, and say nothing
-                self._cut = True
-                raise SystemExit(0)
+        if self._guard(self._recorded):
+            raise SystemExit(0)
+
+    def _recorded(self) -> bool:
+        """A step ended: whether the program is to end here."""
+        run = self._run = self._run or self._begun()
+        run.step()
+        self._tell(run)
+        if not run.done:
+            return False
+        self._leave()
+        if not self._keep_going:
+            kept = self._kept_alive(run)
+            self._cut = all_stop(not kept) and not kept
+            self._tell(run, stopped=self._cut, goes_on="" if self._cut else kept or "not all of its ranks could end after the same step")
+        return self._cut
+
+    def _begun(self) -> Run:
+        folder = recorded.new_folder(self._directory / str(os.getpid()))
+        self._progress = Progress(folder)
+        run = Run(folder, self._options, warn=lambda text: None, alone=True)
+        run.watch()
+        return run
+
+    def _tell(self, run: Run, **more: Any) -> None:
+        """What the launcher is to know, whatever becomes of this process. Steps at powers of two: it is a file, and most steps are short."""
+        if self._progress is not None and (run.done or more or run.steps_seen & (run.steps_seen - 1) == 0):
+            why = [run.gave_way.message, run.gave_way.hint] if run.gave_way and not run.holds_traces else None
+            failed = run.notes[-1] if run.failed and run.notes else ""
+            self._progress.tell(steps=run.steps_seen, done=run.done, refused=why, failed=failed, **more)
+
+    def _kept_alive(self, run: Run) -> str:
+        """Why this process is not ended from within, "" where it can be."""
+        if run.failed or (run.gave_way and run.world_size > 1):
+            return "it could not be recorded"
+        if run.in_a_thread:
+            return "its steps run in a thread"  # which would end alone, and say nothing
+        if hasattr(builtins, "__IPYTHON__") or hasattr(sys, "ps1"):
+            return "its steps run in a notebook or at a prompt"
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and process.parent_process() is not None:
+            # A pool or a queue would wait for the answer for ever; ranks end together, and who started them waits for their end.
+            return "" if run.world_size > 1 else "its steps run in a process that it started"
+        return "its steps run in a process that was forked" if self._forked else ""  # what would be unwound is the parent's
 
     def _leave(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._stop_forwards()
+
+    def _in_child(self) -> None:
+        """In a process that has just forked from this one: what is under way there is not this one's."""
+        self._forked = True
+        if self._run is not None:
+            self._leave()
+            self._guard.broken = True
+            profilers.forget()
 
     def _ended(self) -> None:
-        if os.getpid() != self._process:
+        run = self._run
+        if run is None:
             return
-        if self.run.begun:
-            self.run.finish()
+        if run.begun:
+            run.finish()
         if self._cut:
             profilers.end_all()
-        if self.run.gave_way and not self.run.holds_traces:
-            with suppress(OSError):
-                self._refused.write_text(json.dumps([self.run.gave_way.message, self.run.gave_way.hint]), encoding="utf-8")
+        self._tell(run, ended=True)
+
+    def _failed(self, error: BaseException) -> None:
+        """Something outside of the recording itself failed."""
+        self._leave()
+        if self._run is not None:
+            self._run.finish()
+            all_stop(False)
+        if not isinstance(error, Exception) or not self._directory.exists():  # nobody is there any more to be told
+            return
+        told = f"the recording failed: {said_of(error)}"
+        try:
+            if self._progress is None:
+                raise error
+            self._progress.tell(failed=told)
+        except Exception:
+            say(f"{told}. The program runs on")
 
 
-class OutermostForwards:
-    """Watches the calls of modules that no other module calls, and names the one where most time goes.
+class _Undo:
+    """Something to be undone, as the handles of torch's hooks are."""
 
-    A hook on all modules would cost each of them, and torch.compile would compile for it: it stands only while no module runs.
-    """
-
-    def __init__(self, found: Callable[[Module], None]) -> None:
-        self._found = found
-        self._seconds: dict[int, float] = {}
-        self._calls = 0
-        self._stopped = False
-        self._arm()
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._stopped = True
-        self._entry.remove()
-
-    def _arm(self) -> None:
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
-        self._entry = register_module_forward_pre_hook(self._entered)
-
-    def _entered(self, module: Module, args: Any) -> None:
-        import torch
-
-        self._entry.remove()
-        start, counts = time.perf_counter(), not torch.is_grad_enabled()
-
-        def left(*_: Any) -> None:
-            handle.remove()
-            if self._stopped:
-                return
-            if counts:
-                self._seconds[id(module)] = self._seconds.get(id(module), 0.0) + time.perf_counter() - start
-                self._calls += 1
-                if self._calls >= FORWARDS and id(module) == max(self._seconds, key=self._seconds.__getitem__):
-                    self.stop()
-                    self._found(module)
-                    return
-            self._arm()
-
-        handle = module.register_forward_hook(left, always_call=True)
-
-
-class _AfterImport:
-    """Calls back when a module has been imported."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
-        execute, then = spec.loader.exec_module, self._then
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            then()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    def __init__(self, remove: Any) -> None:
+        self.remove = remove

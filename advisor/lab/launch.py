@@ -2,118 +2,156 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 
-from advisor.errors import TraceError, UsageError
-from advisor.files import PART
-from advisor.lab.find_steps import SPEC, Steps
-from advisor.lab.record import CAPTURES, FILE, TRACES, Options, clear, prepare, recordings, remove_empty
-
-# Python runs a module of this name as it starts. Ours makes way for the one that it hides, and imports advisor from where it
-# stands: the command may run in an environment that has another one, or none.
-_AT_START = """\
-import importlib.machinery, importlib.util, os, sys
-
-here = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != here]
-hidden = importlib.machinery.PathFinder.find_spec("sitecustomize")
-if hidden and hidden.loader:
-    hidden.loader.exec_module(importlib.util.module_from_spec(hidden))
-if "advisor" not in sys.modules:
-    spec = importlib.util.spec_from_file_location("advisor", {init!r}, submodule_search_locations=[{package!r}])
-    sys.modules["advisor"] = advisor = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(advisor)
-from advisor.lab.find_steps import install
-
-install()
-"""
+from advisor.errors import AdvisorError, TraceError, UsageError
+from advisor.lab.find_steps import Steps
+from advisor.lab.injection import environment
+from advisor.lab.merge import Process, left_by, merge
+from advisor.lab.options import Options
+from advisor.lab.recorded import CAPTURES, FILE, Part, prepare, recordings, remove_empty, said, write
+from advisor.report.numbers import counted
 
 _STARTED = "Give a program that is on the PATH, and its arguments: python train.py, or env NAME=value python train.py."
 
 NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 
+LOOK_S = 0.5
+"""How often we look whether all is recorded while the program still runs."""
 
-def launch(command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, log: Path | None = None) -> int:
+
+def launch(
+    command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, log: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> int:  # fmt: skip
     """Run `command` and record it into `directory`, where an earlier recording stays unless there is another; returns its exit code, 128 + n
     where signal n ended it.
 
-    log: the file that takes what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended
-    well but nothing was recorded, or because it profiles itself.
+    log: the file that takes what the command prints. say: takes a line on what became of the recording, beside what stands in it.
+    Raises UsageError where the command cannot be started, TraceError where it ended well and had no steps, UsageError where it ended well
+    and nothing was recorded because it profiles itself. Where the recording failed, the exit code is the program's.
     """
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} cannot be started: there is no such command", _STARTED)
-    if options.nsys:
-        command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / f"{PART}nsys"), *command]
     made = not directory.exists()
     prepare(directory)
     earlier = recordings(directory)
-    package = Path(__file__).resolve().parents[1]
-    with TemporaryDirectory(prefix="advisor-") as folder:
-        start = Path(folder, "sitecustomize.py")
-        start.write_text(_AT_START.format(init=str(package / "__init__.py"), package=str(package)), encoding="utf-8")
-        refused = Path(folder, "refused.json")
-        asked = {"directory": str(directory.absolute()), "steps": steps, "keep_going": keep_going, "refused": str(refused), **asdict(options)}
-        paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-        code = _run(command, {**os.environ, SPEC: json.dumps(asked), "PYTHONPATH": os.pathsep.join(paths)}, log)
-        why = json.loads(refused.read_text(encoding="utf-8")) if refused.exists() else []
-    recorded = dict(recordings(directory).items() - earlier.items())
-    if recorded:
-        _replace(directory, [path.parent for path in earlier if path not in recorded])
-    for name in (FILE, *TRACES, *CAPTURES):  # what a program was killed over
-        for path in (directory / f"{PART}{name}", *directory.glob(f"rank*/{PART}{name}")):
-            path.unlink(missing_ok=True)
-    if made and not recorded:
-        remove_empty(directory)
-    if code == 0 and why and not recorded:
-        raise UsageError(*why)
-    if code == 0 and not recorded:
-        raise TraceError(
-            "the program ended and no step was found in it",
-            f"{f'The earlier recording in {directory} stands. ' if earlier else ''}Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script and run it by itself.",
-        )
+    part = Part(directory)
+    try:
+        if options.nsys:
+            command = [*_nsys(), "--force-overwrite=true", "-o", str(part.path / Path(CAPTURES[0]).stem), *command]
+        asked = {"directory": str(part.path.absolute()), "steps": steps, "keep_going": keep_going, **asdict(options)}
+        code = _run(command, environment("lab.find_steps", json.dumps(asked)), log, _Watcher(part.path, say))
+        gone = not part.path.exists()
+        processes = left_by(part.path)
+        placed = merge(part.path, processes, directory, earlier, options)
+    finally:
+        part.remove()
+        if made:
+            remove_empty(directory)
+    _told(processes, placed, directory, gone, say)
+    if code == 0 and not placed and not gone and not any(process.failed for process in processes):
+        raise _refused(processes, f"The earlier recording in {directory} stands. " if earlier else "")
     if options.nsys and code == 0:
         _export(directory)
     return code
 
 
-def _replace(directory: Path, stale: Sequence[Path]) -> None:
-    """Take away what is left of an earlier recording, that of more ranks say, and put captures in the place of its own."""
-    for folder in stale:
-        clear(folder)
-    for name in CAPTURES:
-        (directory / name).unlink(missing_ok=True)
-        if (directory / f"{PART}{name}").exists():
-            (directory / f"{PART}{name}").replace(directory / name)
+def _told(processes: Sequence[Process], placed: Sequence[Process], directory: Path, gone: bool, say: Callable[[str], None]) -> None:
+    """What became of the program and its recording, beside what the recording itself says."""
+    if gone:
+        say(f"nothing is recorded: {directory} was taken away while the program ran")
+    for line in dict.fromkeys(f"{process.failed}. The program ran on" for process in processes if process.failed):
+        say(line)
+    if stopped := [process.steps for process in processes if process.stopped and not process.refused]:
+        say(f"all was recorded after {counted(max(stopped), 'step')}, and the program was stopped there (--keep-going lets it run on)")
+    for process in processes if placed else ():
+        if process not in placed and not process.failed:
+            say(f"of process {process.pid}, which took {counted(process.steps, 'step')}, nothing is kept: {process.ended}")
 
 
-def _run(command: Sequence[str], environment: dict[str, str], log: Path | None) -> int:
-    """Run to the end; signals that ask us to stop are the command's to answer."""
+def _refused(processes: Sequence[Process], stands: str) -> AdvisorError:
+    """Why a program that ended well was not recorded."""
+    if refused := next((process.refused for process in processes if process.refused), None):
+        return UsageError(*refused)
+    if processes:
+        most = max(processes, key=lambda process: process.steps)
+        return TraceError(f"nothing is recorded: {most.ended}", f"{stands}Let the program run for longer.")
+    return TraceError(
+        "the program ended and no step was found in it",
+        f"{stands}Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script and run it by itself.",
+    )
+
+
+class _Watcher:
+    """Looks at the program's processes while it runs, and says once where it runs on though all is recorded."""
+
+    def __init__(self, part: Path, say: Callable[[str], None]) -> None:
+        self._part = part
+        self._say = say
+        self._told = False
+
+    def look(self) -> None:
+        processes = [] if self._told else left_by(self._part)
+        why = next((process.goes_on for process in processes if process.goes_on), "")
+        if why and all(process.done for process in processes):
+            self._told = True
+            self._say(f"all is recorded; the program runs on, as {why}. To end it, interrupt it: what is recorded stays")
+
+
+_PR_SET_PDEATHSIG = 1
+_FROM_KERNEL = 0x80
+"""`si_code` of a signal that a terminal sends, to the program as to us."""
+
+_HANDED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+"""Signals that ask a program to end or to do something of its own: whoever sends them to us means it."""
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], log: Path | None, watcher: _Watcher) -> int:
+    """Run to the end; signals are the command's to answer, and it does not outlive us."""
+    libc = ctypes.CDLL(None)
+    awaited = {*_HANDED_ON, signal.SIGCHLD}
+    # Held back from before the start on, so that none comes between.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+
+    def begin() -> None:
+        with suppress(AttributeError):  # not on Linux
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     try:
         with nullcontext() if log is None else log.open("wb") as output:
-            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+            # Files that we were given open are the command's.
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, close_fds=False, preexec_fn=begin)
     except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise UsageError(f"{command[0]} cannot be started: {error.strerror}", _STARTED) from None
 
     def forward(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP)}
-    # The terminal sends an interrupt to both of us.
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A thread of a library's may take a signal all the same.
+    handlers = {number: signal.signal(number, forward) for number in _HANDED_ON - {signal.SIGINT} if signal.getsignal(number) != signal.SIG_IGN}
+    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        code = process.wait()
+        while (code := process.poll()) is None:
+            got = signal.sigtimedwait(awaited, LOOK_S)
+            if got is None:
+                watcher.look()
+            elif got.si_signo != signal.SIGCHLD and got.si_code != _FROM_KERNEL:
+                process.send_signal(got.si_signo)
     finally:
-        for number, handler in before.items():
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
 
@@ -124,8 +162,8 @@ def signal_of(code: int) -> str:
         name = signal.Signals(code - 128)
     except ValueError:
         return ""
-    said = signal.strsignal(name)
-    return f"{name.name} ({said.lower()})" if said else name.name
+    told = signal.strsignal(name)
+    return f"{name.name} ({told.lower()})" if told else name.name
 
 
 def _nsys() -> tuple[str, ...]:
@@ -143,5 +181,5 @@ def _export(directory: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         raise TraceError(f"nsys could not export {report}", done.stderr.strip()[-300:])
-    saved = json.loads((directory / FILE).read_text(encoding="utf-8"))
-    (directory / FILE).write_text(json.dumps({**saved, "nsys": database.name}, indent=1) + "\n", encoding="utf-8")
+    if (directory / FILE).exists():
+        write(directory / FILE, {**said(directory / FILE), "nsys": database.name})

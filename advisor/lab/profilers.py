@@ -2,62 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSet
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
 Started: TypeAlias = Callable[[Any], None]
 """Told of a `torch.autograd.profiler.profile`, which every profiler of torch works with, before it warms up or records."""
 
-_running: WeakSet[Any] = WeakSet()
-_told: list[Started] = []
+
+@dataclass
+class _Seen:
+    """What is known of one process. It is kept at torch's own class, for this module may be there twice: as the program imports it, and in the
+    private package in which `advisor record` brings it along."""
+
+    running: MutableSet[Any] = field(default_factory=WeakSet)
+    told: list[Started] = field(default_factory=list)
+    recordings: MutableSet[Any] = field(default_factory=WeakSet)
+    """Recordings that are not over."""
+
+
+def seen() -> _Seen:
+    """What is known of this process; from the first call on its profilers are watched. torch tells nobody, so their methods are wrapped."""
+    from torch.autograd.profiler import profile
+
+    known: _Seen | None = vars(profile).get("seen_by_advisor")
+    if known is None:
+        known = profile.seen_by_advisor = _Seen()  # type: ignore[attr-defined]
+        profile._prepare_trace = _telling(profile._prepare_trace, known)  # type: ignore[method-assign]
+        profile._start_trace = _telling(profile._start_trace, known)  # type: ignore[method-assign]
+        profile.__exit__ = _forgetting(profile.__exit__, known)  # type: ignore[method-assign]
+    return known
 
 
 def watch(started: Started) -> None:
-    """Call `started` when a profiler starts, until `unwatch`. torch tells nobody, so its methods are wrapped."""
-    from torch.autograd.profiler import profile
-
-    if not getattr(profile, "tells_advisor", False):
-        profile._prepare_trace = _telling(profile._prepare_trace)  # type: ignore[method-assign]
-        profile._start_trace = _telling(profile._start_trace)  # type: ignore[method-assign]
-        profile.__exit__ = _forgetting(profile.__exit__)  # type: ignore[method-assign]
-        profile.tells_advisor = True  # type: ignore[attr-defined]
-    if started not in _told:
-        _told.append(started)
+    """Call `started` when a profiler starts, until `unwatch`."""
+    told = seen().told
+    if started not in told:
+        told.append(started)
 
 
 def unwatch(started: Started) -> None:
     """Call `started` no longer."""
-    if started in _told:
-        _told.remove(started)
+    told = seen().told
+    if started in told:
+        told.remove(started)
 
 
 def running() -> bool:
     """Whether a profiler records in this thread, or one that was seen to start has not ended."""
     import torch
 
-    return bool(torch.autograd._profiler_enabled()) or len(_running) > 0  # type: ignore[attr-defined]
+    return bool(torch.autograd._profiler_enabled()) or len(seen().running) > 0  # type: ignore[attr-defined]
 
 
 def end_all() -> None:
     """End those that still run in this process, which is ended before its program ends them: torch does not survive one that is left on."""
-    for one in tuple(_running):
+    for one in tuple(seen().running):
         one.__exit__(None, None, None)
 
 
-def _telling(method: Callable[[Any], None]) -> Callable[[Any], None]:
+def forget() -> None:
+    """In a process that forked from one that records: what runs there does not run here."""
+    known = seen()
+    known.running.clear()
+    known.told.clear()
+    known.recordings.clear()
+
+
+def _telling(method: Callable[[Any], None], known: _Seen) -> Callable[[Any], None]:
     def start(self: Any) -> None:
-        for started in tuple(_told):
+        for started in tuple(known.told):
             started(self)
         method(self)
-        _running.add(self)
+        known.running.add(self)
 
     return start
 
 
-def _forgetting(method: Callable[..., Any]) -> Callable[..., Any]:
+def _forgetting(method: Callable[..., Any], known: _Seen) -> Callable[..., Any]:
     def end(self: Any, *error: Any) -> Any:
-        _running.discard(self)
+        known.running.discard(self)
         return method(self, *error)
 
     return end

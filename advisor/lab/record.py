@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -11,40 +10,37 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet, ref
+from weakref import ref
 
-from advisor.errors import UsageError, require
-from advisor.files import PART
-from advisor.lab import profilers
-from advisor.lab.clock import (
+from ..errors import UsageError, require
+from ..report.numbers import counted, duration, interval
+from . import profilers, recorded
+from .clock import (
     SETTLED_STEPS,
     StepClock,
     compilations,
     device_in_use,
     device_name,
+    median,
     peak_memory,
     reset_peak_memory,
     settled,
     synchronize,
 )
-from advisor.lab.export import export
-from advisor.report.numbers import duration, interval
+from .export import export, unseen
+from .guard import Guard
+from .options import Options
+from .ranks import rank_and_world
 
 if TYPE_CHECKING:
     from torch.profiler import profile
 
 T = TypeVar("T")
 
-FILE = "recording.json"
-TRACES = ("light.json.gz", "deep.json.gz")
-CAPTURES = ("nsys.nsys-rep", "nsys.sqlite")
-"""What Nsight Systems writes beside it."""
-VERSION = 1
 TIMED_S = 0.3
 """Steps are timed for at least this long, so that the clock's own jitter does not count."""
 
@@ -59,41 +55,18 @@ PATIENCE_S = 60.0
 """A thread that ends the recording waits at most so long for what the steps' own thread writes between two steps."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How many steps each part takes.
-
-    warmup: at least so many before anything is measured. settle: at most so many more until compilation is over and step times
-    repeat. timed: at least so many without a profiler (fewer only where five took 20 s). light, deep: so many in each trace,
-    after `profiler_warmup` that its start slows and that are thrown away; 0 leaves a trace out. nsys: so many as ranges for
-    `nsys profile --capture-range=cudaProfilerApi`.
-    """
-
-    warmup: int = 10
-    settle: int = 90
-    timed: int = 20
-    light: int = 5
-    deep: int = 3
-    nsys: int = 0
-    profiler_warmup: int = 2
-
-    def __post_init__(self) -> None:
-        below = [name for name, steps in asdict(self).items() if steps < (name == "timed")]
-        if below:
-            raise UsageError(f"{below[0]} is {getattr(self, below[0])} steps", f"Give {int(below[0] == 'timed')} or more.")
-
-
-_under_way: WeakSet[Run] = WeakSet()
-"""Recordings of this process that are not over."""
-
 _of_thread = threading.local()
 """Its values are gone when their thread ends, while that thread still runs."""
 
 
 class Run:
-    """One recording under way. Every call of `step` ends a step; what happens between them is the state of `_parts`."""
+    """One recording under way. Every call of `step` ends a step; what happens between them is the state of `_parts`.
 
-    def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None] | None = None) -> None:
+    Nothing in here raises into the program's steps: what fails ends the recording, and is said in `notes` and by `warn`. What was recorded is on
+    disk as soon as it is there, with what would have to be said if the process ended now, for it may end without telling anybody.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None] | None = None, *, alone: bool = False) -> None:
         self.directory = Path(directory)
         self.options = options
         self.notes: list[str] = []
@@ -101,12 +74,21 @@ class Run:
         self.done = False
         """Whether all is recorded; the program runs on as if nothing were there."""
         self.steady = False
+        self.steps_seen = 0
         self.unprofiled_step_us: list[float] = []
+        self.settling_step_us: list[float] = []
+        """Those of the first steps: all there is of a program that ends before they are steady."""
         self.gave_way: UsageError | None = None
         """What profiled beside this recording, which ended there, or why it was not kept; and what to do."""
+        self._process = os.getpid()
         self._warn = warn or _warn
+        self._guard = Guard(self._failed)
         # Ranks wait for each other: one that counts its steps by its own clock would stop while another goes on.
-        self._lockstep = int(os.environ.get("WORLD_SIZE") or 1) > 1
+        self.rank, self.world_size = rank_and_world()
+        self._alone = alone
+        """Whether the directory is this process's, and who gave it puts the recording where it belongs."""
+        self._part: recorded.Part | None = None
+        self._earlier: dict[Path, tuple[int, int]] = {}
         self._traces: dict[str, str] = {}
         self._profiler: profile | None = None
         self._over = False
@@ -124,29 +106,26 @@ class Run:
 
     def __enter__(self) -> Run:
         # A trace of theirs is a profiler that is on, until they have given way.
-        for other in tuple(_under_way):
-            other.give_way(
-                UsageError(
-                    f"the program began a recording with advisor.record, into {self.directory}",
-                    f"Take one of the two out. Where that one is wanted, run the program by itself, then: advisor analyze {self.directory}",
-                )
-            )
+        for other in tuple(profilers.seen().recordings):
+            other.give_way(_records_itself(self))
         if profilers.running():
             raise UsageError("a profiler is on already, and two cannot run at once", "Record outside of it, or analyze the trace that it writes.")
         self._made = not self.directory.exists()
-        prepare(self.directory)
+        recorded.prepare(self.directory)
+        self._earlier = recorded.recordings(self.directory)
         self.watch()
         return self
 
     def watch(self) -> None:
         """From here on the recording gives way to every other of the process, and to profilers of the program's own."""
-        _under_way.add(self)
+        for other in tuple(profilers.seen().recordings):
+            self.give_way(_records_itself(other))
+        profilers.seen().recordings.add(self)
         profilers.watch(self._profiler_started)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # After an error of the program the device may be lost: what can still be written is, and the error goes on.
-        with suppress(*([RuntimeError] if error is not None else [])):
-            self.finish()
+        self.finish()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
         """The batches, each with the work done on it a step. Call it again for the next epoch."""
@@ -156,46 +135,68 @@ class Run:
 
     def step(self) -> None:
         """One step ends here. Does nothing once all is recorded."""
+        if os.getpid() != self._process:  # a process that forked is not the one that is recorded
+            return
         with self._between_steps:
             if self.done:
                 self._close()
-            elif self._parts is None and profilers.running():
-                self.give_way(_profiles_itself())
-            elif self._in_its_thread():
-                self._parts = self._parts or self._record()
-                self._thread = threading.get_ident()
-                next(self._parts, None)
-                if self.done:
-                    self._leave()
+            else:
+                self._guard(self._step)
+
+    def _step(self) -> None:
+        if self._parts is None and profilers.running():
+            self.give_way(profiles_itself())
+        elif self._in_its_thread():
+            self.steps_seen += 1
+            self._parts = self._parts or self._record()
+            self._thread = threading.get_ident()
+            next(self._parts, None)
+            if self.done:
+                self._leave()
 
     def finish(self) -> None:
         """Write what was recorded so far. Warns where the program ended before all was, or where steps never settled.
 
         A trace that another thread is recording is lost; its profiler goes off at that thread's next step, or at its end.
         """
-        if self.done:
-            return
+        if not self.done and os.getpid() == self._process:
+            self._guard(self._finish)
+
+    def _finish(self) -> None:
         self._end()
-        missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
-        if missing:
-            self._note(f"the program ended before the {' and '.join(missing)} trace: {self._what_is_needed()}")
-        if not self._traces and (missing or self.options.nsys) and (self.directory / FILE).exists():  # an earlier one says more than times alone
-            self.gave_way = UsageError(f"nothing was traced, and the earlier recording in {self.directory} is kept", "Let the program run for longer.")
-            self._note(self.gave_way.message)
-        else:
-            self._save()
+        if missing := self._missing():
+            self._note(missing)
+        self._put()
 
     def give_way(self, to: UsageError) -> None:
         """Something else profiles in this process: end here, and keep what was recorded if it can be analysed."""
-        if self.done:
-            return
+        if not self.done:
+            self._guard(self._give_way, to)
+
+    def _give_way(self, to: UsageError) -> None:
         self.gave_way = to
         self._end()
         self._note(f"{to.message}: the recording ended there. {to.hint}")
         if self._traces:
-            self._save()
+            self._put()
         else:
-            self._remove_empty()
+            self._remove()
+
+    def _failed(self, error: BaseException) -> None:
+        """What is ours has failed, or was broken off by a signal's handler: keep what there is, and run on."""
+        self.done = True
+        self._leave()
+        with suppress(Exception):
+            self._close()
+        self._over = True
+        if isinstance(error, Exception):
+            self._note(f"the recording failed and ended there: {said_of(error)}")
+        self._put()
+
+    @property
+    def failed(self) -> bool:
+        """Whether something of ours failed, or was broken off."""
+        return self._guard.broken
 
     @property
     def holds_traces(self) -> bool:
@@ -209,7 +210,7 @@ class Run:
 
     def _profiler_started(self, started: Any) -> None:
         if self._profiler is None or started is not self._profiler.profiler:
-            self.give_way(_profiles_itself())
+            self.give_way(profiles_itself())
 
     def _in_its_thread(self) -> bool:
         return self._profiler is None or self._thread == threading.get_ident()
@@ -230,11 +231,12 @@ class Run:
                 self._between_steps.release()
 
     def _thread_ends(self) -> None:
-        self.finish()
-        self._close()
+        with suppress(Exception):
+            self.finish()
+            self._close()
 
     def _leave(self) -> None:
-        _under_way.discard(self)
+        profilers.seen().recordings.discard(self)
         profilers.unwatch(self._profiler_started)
 
     @property
@@ -250,16 +252,21 @@ class Run:
         return self._steps_before_timed + self._steps_to_time() + sum(traces)
 
     def _steps_to_time(self) -> int:
-        if self._lockstep or not self._step_us:
+        if self.world_size > 1 or not self._step_us:
             return self.options.timed
         least, most = (math.ceil(seconds * 1e6 / self._step_us) for seconds in (TIMED_S, MAX_TIMED_S))
         return min(max(self.options.timed, min(least, MAX_TIMED)), max(most, FEWEST_TIMED))
 
-    def _what_is_needed(self) -> str:
+    def _missing(self, at_least: str = "") -> str:
+        """What a program that ends here was too short for, "" where it was not."""
+        missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
+        if not missing:
+            return ""
         to_time, asked = self._steps_to_time(), self.options.timed
         why = f" (steps of {duration(self._step_us)} are timed for {TIMED_S:g} s, {MAX_TIMED} at most)" if to_time > asked else ""
         fewer = "warmup, light, deep" if to_time > asked else "warmup, timed, light, deep"
-        return f"{self.steps_needed} steps or more are needed{why}, or ask for fewer ({fewer})"
+        saw = f"the program ended after {at_least}{counted(self.steps_seen, 'step')}, before the {' and '.join(missing)} trace"
+        return f"{saw}: {self.steps_needed} steps or more are needed{why}, or ask for fewer ({fewer})"
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -267,36 +274,44 @@ class Run:
 
     def _record(self) -> Generator[None]:
         """The parts one after another; each yield is one step of the program."""
+        self.rank, self.world_size = rank_and_world()  # by now the program has formed its process group
+        self._keep()
         yield from self._settle()
         yield from self._time()
+        self._keep()
         o = self.options
         if o.light:
             yield from self._trace("light", o.light)
+            self._keep()
         if o.deep:
             yield from self._trace("deep", o.deep, deep=True)
         if o.nsys:
             yield from self._ranges(o.nsys)
-        self._save()
         self.done = True
+        self._put()
 
     def _settle(self) -> Generator[None]:
         o = self.options
         clock = StepClock(device_in_use())
         graphs = [compilations()]
         step = -1
-        for step in range(o.warmup + (min(o.settle, LOCKSTEP_SETTLE) if self._lockstep else o.settle)):
-            if clock.device == "cpu" != device_in_use():
-                clock = StepClock(device_in_use())
-            clock.mark()
-            yield
-            graphs.append(compilations())
-            # Reading the times waits for the device: a host that runs far ahead would else see no time at all.
-            compiled = graphs[-1] != graphs[max(0, len(graphs) - 1 - SETTLED_STEPS)]
-            last = clock.step_us(2 * SETTLED_STEPS)
-            self._step_us = median(last) if last else 0.0
-            self.steady = not compiled and settled(last)
-            if step + 1 >= o.warmup and self.steady and not self._lockstep:
-                break
+        lockstep = self.world_size > 1
+        try:
+            for step in range(o.warmup + (min(o.settle, LOCKSTEP_SETTLE) if lockstep else o.settle)):
+                if clock.device == "cpu" != device_in_use():
+                    clock = StepClock(device_in_use())
+                clock.mark()
+                yield
+                graphs.append(compilations())
+                # Reading the times waits for the device: a host that runs far ahead would else see no time at all.
+                compiled = graphs[-1] != graphs[max(0, len(graphs) - 1 - SETTLED_STEPS)]
+                last = clock.step_us(2 * SETTLED_STEPS)
+                self._step_us = median(last) if last else 0.0
+                self.steady = not compiled and settled(last)
+                if step + 1 >= o.warmup and self.steady and not lockstep:
+                    break
+        finally:
+            self.settling_step_us = _rounded(clock.step_us())
         self._steps_before_timed = step + 3
         self._device = device_in_use()
         if not self.steady and o.settle and (last := clock.step_us(2 * SETTLED_STEPS)):
@@ -309,27 +324,24 @@ class Run:
         yield
         clock = StepClock(self._device)
         clock.mark()
+        lockstep = self.world_size > 1
         start = time.perf_counter()
         try:
             while True:
                 yield
                 clock.mark()
                 spent = time.perf_counter() - start
-                enough = len(clock) >= self.options.timed and (self._lockstep or spent >= TIMED_S or len(clock) >= MAX_TIMED)
-                if enough or (len(clock) >= FEWEST_TIMED and spent >= MAX_TIMED_S and not self._lockstep):
+                enough = len(clock) >= self.options.timed and (lockstep or spent >= TIMED_S or len(clock) >= MAX_TIMED)
+                if enough or (len(clock) >= FEWEST_TIMED and spent >= MAX_TIMED_S and not lockstep):
                     break
         finally:
-            self.unprofiled_step_us = [round(us, 3) for us in clock.step_us()]
+            self.unprofiled_step_us = _rounded(clock.step_us())
             self._step_us = sum(self.unprofiled_step_us) / len(clock) if len(clock) else self._step_us
             self._peak_bytes = peak_memory(self._device)
 
     def _trace(self, name: str, steps: int, deep: bool = False) -> Generator[None]:
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        # CUPTI crashes or loses CUDA-graph kernels where it is torn down and loaded again between two profiles; left loaded after
-        # the last, it slows every launch of the rest of the run.
-        os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
-        os.environ["TEARDOWN_CUPTI"] = "1" if deep or not self.options.deep else "0"
         activities = [ProfilerActivity.CPU]
         if self._device != "cpu":
             activities.append(getattr(ProfilerActivity, self._device.upper()))
@@ -338,7 +350,7 @@ class Run:
         def ready(profiler: profile) -> None:
             if self._over:
                 return
-            export(profiler, self.directory / f"{PART}{name}.json.gz", self.measured())
+            export(profiler, self._folder / f"{name}.json.gz", self.measured())
             self._traces[name] = f"{name}.json.gz"
 
         self._profiler = profile(
@@ -349,7 +361,11 @@ class Run:
             with_stack=deep,
             profile_memory=deep,
         )
-        with _at_threads_end(self._thread_ends), self._profiler as profiler:
+        # CUPTI crashes or loses CUDA-graph kernels where it is torn down and loaded again between two profiles; left loaded after
+        # the last, it slows every launch of the rest of the run.
+        last = deep or not self.options.deep
+        settings = {"DISABLE_CUPTI_LAZY_REINIT": "1", "TEARDOWN_CUPTI": "1" if last else "0"}
+        with unseen(settings, deep), _at_threads_end(self._thread_ends), self._profiler as profiler:
             for _ in range(warmup + steps):
                 yield
                 profiler.step()
@@ -383,20 +399,59 @@ class Run:
             "options": asdict(self.options),
         }
 
-    def _save(self) -> None:
-        if self.unprofiled_step_us or self._traces:
-            text = json.dumps({"version": VERSION, **self.measured(), **self._traces, "notes": self.notes}, indent=1)
-            (self.directory / f"{PART}{FILE}").write_text(text + "\n", encoding="utf-8")
-            for earlier in recordings(self.directory):  # not before all that takes its place is written
-                clear(earlier.parent)
-            for name in (*self._traces.values(), FILE):
-                (self.directory / f"{PART}{name}").replace(self.directory / name)
-        else:
-            self._remove_empty()
+    @property
+    def _folder(self) -> Path:
+        """Where files are written until the recording is whole."""
+        if self._alone:
+            return self.directory
+        if self._part is None:
+            self._part = recorded.Part(self.directory)
+        return self._part.path
 
-    def _remove_empty(self) -> None:
+    def _keep(self) -> None:
+        """Write what is recorded so far, as it is to be read if nothing more comes."""
+        if not self._over:
+            self._write(self._missing("at least "))
+
+    def _write(self, *notes: str) -> None:
+        told = {
+            "version": recorded.VERSION, **self.measured(), **self._traces, "notes": [*self.notes, *filter(None, notes)],
+            "settling_step_us": self.settling_step_us, "steps": self.steps_seen, "device_kind": self._device, "rank": self.rank, "world_size": self.world_size,
+        }  # fmt: skip
+        recorded.write(self._folder / recorded.FILE, told)
+
+    def _put(self) -> None:
+        """All is recorded that will be: write it, and put it in the place of an earlier recording."""
+        self._over = True
+        if self._alone:
+            self._write()
+        elif not self._traces and self._earlier and (self.options.light or self.options.deep or self.options.nsys):
+            # An earlier one says more than times alone.
+            self.gave_way = UsageError(f"nothing was traced, and the earlier recording in {self.directory} is kept", "Let the program run for longer.")
+            self._note(self.gave_way.message)
+            self._remove()
+        elif self.settling_step_us or self.unprofiled_step_us or self._traces:
+            self._place()
+        else:
+            self._remove()
+
+    def _place(self) -> None:
+        there = recorded.recordings(self.directory)
+        stale = [path for path, one in there.items() if self._earlier.get(path) == one]
+        name = ""
+        if len(stale) < len(there):
+            # Another process of the program has recorded here meanwhile: neither is lost.
+            name = f"process{os.getpid()}"
+            self._note(f"another process recorded into {self.directory} too: this one's recording is in {name} there. Give each a directory of its own")
+        self._write()
+        recorded.place({name: self._folder}, self.directory, stale)
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._part is not None:
+            self._part.remove()
         if self._made:
-            remove_empty(self.directory)
+            recorded.remove_empty(self.directory)
 
 
 def record(directory: str | os.PathLike[str], **options: int) -> Run:
@@ -438,11 +493,29 @@ def _at_threads_end(then: Callable[[], None]) -> Iterator[None]:
             held.then = None
 
 
-def _profiles_itself() -> UsageError:
+def _rounded(step_us: list[float]) -> list[float]:
+    return [round(us, 3) for us in step_us]
+
+
+def _records_itself(other: Run) -> UsageError:
+    return UsageError(
+        f"the program began a recording with advisor.record, into {other.directory}",
+        f"Take one of the two out. Where that one is wanted, run the program by itself, then: advisor analyze {other.directory}",
+    )
+
+
+def profiles_itself() -> UsageError:
     return UsageError(
         "the program started a profiler of its own before all was recorded, and two cannot run at once",
         "Take that profiler out while you record, or analyze the traces that it writes.",
     )
+
+
+def said_of(error: BaseException) -> str:
+    """What an error says, with its kind where that says more than the text alone."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
+    return f"{type(error).__name__}: {error}"
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -454,38 +527,3 @@ def _warn(text: str) -> None:
     while frame.f_back is not None and os.path.realpath(frame.f_code.co_filename).startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(f"advisor: {text}", stacklevel=level)
-
-
-def remove_empty(directory: Path) -> None:
-    """Take away a directory that was made for a recording that did not come about, and those of its ranks."""
-    for folder in (*directory.glob("rank*/"), directory):
-        with suppress(OSError):  # it holds something
-            folder.rmdir()
-
-
-def prepare(directory: Path) -> None:
-    """Make the directory; an earlier recording in it stays until another takes its place. Raises UsageError where files there are none of ours."""
-    if directory.exists() and not directory.is_dir():
-        raise UsageError(f"{directory} is a file", "Give the path of a directory.")
-    directory.mkdir(parents=True, exist_ok=True)
-    captures = [directory / name for name in CAPTURES if (directory / name).exists()]
-    if captures and not recordings(directory):
-        raise UsageError(f"{captures[0]} is no recording of advisor's", "Give another directory.")
-    for folder in (directory, *directory.glob("rank*/")):
-        present = [folder / name for name in TRACES if (folder / name).exists()]
-        if present and not (folder / FILE).exists():
-            raise UsageError(f"{present[0]} is no recording of advisor's", "Give another directory.")
-        if (folder / FILE).exists() and b'"unprofiled_step_us"' not in (folder / FILE).read_bytes()[:4096]:
-            raise UsageError(f"{folder / FILE} was not written by advisor", "Give another directory.")
-
-
-def recordings(directory: Path) -> dict[Path, tuple[int, int]]:
-    """The file of the recording in a directory and those of its ranks', each with what tells it from one that was written later."""
-    files = [path for path in (directory / FILE, *sorted(directory.glob(f"rank*/{FILE}"))) if path.exists()]
-    return {path: (status.st_ino, status.st_mtime_ns) for path, status in zip(files, map(Path.stat, files), strict=True)}
-
-
-def clear(folder: Path) -> None:
-    """Take a recording that `prepare` has seen out of its folder."""
-    for name in (FILE, *TRACES, *CAPTURES):
-        (folder / name).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import signal
@@ -44,17 +45,23 @@ class Gain:
 
     @property
     def verdict(self) -> str:
-        """ "faster", "slower" or "no difference"; of memory "less" and "more"."""
-        if self.low <= 0 <= self.high or abs(self.expected) < NO_DIFFERENCE:
-            return "no difference"
-        return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
+        """ "faster" or "slower", of memory "less" or "more", where the interval leaves no doubt which and the gain is 2 % or more; "no difference"
+        where the whole interval lies within 2 %; "cannot tell" where it holds both."""
+        if (self.low > 0 or self.high < 0) and abs(self.expected) >= NO_DIFFERENCE:
+            return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
+        return "no difference" if -NO_DIFFERENCE <= self.low and self.high <= NO_DIFFERENCE else "cannot tell"
+
+    def runs_to_tell(self, runs: int) -> int:
+        """About how many runs a side would narrow the interval to where it says something, after so many: it narrows as their root."""
+        wanted = max(NO_DIFFERENCE, abs(self.expected))
+        return max(runs + 1, math.ceil(runs * ((self.high - self.low) / 2 / wanted) ** 2))
 
     def __str__(self) -> str:
         scale, unit = (1e-3, "ms") if self.unit == "us" else (1e-9, "GB") if self.before >= 1e8 else (1e-6, "MB")
         sides = f"{self.before * scale:.4g} {unit} before, {self.after * scale:.4g} {unit} after"
         share = f"{abs(self.expected):.1%}"
-        if self.verdict == "no difference":
-            return f"no difference: {sides} (gain {self.expected:+.1%}, 95 % interval {self.low:+.1%} to {self.high:+.1%})"
+        if self.verdict in ("no difference", "cannot tell"):
+            return f"{self.verdict}: {sides} (gain {self.expected:+.1%}, 95 % interval {self.low:+.1%} to {self.high:+.1%})"
         return f"{share} {self.verdict}: {sides} (95 % interval {self.low:+.1%} to {self.high:+.1%})"
 
 
@@ -72,7 +79,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Verification:
-    """The measured gain in time and, where it was measured, in peak memory; and the prediction that it is held against."""
+    """The measured gain in time and, where it was measured, in peak memory; and the prediction that it is held against. runs: of a program, a side;
+    0 where functions were timed."""
 
     time: Gain
     memory: Gain | None = None
@@ -80,6 +88,7 @@ class Verification:
     steady: bool = True
     device: str = ""
     torch: str = ""
+    runs: int = 0
 
     @property
     def predicted_for(self) -> str:
@@ -95,11 +104,16 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [f"Time: {self.time}"]
+        if self.time.verdict == "cannot tell":
+            again = f"some {self.time.runs_to_tell(self.runs)} runs a side would (--runs)" if self.runs else "more rounds would"
+            lines.append(f"The two sides differ by less than their runs do: {again}, on a machine that does nothing else.")
         if self.memory:
             lines.append(f"Peak memory: {self.memory}")
         if self.prediction:
             p = self.prediction
             judged = "it held" if self.held else "it did not hold"
+            if self.time.verdict == "cannot tell":
+                judged += ", as far as this can tell"
             if self.predicted_for:
                 judged = f"not judged, as it is for {self.predicted_for} and this ran on {self.device}"
             lines.append(f"Predicted by {p.finding}: {p.expected:.1%} ({p.low:.1%} to {p.high:.1%}): {judged}")
@@ -155,7 +169,8 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
 def verify(before: Callable[[], object], after: Callable[[], object], *, rounds: int = 10, min_s: float = 0.1) -> Verification:
     """Hold two functions against each other on this machine: by turns, `rounds` times each, waited for, after warm-up.
 
-    Says "no difference" where the interval holds 0 or the gain is below 2 %. Memory is the peak of one call of each.
+    Says "no difference" where the interval lies within 2 %, and that it cannot tell where it is wider and holds 0. Memory is the peak of one call
+    of each.
     """
     require("torch", extra="lab")
     from advisor.lab.bench import measure_calls
@@ -201,6 +216,7 @@ def verify_commands(
         steady=all(run["steady"] for side in sides for run in side),
         device=first["device"],
         torch=first["torch"],
+        runs=runs,
     )
 
 
@@ -230,7 +246,8 @@ LAST_LINES = 12
 def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
     """One run's recording: its step times and peak memory."""
     from advisor.lab.launch import launch, signal_of
-    from advisor.lab.record import FILE, Options
+    from advisor.lab.options import Options
+    from advisor.lab.recorded import recordings, said
 
     with TemporaryDirectory(prefix="advisor-") as folder:
         options = Options(warmup=warmup, timed=timed, light=0, deep=0)
@@ -245,8 +262,12 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
         if code:
             why = f"exit code {code}{f', which {killed} leaves' if (killed := signal_of(code)) else ''}"
             raise UsageError(f"{side}, {command}: the program ended with {why}", _end_of(log) or "It printed nothing. Run it alone to see why.")
-        saved: dict[str, Any] = json.loads((recording / FILE).read_text(encoding="utf-8"))
-    return saved
+        # Of several processes the first rank, or the one whose steps took most: of ranks all take as long.
+        saved = [said(path) for path in recordings(recording)]
+    if not any(one.get("unprofiled_step_us") for one in saved):
+        why = next((note for one in saved for note in one.get("notes", ())), "no step of it was timed")
+        raise TraceError(f"{side}, {command}: {why}", "Let the program run longer, or measure fewer steps.")
+    return max(saved, key=lambda one: (one.get("world_size", 1) > 1, -one.get("rank", 0), sum(one["unprofiled_step_us"])))
 
 
 def _end_of(log: Path) -> str:
@@ -293,7 +314,7 @@ def append(ledger: Path, verification: Verification) -> None:
         raise UsageError(f"the prediction is for {verification.predicted_for}, and this ran on {verification.device}", "Give a finding of this device.")
     line = {
         "rule": p.rule, "name": p.finding, "low": p.low, "expected": p.expected, "high": p.high, "measured": t.expected,
-        "measured_low": t.low, "measured_high": t.high, "device": verification.device, "torch": verification.torch,
+        "measured_low": t.low, "measured_high": t.high, "verdict": t.verdict, "device": verification.device, "torch": verification.torch,
         "advisor": version("trace-advisor"), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
     with ledger.open("a", encoding="utf-8") as file:

@@ -45,6 +45,8 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     try:
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
+        if os.path.isdir(path) and (recorded := run.processes(Path(path)))[0]:
+            return _of_processes(path, *recorded)
         if is_pattern(path) or is_directory(path):
             from advisor.sources.jax.directory import files_of, nearest_runs
 
@@ -67,6 +69,15 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check its permissions.") from None
+
+
+def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:
+    """The job whose ranks `advisor record` recorded in one go, each in a directory of its own."""
+    if kind == "job" and folders:
+        return job_of(folders, path)
+    names = ", ".join(os.path.basename(folder) for folder in folders)
+    held = f"processes that are no ranks of one job: {names}" if folders else "several processes, and no trace of any"
+    raise TraceError(f"{path} holds {held}", "Give the directory of one, or look at each: --each")
 
 
 def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
@@ -96,6 +107,8 @@ def _recordings_at(path: str, several: bool) -> list[str]:
         return [path]
     if several and os.path.isdir(path) and is_one_capture(path):
         return [path]
+    if os.path.isdir(path) and (recorded := run.processes(Path(path)))[0]:
+        return recorded[1]
     from advisor.sources.jax.directory import files_of, nearest_runs, whole_profile
 
     logged = nearest_runs(Path(path)) if os.path.isdir(path) else []
@@ -110,7 +123,7 @@ def is_one_capture(directory: str | os.PathLike[str]) -> bool:
     """Whether a directory is one capture, and does not hold several of one program: the ranks of a job, or a run of JAX's profiler."""
     from advisor.sources.jax.directory import newest_run
 
-    return holds_ranks(directory) or bool(newest_run(Path(directory)))
+    return run.processes(Path(directory))[0] == "job" or holds_ranks(directory) or bool(newest_run(Path(directory)))
 
 
 def _of_runs(logged: list[Path]) -> str:

@@ -77,9 +77,11 @@ def open_binary(path: str) -> tuple[BinaryIO, int]:
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file of this machine; 0 where that is not known."""
+    """Bytes of a file of this machine, or of the files in a directory; 0 where that is not known."""
     try:
-        return 0 if is_remote(path) else os.stat(path).st_size
+        if is_remote(path):
+            return 0
+        return sum(os.stat(name).st_size for name in names_in(path)) if os.path.isdir(path) else os.stat(path).st_size
     except OSError:
         return 0
 

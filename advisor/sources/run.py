@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,29 @@ from advisor.recordings.timeline import Timeline
 from advisor.sources.measured import step_times
 
 FILE = "recording.json"
+MANIFEST = "manifest.json"
+_IS_MANIFEST = re.compile(rb'\{\s*"version":\s*1,\s*"recorded":\s*"(?:job|processes)"')
 _RECORD_AGAIN = "Record again: advisor record -- python train.py"
 
 
 def recognises(directory: Path) -> bool:
     """Whether the directory holds a recording."""
     return (directory / FILE).is_file()
+
+
+def processes(directory: Path) -> tuple[str, list[str]]:
+    """What a directory holds that `advisor record` wrote of several processes: "job" or "processes", and the paths of those that were traced, a
+    recording each; ("", []) where it is none."""
+    try:
+        text = (directory / MANIFEST).read_bytes()
+    except OSError:
+        return "", []
+    if not _IS_MANIFEST.match(text):
+        return "", []
+    said = _said(directory / MANIFEST)
+    rows = [row for row in said.get("processes", ()) if isinstance(row, dict) and ("light" in row or "deep" in row)]
+    folders = [directory / str(row.get("folder")) for row in rows]
+    return str(said["recorded"]), [str(folder) for folder in folders if folder.parent == directory and recognises(folder)]
 
 
 def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
