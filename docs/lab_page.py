@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from advisor.lab.verify import Gain
+
 RECORDING = """\
 # The lab
 
@@ -40,11 +42,35 @@ carry the step times too (`advisor_recording`), so that one alone is still analy
 takes times from the light trace and from the timed steps, lines, modules and shapes from the deep one, op by op.
 
 A script's steps end where its optimizer has stepped; where there is none, at the end of the outermost module's forward without
-gradients (`--steps` says which). Its output and exit code stay its own; it ends once all is recorded, unless `--keep-going`.
-Steps that run in a thread of the program are recorded too, and the program runs to its own end: only where they run in its main thread is
-it ended. A program that profiles or records itself is refused (exit code 2), since two profilers cannot run at once: take its own one out
+gradients (`--steps` says which). Its output and exit code stay its own.
+
+**How it ends.** The program is ended once all is recorded, and the last lines say after how many steps; `--keep-going` lets it run on. Ranks of a
+process group agree through its store and end after the same step, or all run on. So does a program whose steps run in a thread, a notebook, a
+process that it forked, or a worker of a pool: `record` says so, and an interrupt ends it without loss. A program that ends sooner keeps what was recorded until then, if only
+the times of its first steps, and `record` says how many steps it saw and how many it needs. Where nothing was recorded of a program that ended
+well, the exit code is 3.
+
+**Several processes.** Every process that takes steps is recorded, whether the program starts, forks or spawns it or torchrun does. Each writes under a
+name of its own. At the end one process is the recording itself; the ranks of a job lie in `rank0` and so on, others in `process0` and so on, with `manifest.json`, and
+`advisor analyze recording` reads ranks as one job. Ranks record equally many steps each. Processes that are no ranks are looked at with `--each`.
+
+**What it does to the program.** Nothing that the program can see, and nothing where it fails:
+
+- A folder of this package stands first in `PYTHONPATH` as Python starts, takes itself off `sys.path` and out of `os.environ`, and runs the `sitecustomize` that it
+  hides. Until the program imports torch nothing is loaded, afterwards only under a private name: a module `advisor` or `statistics` of the program's is its own.
+  No file is written for that, none outside of the recording. Programs that are no Python, a shell say, see two environment variables more.
+- An error of ours, a full disk or a folder that is taken away ends the recording, is said once, and the program runs on to its own exit code.
+  What a killed program has recorded is kept.
+- Signals go to the program. If `advisor` itself is killed, so is the program.
+- What differs: a traceback through the module that is recorded of a program without an optimizer shows one frame of torch's more, and torch tells
+  standard error where its profiler begins in another thread than the first.
+
+A program that profiles or records itself is refused (exit code 2), since two profilers cannot run at once: take its own one out
 while you record, or analyze what it writes. Where it begins with that only once a trace was recorded, that trace is kept and the recording says why it ends there.
-Each of several ranks records as many steps as the others into a directory of its own, `rank0` and so on. With `--nsys` Nsight Systems records instead; that way was tried with a stand-in for `nsys`, not yet with the real one.
+With `--nsys` Nsight Systems records instead; that way was tried with a stand-in for `nsys`, not yet with the real one.
+
+With `advisor.record` in the code, what fails is a warning, and steps run on. A second process that records into the same directory is given a folder
+of its own there, and told.
 
 Frameworks:
 
@@ -114,8 +140,14 @@ records them.
 VERIFY = """\
 ## verify
 
-`advisor.verify(before, after)` runs both by turns and says what the change gains, with a bootstrap interval over turns and calls;
-"no difference" below 2 % or where the interval holds 0. `advisor verify --before CMD --after CMD` does the same with programs.
+`advisor.verify(before, after)` runs both by turns and says what the change gains, with a bootstrap interval over turns and calls.
+`advisor verify --before CMD --after CMD` does the same with programs. There are three verdicts, in the text, in `verdict` of the JSON, and in the ledger:
+
+| Verdict | Where the 95 % interval |
+|---|---|
+| `faster` or `slower` (of memory `less`, `more`) | leaves out 0, and the gain is 2 % or more |
+| `no difference` | lies within ±2 %, about what unprofiled step times repeat within |
+| `cannot tell` | is wider than that and holds 0: `verify` says about how many runs would tell |
 """
 
 VERIFIED = """\
@@ -225,12 +257,13 @@ def _verify_words(rows: list[dict[str, Any]]) -> str:
     held = [
         abs(r["pair"]["time"]["expected"] - r["manifest"]) <= AGREES or r["pair"]["time"]["low"] <= r["manifest"] <= r["pair"]["time"]["high"] for r in rows
     ]
-    same = sum(row["same"]["verdict"] == "no difference" for row in rows)
+    verdicts = [Gain(**row["same"]["time"]).verdict for row in rows]
     missed = ", ".join(row["name"] for row, ok in zip(rows, held, strict=True) if not ok)
     return (
         f"\n{sum(held)} of {len(rows)} gains lie within two points of the manifest's or have it in their interval"
         + (f" (not {missed})" if missed else "")
-        + f"; {same} of {len(rows)} programs have no difference to themselves. Intervals of host-bound programs are wide: that host was not quiet.\n"
+        + f"; of {len(rows)} programs held against themselves {verdicts.count('no difference')} have no difference, of {verdicts.count('cannot tell')} "
+        "it cannot be told: that host was not quiet, and intervals of host-bound programs are wide.\n"
     )
 
 
@@ -239,7 +272,7 @@ def _verify_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
         gain, same, said = row["pair"]["time"], row["same"], row["pair"]["prediction"]
         cells = [row["name"], f"{row['manifest']:.1%}", f"{gain['expected']:.1%}", f"{gain['low']:.1%} to {gain['high']:.1%}"]
         cells += [f"`{said['finding']}`", f"{said['expected']:.0%} ({said['low']:.0%} to {said['high']:.0%})"] if said else []
-        yield f"| {' | '.join(cells)} | {same['verdict']} ({round(same['time']['expected'], 3) + 0.0:+.1%}) |"
+        yield f"| {' | '.join(cells)} | {Gain(**same['time']).verdict} ({round(same['time']['expected'], 3) + 0.0:+.1%}) |"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ settings.load_profile("advisor")
 
 LONG = (
     "tests/reports/test_pages.py", "tests/test_action.py", "tests/test_packaging.py", "tests/reports/report/test_browser.py",
-    "tests/lab/test_record.py", "tests/lab/test_verify.py", "tests/rules/test_jobs.py", "tests/rules/test_team_rules.py",
+    "tests/lab/test_unharmed.py", "tests/lab/test_record.py", "tests/lab/test_verify.py", "tests/rules/test_jobs.py", "tests/rules/test_team_rules.py",
 )  # fmt: skip
 """Files of few tests that take long. They begin first: at the end one of them would keep one process busy and leave the others idle."""
 

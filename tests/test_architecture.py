@@ -28,11 +28,13 @@ PACKAGE = sorted((ROOT / "advisor").rglob("*.py"))
 
 def imported(path: Path) -> set[str]:
     found = set()
+    package = path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = ".".join([*package[: -node.level], *filter(None, [node.module])]) if node.level else str(node.module)
+            found |= {module} | {f"{module}.{name.name}" for name in node.names}
     return found
 
 

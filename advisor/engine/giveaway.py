@@ -58,13 +58,14 @@ def _directory(source: Path, target: Path) -> None:
             held, step_us = run.held(source)
             traces = {name + _suffixes(path): path for name, path in held.items()}
             recorded[run.FILE] = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
-        elif folders := run.processes(source)[1]:
-            traces = {}
-            for folder in map(Path, folders):  # called by rank or by number, and by nothing that names anybody
+        elif (several := run.processes(source))[1]:
+            traces, told = {}, {}
+            for folder in map(Path, several[1]):  # called by rank or by number, and by nothing that names anybody
                 held, step_us = run.held(folder)
                 traces |= {f"{folder.name}/{name}{_suffixes(path)}": path for name, path in held.items()}
-                recorded[f"{folder.name}/{run.FILE}"] = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
-            recorded[run.MANIFEST] = (source / run.MANIFEST).read_bytes()
+                told[folder.name] = {name: name + _suffixes(path) for name, path in held.items()}
+                recorded[f"{folder.name}/{run.FILE}"] = run.told(told[folder.name], step_us)
+            recorded[run.MANIFEST] = run.told_of_processes(several[0], told)
         elif logged := every_run(log := Path(os.path.abspath(source))):  # a log's directories are known by their names, and `.` has none
             traces = _of_log(log, logged)
         else:
@@ -83,8 +84,8 @@ def _directory(source: Path, target: Path) -> None:
                 recordings.redact(path, part / name, names)
             for i, path in enumerate(left):
                 (part / f"{i:06}{path.suffix}").write_bytes(_left_by_a_shard(path, names, i))
-            for name, told in recorded.items():
-                (part / name).write_bytes(told)
+            for name, text in recorded.items():
+                (part / name).write_bytes(text)
             part.chmod(0o755)
             part.rename(target)
         finally:

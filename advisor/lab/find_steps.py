@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import profilers, recorded
 from .forwards import OutermostForwards
-from .guard import Guard
+from .guard import Guard, said_of
 from .in_program import say
 from .options import Options
 from .progress import Progress
 from .ranks import all_stop
-from .record import Run, said_of
+from .record import Run
 
 if TYPE_CHECKING:
     from torch.nn import Module

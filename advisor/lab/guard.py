@@ -49,3 +49,10 @@ def is_the_programs(trace: TracebackType | None) -> bool:
             return True
         trace = trace.tb_next
     return False
+
+
+def said_of(error: BaseException) -> str:
+    """What an error says, with its kind where that says more than the text alone."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
+    return f"{type(error).__name__}: {error}"

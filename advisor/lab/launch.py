@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -50,7 +51,7 @@ def launch(
         if options.nsys:
             command = [*_nsys(), "--force-overwrite=true", "-o", str(part.path / Path(CAPTURES[0]).stem), *command]
         asked = {"directory": str(part.path.absolute()), "steps": steps, "keep_going": keep_going, **asdict(options)}
-        code = _run(command, environment("lab.find_steps", json.dumps(asked)), log, _Watcher(part.path, say))
+        code = _run(command, environment("lab.find_steps", json.dumps(asked), _given()), log, _Watcher(part.path, say))
         gone = not part.path.exists()
         processes = left_by(part.path)
         placed = merge(part.path, processes, directory, earlier, options)
@@ -64,6 +65,15 @@ def launch(
     if options.nsys and code == 0:
         _export(directory)
     return code
+
+
+def _given() -> dict[str, str]:
+    """The environment as it was given to us: Python sets LC_CTYPE in its own where there is no locale, and a program would find one there."""
+    given = dict(os.environ)
+    with suppress(OSError):
+        if not any(one.startswith(b"LC_CTYPE=") for one in Path("/proc/self/environ").read_bytes().split(b"\0")):
+            given.pop("LC_CTYPE", None)
+    return given
 
 
 def _told(processes: Sequence[Process], placed: Sequence[Process], directory: Path, gone: bool, say: Callable[[str], None]) -> None:

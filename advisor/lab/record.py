@@ -32,7 +32,7 @@ from .clock import (
     synchronize,
 )
 from .export import export, unseen
-from .guard import Guard
+from .guard import Guard, said_of
 from .options import Options
 from .ranks import rank_and_world
 
@@ -509,13 +509,6 @@ def profiles_itself() -> UsageError:
         "the program started a profiler of its own before all was recorded, and two cannot run at once",
         "Take that profiler out while you record, or analyze the traces that it writes.",
     )
-
-
-def said_of(error: BaseException) -> str:
-    """What an error says, with its kind where that says more than the text alone."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
-    return f"{type(error).__name__}: {error}"
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import warnings
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.errors import require
 from advisor.lab.clock import StepClock, device_in_use, device_name, without_start_up
 from advisor.lab.export import METADATA_KEY, export
+from advisor.lab.guard import Guard, said_of
 from advisor.sources.ranks import head
 
 if TYPE_CHECKING:
@@ -48,9 +50,16 @@ class _Handler:
         self._spans: deque[tuple[str, StepClock]] = deque(maxlen=KEPT)
         self._open: StepClock | None = None
         self._cold = True
+        self._guard = Guard(self._failed)
         _watch_profilers()
 
     def __call__(self, profiler: profile) -> None:
+        self._guard(self._write, profiler)
+
+    def _failed(self, error: BaseException) -> None:
+        warnings.warn(f"advisor: no trace is written to {self.directory}: {said_of(error)}", stacklevel=2)
+
+    def _write(self, profiler: profile) -> None:
         if not self.written:
             _clear(self.directory)
         name = "trace.json.gz" if not self.written else f"trace-{self.written}.json.gz"
@@ -58,13 +67,19 @@ class _Handler:
         self.written += 1
         self._cold = True
 
-    def begin(self, profiler: profile) -> None:
+    def begin(self) -> None:
         """A step begins."""
-        self._open = StepClock(device_in_use())
-        self._open.mark()
+        self._guard(self._begin)
 
     def end(self, profiler: profile) -> None:
         """The step ends, and what the profiler was doing during it is known."""
+        self._guard(self._end, profiler)
+
+    def _begin(self) -> None:
+        self._open = StepClock(device_in_use())
+        self._open.mark()
+
+    def _end(self, profiler: profile) -> None:
         if self._open is None:
             return
         if self._cold:
@@ -119,7 +134,7 @@ def _watch_profilers() -> None:
             handler.end(self)
         original(self)
         if handler:
-            handler.begin(self)
+            handler.begin()
 
     step.tells_advisor = True  # type: ignore[attr-defined]
     profile.step = step  # type: ignore[method-assign]

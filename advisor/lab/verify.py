@@ -49,7 +49,7 @@ class Gain:
         where the whole interval lies within 2 %; "cannot tell" where it holds both."""
         if (self.low > 0 or self.high < 0) and abs(self.expected) >= NO_DIFFERENCE:
             return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
-        return "no difference" if -NO_DIFFERENCE <= self.low and self.high <= NO_DIFFERENCE else "cannot tell"
+        return "no difference" if self.low >= -NO_DIFFERENCE and self.high <= NO_DIFFERENCE else "cannot tell"
 
     def runs_to_tell(self, runs: int) -> int:
         """About how many runs a side would narrow the interval to where it says something, after so many: it narrows as their root."""
@@ -251,10 +251,11 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
 
     with TemporaryDirectory(prefix="advisor-") as folder:
         options = Options(warmup=warmup, timed=timed, light=0, deep=0)
+        lines: list[str] = []
         recording, log = Path(folder, "recording"), Path(folder, "log")
         program = words(command)
         try:
-            code = launch(program, recording, options, steps=steps, log=log)
+            code = launch(program, recording, options, steps=steps, log=log, say=lines.append)
         except AdvisorError as error:
             raise type(error)(f"{side}, {command}: {error.message}", error.hint) from None
         if code in STOPPED:
@@ -265,8 +266,8 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
         # Of several processes the first rank, or the one whose steps took most: of ranks all take as long.
         saved = [said(path) for path in recordings(recording)]
     if not any(one.get("unprofiled_step_us") for one in saved):
-        why = next((note for one in saved for note in one.get("notes", ())), "no step of it was timed")
-        raise TraceError(f"{side}, {command}: {why}", "Let the program run longer, or measure fewer steps.")
+        told = [*lines, *(note for one in saved for note in one.get("notes", ())), "no step of it was timed"]
+        raise TraceError(f"{side}, {command}: {told[0]}", "Let the program run longer, or measure fewer steps.")
     return max(saved, key=lambda one: (one.get("world_size", 1) > 1, -one.get("rank", 0), sum(one["unprofiled_step_us"])))
 
 

@@ -16,6 +16,8 @@ from advisor.sources.measured import step_times
 
 FILE = "recording.json"
 MANIFEST = "manifest.json"
+_TRACES = ("light", "deep", "nsys")
+_FOLDER = re.compile(r"(?:rank|process)\d{1,9}")
 _IS_MANIFEST = re.compile(rb'\{\s*"version":\s*1,\s*"recorded":\s*"(?:job|processes)"')
 _RECORD_AGAIN = "Record again: advisor record -- python train.py"
 
@@ -35,9 +37,11 @@ def processes(directory: Path) -> tuple[str, list[str]]:
     if not _IS_MANIFEST.match(text):
         return "", []
     said = _said(directory / MANIFEST)
-    rows = [row for row in said.get("processes", ()) if isinstance(row, dict) and ("light" in row or "deep" in row)]
-    folders = [directory / str(row.get("folder")) for row in rows]
-    return str(said["recorded"]), [str(folder) for folder in folders if folder.parent == directory and recognises(folder)]
+    rows = said.get("processes")
+    named = (
+        [str(row["folder"]) for row in rows if isinstance(row, dict) and row.keys() & {"folder"} and row.keys() & {*_TRACES}] if isinstance(rows, list) else []
+    )
+    return str(said["recorded"]), [str(directory / name) for name in named if _FOLDER.fullmatch(name) and recognises(directory / name)]
 
 
 def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
@@ -56,7 +60,7 @@ def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
 def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...]]:
     """The traces in a directory by what they were recorded for, and the step times. Raises TraceError where it holds no trace."""
     said = _said(directory / FILE)
-    traces = {name: path for name in ("light", "deep", "nsys") if (path := _inside(directory, said.get(name)))}
+    traces = {name: path for name in _TRACES if (path := _inside(directory, said.get(name)))}
     if not traces:
         raise TraceError(f"the recording {directory} holds no trace: the program ended before one was recorded", _RECORD_AGAIN)
     return traces, step_times(said.get("unprofiled_step_us"))
@@ -65,6 +69,11 @@ def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...]]:
 def told(traces: Mapping[str, str], step_us: tuple[float, ...]) -> bytes:
     """What `held` reads, as its file holds it: names of files in the directory, by what they were recorded for."""
     return json.dumps({"version": 1, "unprofiled_step_us": list(step_us), **traces}, indent=1).encode()
+
+
+def told_of_processes(kind: str, held: Mapping[str, Mapping[str, str]]) -> bytes:
+    """What `processes` reads: the traces of each process by its directory."""
+    return json.dumps({"version": 1, "recorded": kind, "processes": [{"folder": name, **traces} for name, traces in held.items()]}, indent=1).encode()
 
 
 def _said(path: Path) -> dict[str, Any]:

@@ -144,6 +144,22 @@ def test_a_recording_is_given_whole(tmp_path):
     assert after.cpu_ops["dims"].tolist() == before.cpu_ops["dims"].tolist()
 
 
+def test_ranks_that_were_recorded_together_are_given_as_one_job(tmp_path):
+    recording, target = tmp_path / "recording", tmp_path / "given"
+    rows = [{"folder": f"rank{rank}", "rank": rank, "light": "light.json.gz", "host": WORD} for rank in (0, 1)]
+    for row in rows:
+        folder = recording / row["folder"]
+        folder.mkdir(parents=True)
+        (folder / "light.json.gz").write_bytes((JOB / f"{row['folder']}.json.gz").read_bytes())
+        (folder / "recording.json").write_text(json.dumps({"version": 1, "unprofiled_step_us": [90.0], "light": "light.json.gz", "notes": [WORD]}))
+    (recording / "manifest.json").write_text(json.dumps({"version": 1, "recorded": "job", "processes": rows, "by": WORD}))
+    redact(recording, target)
+    assert not any(found_in(path.read_bytes()) for path in target.rglob("*") if path.is_file())
+    before, after = (read(directory).parts[0] for directory in (recording, target))
+    assert [trace.label for trace in after.traces] == [trace.label for trace in before.traces] == ["rank0", "rank1"]
+    assert load(after.traces[1].path).source.unprofiled_step_us == (90.0,)
+
+
 def test_the_snapshots_of_ranks_are_given(tmp_path):
     (tmp_path / "ranks").mkdir()
     for rank in (0, 2):

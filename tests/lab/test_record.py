@@ -87,7 +87,7 @@ def test_steps_are_found_over_epochs_and_the_program_goes_on(tmp_path, train):
 
 def test_a_program_too_short_says_what_is_missing_and_keeps_what_there_is(tmp_path, train):
     run = advisor.record(tmp_path, **FEW)
-    with pytest.warns(UserWarning, match="before the deep trace"), run:
+    with pytest.warns(UserWarning, match="the program ended after 9 steps, before the deep trace: 14 steps or more are needed"), run:
         for batch in run.steps(batches(9)):
             train(batch)
     saved = json.loads((tmp_path / "recording.json").read_text())
@@ -387,13 +387,18 @@ def test_an_earlier_recording_stays_until_there_is_another(tmp_path, monkeypatch
 
     assert record(TRAIN, "100000") == 0
     earlier = contents(out)
-    killed_in_a_trace = TRAIN.replace("    optimizer.step()", "    optimizer.step()\n    if list(OUT.glob('.advisor-light*')): os.kill(os.getpid(), 9)")
-    killed_in_a_trace = f"import os, pathlib\nOUT = pathlib.Path({str(out)!r})\n{killed_in_a_trace}"
     too_short = TRAIN, "3", "7"
-    for program in (("1 / 0",), ("print('no step')",), too_short[:2], too_short, (killed_in_a_trace, "100000")):
+    for program in (("1 / 0",), ("print('no step')",), too_short[:2], too_short):
         assert record(*program) != 0 and "earlier recording" in capfd.readouterr().err
         assert contents(out) == earlier
     assert record(TRAIN, "100000") == 0 and contents(out).keys() == earlier.keys() and contents(out) != earlier
+    killed_in_a_trace = TRAIN.replace(
+        "    optimizer.step()", "    optimizer.step()\n    if list(OUT.glob('.advisor-*/*/light.json.gz')): os.kill(os.getpid(), 9)"
+    )
+    killed_in_a_trace = f"import os, pathlib\nOUT = pathlib.Path({str(out)!r})\n{killed_in_a_trace}"
+    assert record(killed_in_a_trace, "100000") == 137
+    assert sorted(map(str, contents(out))) == ["light.json.gz", "recording.json"], "what there is is kept"
+    assert "the program ended after at least" in capfd.readouterr().err
 
 
 def test_a_recording_takes_the_place_of_one_of_more_ranks(tmp_path, monkeypatch, train):

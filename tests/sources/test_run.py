@@ -5,6 +5,7 @@ import pytest
 
 import advisor
 from advisor.errors import TraceError
+from advisor.sources import each_of, is_one_capture
 from tests.sources.kineto.layouts import compact, x
 
 OP = [x("cpu_op", "aten::mm", 10, 5), x("user_annotation", "ProfilerStep#1", 0, 100)]
@@ -54,3 +55,36 @@ def test_a_damaged_recording_is_told(directory, text):
     (directory / "recording.json").write_text(text)
     with pytest.raises(TraceError, match=r"recording\.json"):
         advisor.load(directory)
+
+
+def of_processes(tmp_path, kind, folders):
+    """What `advisor record` leaves of several processes."""
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "light.json.gz").write_bytes(gzip.compress(compact(OP, {}).encode()))
+        say(tmp_path / folder, light="light.json.gz")
+    rows = [{"folder": folder, "light": "light.json.gz"} for folder in folders]
+    (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "recorded": kind, "processes": rows}))
+
+
+def test_ranks_that_were_recorded_together_are_one_job(tmp_path):
+    of_processes(tmp_path, "job", ["rank0", "rank1"])
+    recording = advisor.read(tmp_path)
+    assert recording.kind == "job"
+    assert [(trace.named, advisor.load(trace.path).source.unprofiled_step_us) for trace in recording.parts[0].traces] == [(0, (90.0, 91.0)), (1, (90.0, 91.0))]
+    assert is_one_capture(tmp_path) and len(each_of([str(tmp_path)])) == 2
+
+
+def test_processes_that_are_no_ranks_are_looked_at_one_by_one(tmp_path):
+    of_processes(tmp_path, "processes", ["process0", "process1"])
+    with pytest.raises(TraceError, match="no ranks of one job: process0, process1") as error:
+        advisor.read(tmp_path)
+    assert "--each" in error.value.hint
+    assert [path.rpartition("/")[2] for path in each_of([str(tmp_path)])] == ["process0", "process1"]
+
+
+@pytest.mark.parametrize("rows", [None, 7, [7], [{"folder": "..", "light": "x"}], [{"folder": 3, "light": "x"}], [{"folder": "rank0"}]], ids=str)
+def test_a_damaged_manifest_names_nothing(tmp_path, rows):
+    (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "recorded": "job", "processes": rows}))
+    with pytest.raises(TraceError, match="no trace of any"):
+        advisor.read(tmp_path)

@@ -1,0 +1,3 @@
+"""A module of the program, which has the name of ours."""
+
+MINE = "my advisor"

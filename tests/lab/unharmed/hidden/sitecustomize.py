@@ -1,0 +1,3 @@
+"""What the program has Python run as it starts."""
+
+MINE = "my sitecustomize"

@@ -1,0 +1,3 @@
+"""A module of the program, which has the name of one of Python's own."""
+
+MINE = "my statistics"
