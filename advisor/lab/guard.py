@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..errors import AdvisorError
+
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 
@@ -55,4 +57,4 @@ def said_of(error: BaseException) -> str:
     """What an error says, with its kind where that says more than the text alone."""
     if isinstance(error, OSError) and error.strerror:
         return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
-    return f"{type(error).__name__}: {error}"
+    return error.message if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"

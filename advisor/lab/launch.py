@@ -8,8 +8,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -22,7 +23,7 @@ from advisor.lab.options import Options
 from advisor.lab.recorded import CAPTURES, FILE, Part, prepare, recordings, remove_empty, said, write
 from advisor.report.numbers import counted
 
-_STARTED = "Give a program that is on the PATH, and its arguments: python train.py, or env NAME=value python train.py."
+_HOW_TO_START = "Give a program that is on the PATH, and its arguments: python train.py, or env NAME=value python train.py."
 
 NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 
@@ -42,7 +43,7 @@ def launch(
     and nothing was recorded because it profiles itself. Where the recording failed, the exit code is the program's.
     """
     if shutil.which(command[0]) is None:
-        raise UsageError(f"{command[0]} cannot be started: there is no such command", _STARTED)
+        raise UsageError(f"{command[0]} cannot be started: there is no such command", _HOW_TO_START)
     made = not directory.exists()
     prepare(directory)
     earlier = recordings(directory)
@@ -129,8 +130,8 @@ _HANDED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 def _run(command: Sequence[str], environment: Mapping[str, str], log: Path | None, watcher: _Watcher) -> int:
     """Run to the end; signals are the command's to answer, and it does not outlive us."""
     libc = ctypes.CDLL(None)
-    awaited = {*_HANDED_ON, signal.SIGCHLD}
-    # Held back from before the start on, so that none comes between.
+    # Held back from before the start on, so that none comes between; macOS cannot wait for them.
+    awaited = {*_HANDED_ON, signal.SIGCHLD} if hasattr(signal, "sigtimedwait") else set()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 
     def begin() -> None:
@@ -139,31 +140,49 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: Path | Non
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     try:
+        process = _started(command, environment, log, begin)
+        with _handing_on(process):
+            while (code := process.poll()) is None:
+                if not awaited:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(LOOK_S)
+                    watcher.look()
+                elif (got := signal.sigtimedwait(awaited, LOOK_S)) is None:
+                    watcher.look()
+                elif got.si_signo != signal.SIGCHLD and got.si_code != _FROM_KERNEL:
+                    process.send_signal(got.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return code if code >= 0 else 128 - code
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str], log: Path | None, begin: Callable[[], None]) -> subprocess.Popen[bytes]:
+    try:
         with nullcontext() if log is None else log.open("wb") as output:
             # Files that we were given open are the command's.
-            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, close_fds=False, preexec_fn=begin)
+            return subprocess.Popen(command, env=environment, stdout=output, stderr=output, close_fds=False, preexec_fn=begin)
     except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", _STARTED) from None
+        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", _HOW_TO_START) from None
+
+
+@contextmanager
+def _handing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals that a thread of a library's takes before we wait for them, or that cannot be waited for."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield
+        return
 
     def forward(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
-    # A thread of a library's may take a signal all the same.
     handlers = {number: signal.signal(number, forward) for number in _HANDED_ON - {signal.SIGINT} if signal.getsignal(number) != signal.SIG_IGN}
+    # The terminal sends an interrupt to both of us.
     handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        while (code := process.poll()) is None:
-            got = signal.sigtimedwait(awaited, LOOK_S)
-            if got is None:
-                watcher.look()
-            elif got.si_signo != signal.SIGCHLD and got.si_code != _FROM_KERNEL:
-                process.send_signal(got.si_signo)
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
 
 
 def signal_of(code: int) -> str:

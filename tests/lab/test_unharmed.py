@@ -138,6 +138,22 @@ def test_a_program_is_the_same_with_us_and_without(run, case):
     assert not [name for name in os.listdir(run.out) if name.startswith(".")] if run.out.exists() else True
 
 
+@pytest.mark.skipif(not ALL_SAMPLES, reason="CI runs it")
+@pytest.mark.parametrize("kilobytes", [8, 40])
+def test_a_full_disk_ends_the_recording_and_not_the_program(run, tmp_path, kilobytes):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(disk)], capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount")
+    try:
+        alone = run("plain.py")
+        recorded = run("plain.py", record=[*RECORD, "-o", str(disk / "out"), "--keep-going", "--"])
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+    assert (recorded.code, recorded.output, recorded.errors, recorded.files) == (alone.code, alone.output, alone.errors, alone.files)
+    assert recorded.code == 0 and sum("failed" in line for line in recorded.said) == 1, recorded.said
+
+
 STOPPED = {
     "plain": (("-c", "from loop import trained; trained(steps=10_000)"), ALONE, "the program was stopped there"),
     "ranks by mp.spawn": (("ranks.py", "10000"), RANKS, "the program was stopped there"),
