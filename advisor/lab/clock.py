@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from advisor.errors import require
+from ..errors import require
 
 SETTLED_STEPS = 5
 """Steps that are compared with as many before them: few enough that a slow trend shows, enough that one outlier does not."""
