@@ -134,7 +134,7 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
         steps.append(
             "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
             if copied.loader
-            else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused, DataLoader(pin_memory=True) for batches."
+            else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused. DataLoader(pin_memory=True) does so for batches."
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while this one computes.")

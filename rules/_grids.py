@@ -41,7 +41,7 @@ _STEPS = {
     Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it where products are not batched, cuBLAS chooses it by size.",
     Family.ATTENTION: "Where few queries meet a long cache, use a kernel that splits the keys (flash-decoding, FlashInfer).",
     Family.SORT_SCAN: "Divide each row: torch.compile does for running sums, or take those of some hundred parts and then over the parts.",
-    Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks, in the backward pass too.",
+    Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks. It does so in the backward pass too.",
     Family.SOFTMAX: "Divide each row: torch.compile does, or take the log-sum-exp of some hundred parts and then of those.",
     Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
     Family.CONV: "Take a larger batch, or channels_last, which has more tiles to divide.",

@@ -23,8 +23,9 @@ for x in batches:
 """The copy is queued behind its own step: asked for a step later, it would wait for the next one."""
 
 
-def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
-    """narrow: what to send instead of what the host makes wider in that work; reads: whether it follows a result that the host has read from the GPU."""
+def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool) -> Fix:
+    """narrow: what to send instead of what the host makes wider in that work; reads: whether it follows a result that the host has read from the GPU;
+    loader: whether the program has a loader, or trains and so may have one."""
     url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     if work.kind == "gc":
         return Fix(
@@ -69,7 +70,7 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
     if work.kind == "cpu-op":
         op = work.label.partition(" ")[0]
         return Fix(
-            title="Do this op on the GPU, or in a DataLoader worker",
+            title="Do this op on the GPU, or in another process",
             steps=(
                 *narrow,
                 f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
@@ -100,7 +101,7 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
             steps=(
                 *narrow,
                 f"{_where(work)}. It follows a result that the host has read: launch the next step first, and work on the last one's while that runs.",
-                "Where the next step needs what comes of it, do that as tensor ops on the GPU; what needs no result, as making a batch, in DataLoader workers.",
+                "Where the next step needs what comes of it, do that as tensor ops on the GPU. What needs no result, as making a batch, belongs in DataLoader workers.",
             ),
             code=_A_STEP_LATER,
             url=url,
@@ -110,17 +111,24 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
         title="Take the work off the thread that launches",
         steps=(
             *narrow,
-            f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in DataLoader workers or another process, or every N steps.",
+            f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps. DataLoader workers are such processes.",
             "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
             "Where it must stay, launch the next step's kernels first and do the host's work while they run.",
         ),
-        code=Code(
-            before="for batch in loader:\n    targets = build_targets(batch)  # Python on the main thread\n    step(batch, targets)",
-            after="loader = DataLoader(dataset, collate_fn=build_batch_and_targets, num_workers=8)\nfor batch, targets in loader:\n    step(batch, targets)",
-        ),
+        code=_IN_WORKERS if loader else _IN_A_POOL,
         url=url,
         risk="Work that moves elsewhere must not change what the step reads.",
     )
+
+
+_IN_WORKERS = Code(
+    before="for batch in loader:\n    targets = build_targets(batch)  # Python on the main thread\n    step(batch, targets)",
+    after="loader = DataLoader(dataset, collate_fn=build_batch_and_targets, num_workers=8)\nfor batch, targets in loader:\n    step(batch, targets)",
+)
+_IN_A_POOL = Code(
+    before="for request in requests:\n    features = prepare(request)  # Python on the main thread\n    step(features)",
+    after="with ProcessPoolExecutor(max_workers=8) as pool:\n    for features in pool.map(prepare, requests):  # made ahead, in other processes\n        step(features)",
+)
 
 
 def _where(work: OwnWork) -> str:

@@ -147,7 +147,7 @@ def _fix(names: list[str], empties: bool) -> Fix:
     if sum(bool(_PINS.search(n)) for n in names) > len(names) / 2:
         return Fix(
             title="Pin host memory once, not in every step",
-            steps=("Allocate pinned buffers before the loop and copy into them, or let DataLoader(pin_memory=True) keep them.",),
+            steps=("Allocate pinned buffers before the loop and copy into them. DataLoader(pin_memory=True) keeps its own.",),
             code=Code(
                 before='x = batch.pin_memory().to("cuda", non_blocking=True)',
                 after="buffer, copied = torch.empty_like(batch, pin_memory=True), torch.cuda.Event()  # once\n\n"

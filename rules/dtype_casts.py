@@ -246,5 +246,5 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...], dty
         steps=tuple(steps),
         code=Code(before=code.before.replace("bfloat16", dtype), after=code.after.replace("bfloat16", dtype)),
         url="https://docs.pytorch.org/docs/stable/amp.html",
-        risk=f"{short} keeps {keeps}: compare the result, and in training keep the optimizer's own copy in FP32, since small updates are lost in {short}.",
+        risk=f"{short} keeps {keeps}: compare the result." + f" Keep the optimizer's own copy in FP32, since small updates are lost in {short}." * training,
     )

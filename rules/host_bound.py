@@ -167,7 +167,11 @@ def _between_launches(
         possible_why=PLANS_WHY if program.server else "",
         decide_with=PLANS_DECIDE if program.server else "",
         fix=planning_of(program)
-        or for_program(program, "host-bound", host_work(main, sent_narrow(sent), reads=read_us >= HALF * (end - start)[of_main].sum())),
+        or for_program(
+            program,
+            "host-bound",
+            host_work(main, sent_narrow(sent), reads=read_us >= HALF * (end - start)[of_main].sum(), loader=program.training or program.loader),
+        ),
     )
 
 

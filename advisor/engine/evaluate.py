@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from advisor.engine.beside import with_memory
+from advisor.engine.fitting import fitted, lacks, told
 from advisor.engine.grade import graded
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
@@ -65,8 +67,8 @@ def evaluate(
         made = in_terms_of_device(made, program.accelerator)
     framework = program.framework if program else ""
     if made.source.format == "jax" or framework == "jax":
-        return in_terms_of_jax(made)
-    return in_terms_of_cuda(made) if framework == "cuda" else made
+        return told(in_terms_of_jax(made))
+    return told(in_terms_of_cuda(made) if framework == "cuda" else made)
 
 
 def _refuse_other_step(timed: Timed | None) -> None:
@@ -108,6 +110,8 @@ def _numbered(found: list[Judged]) -> list[Judged]:
         made.append(item._replace(finding=msgspec.structs.replace(item.finding, id=f"{item.finding.rule}-{seen[item.finding.rule]}")))
     return made
 
+
+UNFIT = "its fix is of a program that trains, and nothing is trained in this one"
 
 WEAKER = 0.8
 """What a finding's confidence keeps for each check it rests on that found a weakness."""
@@ -161,6 +165,11 @@ def _graded(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, An
     several = outcome if isinstance(outcome, list) else [outcome]
     if not several or not all(isinstance(f, Found) for f in several):
         raise TypeError("a rule returns Found, Clear or Skipped")
+    without = lacks(workspace)
+    fixes = [fitted(f.fix, without) for f in several]
+    several = [replace(f, fix=fix) for f, fix in zip(several, fixes, strict=True) if fix is not None]
+    if not several:
+        return Clear(rule=rule.id, why=UNFIT)
     made = [graded(rule, f, kind.weigh(workspace, f), options) for f in several]
     judged = [f for f in made if isinstance(f, Judged)]
     return judged if judged else next(f for f in made if isinstance(f, Clear))

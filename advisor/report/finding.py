@@ -57,6 +57,8 @@ class Fix(msgspec.Struct, frozen=True):
     code: Code | None = None
     url: str = ""
     risk: str = ""
+    holds_for: tuple[str, ...] = ()
+    """What a program must have for it to hold, of `training`, `torch`, `jax` and `cuda`; empty where any program will do. The engine fills it in."""
 
     def __post_init__(self) -> None:
         if not self.steps:

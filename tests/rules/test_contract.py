@@ -5,14 +5,21 @@ import json
 from math import isfinite
 from statistics import median
 
+import msgspec
 import pytest
 
+from advisor.engine.fitting import fitted, holds_for
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.lab.coverage import reasons
+from advisor.recordings.recording import Recording
+from advisor.report.finding import Code, Fix
 from advisor.sources import read
+from advisor.views.trace.program import Program
+from advisor.views.workspace import Workspace
 from tests.analysed import analysed
 from tests.paths import ROOT
+from tests.rules.kinds import misfits
 
 SAMPLES = ROOT / "samples"
 RULES = built_in()
@@ -88,6 +95,37 @@ def test_the_slow_sample_makes_its_rule_speak_and_the_fixed_one_keeps_it_quiet(r
         assert not loud or loud[0] in (*case.get("top", ()), rule)
     still = [f.rule for f in after.findings if f.rule == rule and f.severity in LOUD]
     assert not still or not case.get("fixed_quiet", True) or rule in reasons(SAMPLES).get(f"{case_name(case)}.fixed", {})
+
+
+KINDS = {
+    "inference": Program(training=False, compiled=False),
+    "server": Program(training=False, compiled=False, server="vLLM"),
+    "simulation": Program(training=False, compiled=False, framework="cuda"),
+}
+"""Kinds of program that neither train nor have a loader."""
+
+
+@pytest.mark.parametrize(("rule", "slow"), {pair.values[0]: pair.values[:2] for pair in PAIRS}.values())
+def test_no_fix_asks_for_what_such_a_program_is_without(rule, slow):
+    """Whatever the sample's own program is: the same trace, told to be of each kind."""
+    (timeline,) = read(slow).parts
+    for kind, program in KINDS.items():
+        assert program.kind == kind
+        report = run(Recording("trace", "", (timeline, program)), [RULES[rule]])
+        assert not report.failed and not misfits(report, Workspace(timeline, program)), kind
+
+
+def test_a_training_fix_is_for_programs_that_train():
+    fix = Fix(
+        title="Send less",
+        steps=("Average gradients in buckets. Send 16 bits.", "Call loss.backward() once."),
+        code=Code("loss.backward()", "step()"),
+        risk="Fewer bits. An optimizer may need more.",
+    )
+    less = fitted(fix, frozenset({"training", "loader"}))
+    assert (less.steps, less.code, less.risk) == (("Send 16 bits.",), None, "Fewer bits.")
+    assert fitted(fix, frozenset()) is fix and holds_for(fix) == ("training",) and holds_for(less) == ()
+    assert fitted(msgspec.structs.replace(fix, title="Average gradients less often"), frozenset({"training"})) is None
 
 
 def case_name(case):

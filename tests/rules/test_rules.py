@@ -13,13 +13,16 @@ from advisor.views.replay.calibration import Calibration
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 from tests.build import H200, Trace
+from tests.rules.kinds import misfits
 
 STEPS = 5
 
 
 def run(rule, trace, **options):
-    report = run_rules(trace.timeline(), [built_in()[rule]], {rule: options})
+    timeline = trace.timeline()
+    report = run_rules(timeline, [built_in()[rule]], {rule: options})
     assert not report.failed, report.failed
+    assert not misfits(report, Workspace(timeline))
     return report
 
 

@@ -27,9 +27,9 @@ from advisor.views.trace.steps import Steps
 MAX_CALLS = 20_000
 """Calls that are replayed: of a longer window its middle steps stand for all. A replay of so many takes some 50 ms."""
 
-HIDDEN = 1.03
-"""A step that is no longer than this, over what it is with the host as fast as it may be, is not the host's: it shows only that the host takes
-no longer. What a fix gains that leaves the host no more to do is then the mean of what it gains with the host as expected, which is what hosts
+HIDDEN, SEEN = 1.03, 1.06
+"""A step that is no longer than the first, over what it is with the host as fast as it may be, is not the host's: it shows only that the host takes
+no longer; from the second on it is, and between the two in part. What a fix gains that leaves the host no more to do is then the mean of what it gains with the host as expected, which is what hosts
 need that do bound their steps, and as fast as it may be. Of 35 such fixes whose prediction it moves it is closer for 28, and for seven
 of ten more that give some calls more to do and all together less, as compiling does."""
 
@@ -79,13 +79,15 @@ class Replay:
         return float(self.corrected.host_us.sum()) / recorded if recorded > 0 else 1.0
 
     @cached_property
-    def hidden(self) -> bool:
-        """Whether the step is as long whatever the host's time is."""
-        return period_us(self.corrected) <= HIDDEN * period_us(self.fastest)
+    def hidden(self) -> float:
+        """How far the step is as long whatever the host's time is: 1 up to `HIDDEN`, 0 from `SEEN` on."""
+        before = period_us(self.fastest)
+        ratio = period_us(self.corrected) / before if before > 0 else SEEN
+        return float(np.clip((SEEN - ratio) / (SEEN - HIDDEN), 0.0, 1.0))
 
     def _gives_the_host_work(self, edit: Edit) -> bool:
         after = edit.apply(self.corrected)
-        return float((after.host_us + after.call_us).sum()) > float((self.corrected.host_us + self.corrected.call_us).sum()) + 1e-6
+        return float((after.host_us + after.call_us).sum()) > (1 + AMISS) * float((self.corrected.host_us + self.corrected.call_us).sum())
 
     def outside(self, spans: Spans) -> Floats:
         """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""
@@ -108,10 +110,10 @@ class Replay:
         GPU's work may gain nothing at that and much below. The ends, `deviations` off on either side, weigh as much as gives the three the spread of
         all. Where the step tells only that the host takes no longer, see `HIDDEN`."""
         likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
-        if self.hidden and not self._gives_the_host_work(edit):
-            return max(0.0, (likely + fast) / 2)
         outer = 1 / (2 * recording_cost.spread().deviations ** 2)
-        return max(0.0, (1 - 2 * outer) * likely + outer * (fast + slow))
+        told = (1 - 2 * outer) * likely + outer * (fast + slow)
+        hidden = 0.0 if self._gives_the_host_work(edit) else self.hidden
+        return max(0.0, hidden * (likely + fast) / 2 + (1 - hidden) * told)
 
     def most_share(self, edit: Edit) -> float:
         """Share of a step that an edit saves with the host's time as good for it as it may be."""

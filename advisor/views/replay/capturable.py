@@ -32,6 +32,9 @@ NEARLY = 0.9
 """Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
 
 
+REPLAYED = 0.5
+"""Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
+
 OF_A_STEP = 0.2
 """Of a step's kernels, those in passes of a loop at least: with less the step is something else that is read in pieces, as a network's boxes or a word
 after each pass of it. Of seventeen programs below it nine are then predicted nearer, by 15 points in the mean, eight further off, by 9."""
@@ -149,7 +152,7 @@ def _launched(steps: Steps, launches: Launches) -> list[Ints]:
 def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
     if not steps.repeats or len(parts) < 2:
         return "the window holds no two steps to compare"
-    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
+    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean() > REPLAYED:
         return "CUDA graphs are in use already"
     if _allocates(steps, calls):
         return "memory is allocated from the driver inside the steps, which no graph can hold"

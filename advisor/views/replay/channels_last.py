@@ -54,7 +54,7 @@ class ChannelsLast:
     of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, where they do not, cuDNN's norms
     take so long that the layout is known to gain. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
-    channels_last already. pictures: whether all convolutions go over two axes. by_compiler: whether a compiled training step would keep
+    channels_last already. pictures: whether most convolutions go over two axes. by_compiler: whether a compiled training step would keep
     them so. gone: nothing is turned; normed: cuDNN's norms are as fast as they can be; likely, best: both, and the others as fast as in
     channels_last, and as they can be."""
 
@@ -79,7 +79,7 @@ class ChannelsLast:
         turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
         depthwise = np.flatnonzero(work.named(OWN_DEPTHWISE)) if in_half else turned[:0]
         weights = _weights(work, shapes)
-        pictures = all(len(weight) == PICTURES for _, weight in weights) if weights else _by_name(work)
+        pictures = 2 * sum(len(weight) == PICTURES for _, weight in weights) > len(weights) if weights else _by_name(work)
         norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
         of_library = of_library[_of_images(work, shapes, of_library)] if pictures else of_library[:0]
         limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)
@@ -133,7 +133,7 @@ def _refused(work: GpuWork) -> bool:
 
 def _by_name(work: GpuWork) -> bool:
     """The same where shapes were not recorded, by the calls that made the convolutions."""
-    return bool(work.ops.named(_OF_PICTURES).any()) and not work.ops.named(_OF_ELSE).any()
+    return int(np.count_nonzero(work.ops.named(_OF_PICTURES))) > int(np.count_nonzero(work.ops.named(_OF_ELSE)))
 
 
 def _weights(work: GpuWork, shapes: Shapes) -> list[tuple[int, tuple[int, ...]]]:

@@ -26,6 +26,10 @@ _SPARSE = re.compile(r"^aten::(_indices|_?coalesce|sparse_mask)$")
 _ADAM = re.compile(r"addcdiv")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
+MOSTLY, SOME = 0.5, 0.1
+"""Of an optimizer's step: what does more than half of it is its kind; a tenth in kernels for many parameters is no loop over each. One such kernel is
+somebody's who clips or counts inside the step."""
+
 MOST_OPS_A_PARAMETER = 16
 """No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""
 
@@ -66,15 +70,16 @@ class OptimizerStep:
         first = chosen[groups.first].tolist()
         by_op, by_kernel = [work.ops.name(int(work.op[k])) for k in first], [work.kernel_name(k) for k in first]
         texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
-        if any(_FUSED.search(t) for t in texts):
+        fused, many = (np.array([bool(of.search(t)) for t in texts])[groups.of] for of in (_FUSED, _MANY))
+        # A fused kernel or two do nearly all of the work, beside what counts the steps.
+        if work.dur_us[chosen[fused]].sum() > MOSTLY * work.dur_us[chosen].sum():
             return cls(name, "fused", chosen, spans, 0)
         cpu = timeline.cpu_ops
         if len(cpu) and within(cpu["start_us"].to_numpy()[matches(cpu, _SPARSE)], spans).any():
             return cls(name, "sparse", chosen, spans, 0)
-        many = np.array([bool(_MANY.search(t)) for t in texts])[groups.of]
-        if many.mean() > 0.5:
+        if many.mean() > MOSTLY:
             return cls(name, "foreach", chosen, spans, 0)
-        if (many | work.of(Family.FUSED)[chosen]).any():
+        if (many | fused | work.of(Family.FUSED)[chosen]).mean() > SOME:
             return cls(name, "other", chosen, spans, 0)
         counts: Counter[str] = Counter()
         for o, k, n in zip(by_op, by_kernel, groups.rows.tolist(), strict=True):

@@ -16,7 +16,7 @@ from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 
-_BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
+_BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.|^aten::_amp_")
 # Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward, and
 # `unfold_backward`, by which an inverse STFT adds its windows up.
 _TRAINING_KERNEL = re.compile(r"(?<!unfold_)[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
@@ -25,6 +25,7 @@ _ENGINE = re.compile(r"^autograd::engine")
 _KEPT = re.compile(r"^torch::autograd::AccumulateGrad$")
 _TURNED = re.compile(r"^aten::movedim$")
 _TURNING = re.compile(r"^aten::(movedim|moveaxis|linalg_\w+)$")
+_LOADER = re.compile(r"DataLoader|torch[/\\]utils[/\\]data[/\\]")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 _GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
@@ -53,8 +54,8 @@ Maker = Literal["nvidia", "amd", "other"]
 class Program:
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
     "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. handed_back: torch.autograd.grad
-    takes them, as of an energy, and no parameter keeps any. server: the inference server that it is, "" where it is none. maker: whose devices, and so
-    whose tools, they are. accelerator: the kind of device that it drives, and so how that is recorded."""
+    takes them, as of an energy, and no parameter keeps any. loader: batches come from a DataLoader of PyTorch. server: the inference server that it is, "" where it is none.
+    maker: whose devices, and so whose tools, they are. accelerator: the kind of device that it drives, and so how that is recorded."""
 
     training: bool
     compiled: bool
@@ -64,6 +65,7 @@ class Program:
     functional: bool = False
     handed_back: bool = False
     accelerator: Accelerator = CUDA
+    loader: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -95,6 +97,7 @@ class Program:
             maker=maker,
             accelerator=accelerator,
             functional=without_update and _batched(ops) >= FEWEST_BATCHED,
+            loader=_any(_LOADER, chain(host, frames)),
             handed_back=without_update and _any(_ENGINE, host) and not _any(_KEPT, host),
         )
 

@@ -14,13 +14,23 @@ TRANSFER_US = 100.0
 
 
 def rank_timeline(
-    rank: int, own: list[list[float]], job: list[list[list[float]]], *, collective: str = "allreduce", size: int = 1 << 22, group: str = "0", members: str = ""
+    rank: int,
+    own: list[list[float]],
+    job: list[list[list[float]]],
+    *,
+    collective: str = "allreduce",
+    size: int = 1 << 22,
+    group: str = "0",
+    members: str = "",
+    trains: bool = False,
 ) -> Timeline:
-    """One rank of a job whose ranks do `job[rank][step]` µs of work before each of the step's collectives."""
+    """One rank of a job whose ranks do `job[rank][step]` µs of work before each of the step's collectives. trains: a range says that it updates parameters."""
     trace, times = Trace(), _times(job)
     begin, host = 10_000.0, 0.0  # the host has issued everything before the device begins
     for number, step in enumerate(own):
         trace.step(host, 10.0, number + 1)
+        if trains:
+            trace.note("Optimizer.step#SGD.step", host, 1.0)
         for work, (start, arrive, leave) in zip(step, times[rank][number], strict=True):
             trace.launch(host + 1, start + begin, start + begin + work, "gemm")
             trace.launch(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.engine.kinds.job import _bound, _recorded_late
+from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.knowledge import recording_cost
@@ -275,3 +276,22 @@ def test_a_host_that_frees_memory_when_a_collective_ends_was_held_by_it(call, wa
         ).call(call, at + 200, 1810).launch(at + 2020, at + 2025, at + 2995, "gemm")  # fmt: skip
     made = summary_of(trace.timeline())
     assert made.steps_us[:, PARTS.index("communication")] == pytest.approx(waits_us, abs=5)
+
+
+def of_small_sums(trains):
+    """The report of two ranks, each of 20 products of 70 µs a step, whose results of 512 KiB are added up over ranks in 100 µs each."""
+    ranks = job_of([[[70.0] * 20] * STEPS] * 2, size=1 << 18, trains=trains).ranks
+    return run(Recording("job", "job", (RankSummaries(tuple(ranks)),)), [catalog()[name] for name in ("small-messages", "exposed-communication")])
+
+
+def test_small_sums_that_the_next_product_needs_are_not_merged():
+    report = of_small_sums(trains=False)
+    (finding,) = report.findings
+    assert (finding.rule, finding.status, finding.saving.expected_us) == ("exposed-communication", "possible", 0.0)
+    assert finding.saving.high_us <= 20 * TRANSFER_US and finding.fix.holds_for == ("torch",)
+    assert "20 sums that the next op needs" in next(item.why for item in report.clear if item.rule == "small-messages")
+
+
+def test_small_averages_are_merged_for_no_more_than_they_take():
+    finding = next(f for f in of_small_sums(trains=True).findings if f.rule == "small-messages")
+    assert finding.fix.holds_for == ("training", "torch") and 0 < finding.saving.high_us <= 20 * TRANSFER_US

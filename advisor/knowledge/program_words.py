@@ -1,0 +1,23 @@
+"""Words of advice that mean something only to some programs: to those that train, that have a loader, or that are written with one framework."""
+
+from __future__ import annotations
+
+import re
+
+_WORDS = {
+    "training": re.compile(
+        r"\bbackward\b|\bgradients?\b|\.grad\b|\boptimi[sz]er\b|DistributedDataParallel|GradScaler|gradient_as_bucket_view|zero_grad|no_sync|value_and_grad",
+        re.IGNORECASE,
+    ),
+    "loader": re.compile(r"\bDataLoader\b|num_workers"),
+    "torch": re.compile(r"\btorch\b|\bnn\.|\bautocast\b|\bInductor\b|\bDataLoader\b|\bnon_blocking\b|\bpin_memory\b"),
+    "jax": re.compile(r"\bjax\b|\bjnp\b|\blax\b|\bXLA_"),
+    "cuda": re.compile(r"<<<|\bcuda[A-Z]\w+\(|\bcublas[A-Z]|\bnvcc\b"),
+}
+TRAINING, LOADER = "training", "loader"
+FRAMEWORKS = ("torch", "jax", "cuda")
+
+
+def needs(text: str) -> frozenset[str]:
+    """What a program must have for a text to mean something to it: `training`, `loader`, or one of `FRAMEWORKS`."""
+    return frozenset(name for name, words in _WORDS.items() if words.search(text))
