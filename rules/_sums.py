@@ -10,6 +10,7 @@ from advisor.report.finding import Code, Evidence, Fix
 from advisor.report.numbers import duration
 from advisor.rules._collectives import WAITING, transfer_us
 from advisor.rules._phrases import a_step
+from advisor.rules._ways import for_framework
 from advisor.views.ranks.communication import OneRank
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.exposure import Exposure
@@ -48,13 +49,13 @@ _SERVERS = {
 _FEWER = "Split the model over fewer GPUs and run more copies of it, or put more requests in a step: the number of sums stays, and each costs a hop at least."
 
 
-def faster_sums(server: str) -> Fix:
-    """In the terms of an inference server; "" for a program that calls torch.distributed itself."""
+def faster_sums(server: str, framework: str) -> Fix:
+    """In the terms of an inference server, "" where it is none, or of what calls the collectives."""
     title = "Make each sum faster: the next op needs it"
     if server in _SERVERS:
         own, fused, url = _SERVERS[server]
         return Fix(title=title, steps=(own, fused, _FEWER), url=url, risk="Sums in another order differ in the last bits.")
-    return Fix(
+    by_hand = Fix(
         title=title,
         steps=(
             "Sum small messages in one shot, from memory that all ranks share: torch.distributed._symmetric_memory, between GPUs linked by NVLink.",
@@ -69,6 +70,7 @@ def faster_sums(server: str) -> Fix:
         url="https://docs.pytorch.org/docs/stable/symmetric_memory.html",
         risk="Sums in another order differ in the last bits. Above some hundred KiB a ring is faster.",
     )
+    return for_framework(framework, "needed-sums", by_hand)
 
 
 def needed(one: OneRank, at: Ints, exposed: Floats) -> Found:
@@ -90,7 +92,7 @@ def needed(one: OneRank, at: Ints, exposed: Floats) -> Found:
         evidence=one.witness.of_gpu(work.rows[at], [str(name)[:100] for name in work.column("name")[at]]),
         confidence=0.8,
         cause="communication",
-        fix=faster_sums(one.program.server),
+        fix=faster_sums(one.program.server, one.program.framework),
     )
 
 
@@ -103,7 +105,7 @@ def needed_of_job(job: Job, exposure: Exposure) -> Found:
         summary=f"{a_step(count, 'collective', 'move', 'moves')} data for {duration(exposure.needed_us)} of {duration(exposure.step_us)}; the next op needs the result of "
         "each, so that nothing can run beside them or be sent with them.",
         evidence=(Evidence(label="transfers of sums that the next op needs, a step", start_us=0.0, dur_us=exposure.needed_us, count=max(round(count), 1)),),
-        fix=faster_sums(job.server),
+        fix=faster_sums(job.server, job.framework),
         edits=JobEdits(Transfers((), 1.0), Transfers(short, HOPS_LEFT), Transfers(exposure.needed, 0.0)),
         removes="hops of short sums between ranks",
         at_most_us=exposure.needed_us,

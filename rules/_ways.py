@@ -397,6 +397,44 @@ _CUDA = {
         url="https://docs.nvidia.com/cuda/cublas/index.html#cublassetmathmode",
         risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit.",
     ),
+    "exposed-communication": Fix(
+        title="Run communication beside what does not need it",
+        steps=(
+            "Start each collective on a stream of its own as soon as its operand is written, and let the stream that reads the result wait for it as late as it can.",
+            "Put collectives that are ready together between ncclGroupStart and ncclGroupEnd.",
+            "Record the same steps on every rank, one file each in a directory, and run advisor analyze on the directory: it tells waiting from transfer.",
+        ),
+        code=Code(
+            before="ncclAllReduce(a, a, n, ncclFloat, ncclSum, comm, stream);\nother<<<grid, block, 0, stream>>>(b);",
+            after="cudaEventRecord(written, stream);\ncudaStreamWaitEvent(side, written);\nncclAllReduce(a, a, n, ncclFloat, ncclSum, comm, side);\ncudaEventRecord(summed, side);\n"
+            "other<<<grid, block, 0, stream>>>(b);  // what does not read a\ncudaStreamWaitEvent(stream, summed);",
+        ),
+        url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/streams.html",
+        risk="Beside a collective kernels run slower, since it takes multiprocessors and memory rate.",
+    ),
+    "needed-sums": Fix(
+        title="Make each sum faster: the next kernel needs it",
+        steps=(
+            "Capture the step in a CUDA graph, NCCL's calls and all, where the host cannot issue them as fast as they run.",
+            "Register the buffers with NCCL (ncclMemAlloc and ncclCommWindowRegister): between GPUs linked by NVLink it then takes fewer hops.",
+            "Divide the work over fewer GPUs where each has little to do between two sums.",
+        ),
+        url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/bufferreg.html",
+        risk="Sums in another order differ in the last bits.",
+    ),
+    "small-messages": Fix(
+        title="Send few large messages instead of many small ones",
+        steps=(
+            "Write what is sent together into one buffer, and send that.",
+            "Where buffers must stay apart, put the calls between ncclGroupStart and ncclGroupEnd: they are one launch.",
+        ),
+        code=Code(
+            before="for (int i = 0; i < n; i++)\n    ncclAllReduce(x[i], x[i], count, ncclFloat, ncclSum, comm, stream);",
+            after="ncclGroupStart();\nfor (int i = 0; i < n; i++)\n    ncclAllReduce(x[i], x[i], count, ncclFloat, ncclSum, comm, stream);\nncclGroupEnd();",
+        ),
+        url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/groups.html",
+        risk="What is ready first waits for what is ready last.",
+    ),
     "fp64": SINGLE_IN_CUDA,
     "small-grid": DIVIDED_IN_CUDA,
 }  # fmt: skip
@@ -404,4 +442,9 @@ _CUDA = {
 
 def for_program(program: Program, rule: str, fix: Fix) -> Fix:
     """The fix; in CUDA's terms where nothing of a framework shows in the trace."""
-    return _CUDA.get(rule, fix) if program.framework == "cuda" else fix
+    return for_framework(program.framework, rule, fix)
+
+
+def for_framework(framework: str, rule: str, fix: Fix) -> Fix:
+    """The same by the framework's name alone, as a job's ranks tell it."""
+    return _CUDA.get(rule, fix) if framework == "cuda" else fix

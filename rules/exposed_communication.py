@@ -11,7 +11,7 @@ from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import WAITING, sizes_known, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._sums import MIN_SHARE, needed, needed_of_job
-from advisor.rules._ways import BUCKETS
+from advisor.rules._ways import BUCKETS, for_framework, for_program
 from advisor.views.ranks.communication import Communication, OneRank
 from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
 from advisor.views.ranks.exposure import Exposure
@@ -118,7 +118,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
         evidence=witness.of_gpu(rows, names),
         confidence=0.8,
         cause="communication",
-        fix=_RECORD_TRAINING if one.program.training or one.program.framework == "jax" else _RECORD,
+        fix=for_program(one.program, "exposed-communication", _RECORD_TRAINING if one.program.training or one.program.framework == "jax" else _RECORD),
     )
 
 
@@ -161,9 +161,10 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
             Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
         ),
-        fix=_GATHER_AHEAD if len(gathers) >= len(reduces) else BUCKETS if job.trains else _BESIDE,
+        fix=_GATHER_AHEAD if len(gathers) >= len(reduces) else BUCKETS if job.trains else for_framework(job.framework, "exposed-communication", _BESIDE),
         edits=JobEdits(low, expected, high),
         removes="transfers that could run beside computing",
+        at_most_us=max(exposure.transfer_us, gain * exposure.step_us),
         confidence=0.8,
         cause="communication",
         ranks=job.numbers,

@@ -68,7 +68,7 @@ def host_bound(
     where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time, and with what that work makes of a narrower type, as floats of bytes, sent as it was; that saves no more than the work and the copies take (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
-    no more are its symptom. Where the process that trains makes its batches itself,
+    no more are its symptom. In an inference server it is possible only: its scheduler works between steps, beside the GPU where version and options let it. Where the process that trains makes its batches itself,
     that they may be the same in every epoch is said too, as possible: nine tenths of the loader's time (`low`: nothing).
 
     How to fix it

@@ -76,6 +76,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
         f"{duration(work.step_us)}{moves}; nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
         removes="collectives that could run beside the backward pass",
+        at_most_us=work.us_a_step(serial),
         quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,

@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration
+from advisor.rules._ways import for_framework
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
@@ -93,7 +94,7 @@ def small_messages(
                 label="what hosts take to issue them, a step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)
             ),
         ),
-        fix=_GRADIENTS if job.trains else _TENSORS,
+        fix=_GRADIENTS if job.trains else for_framework(job.framework, "small-messages", _TENSORS),
         edits=JobEdits(low, expected, high),
         at_most_us=best[0] / job.steps + calls * issue_us * ISSUES[-1],
         removes=f"{fewer:.0f} of {counted(calls, 'collective')} a step",

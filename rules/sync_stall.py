@@ -76,7 +76,8 @@ def sync_stall(
     recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
     that try algorithms, which happens once, and those that ask what is left to work on, where products work on fewer rows from pass to pass. In a recording of a single step,
     so are waits after its last launch: what they hold up was not recorded. Where each wait, outside any op, ends a range of the
-    program's own that marks the step, removing them is possible only: they may be how that range is timed.
+    program's own that marks the step, removing them is possible only: they may be how that range is timed. So is it in an inference server that waits
+    once a step, for the tokens that it sends on and plans the next step by.
 
     How to fix it
     Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by

@@ -12,6 +12,7 @@ from advisor.report.recording import Health
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import CheaperDispatch, Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.workspace import Workspace
 from tests.build import Trace
 from tests.engine.test_rule import ruled
 
@@ -93,10 +94,30 @@ def test_a_fix_that_costs_the_host_is_only_possible_where_a_slow_host_would_be_t
     (free,), (dear,) = (run(timeline, [compiled(us)]).findings for us in (0.0, 2.0))
     # What costs it nothing gains the mean of that and of what is left where recording cost most: the GPU's half, and the gaps between its ops.
     assert free.status == "found" and free.saving.expected_us == pytest.approx(((94 - 78) + (90 / 2)) / 2, abs=1)
-    # What costs it 8 µs loses these where it is the bound: 0.27 each of that and of the GPU's half, the rest what the likely host gains.
-    mean_us = 0.45 * (94 - 78 - 8) + 0.27 * (90 / 2 - 8 * 94 / 141)
+    # What costs it 8 µs loses these where it is the bound, which is less than likely: 0.27 of the GPU's half, the rest what the likely host gains.
+    mean_us = 0.73 * (94 - 78 - 8) + 0.27 * (90 / 2)
     assert dear.status == "possible" and dear.severity == "low" and dear.saving.expected_us == pytest.approx(mean_us, abs=1)
     assert "takes time of the host" in dear.possible_why and "--step-ms" in dear.decide_with
+
+
+@pytest.mark.parametrize(("gpu_us", "of_the_gpu"), [(64, True), (90, False)])
+def test_what_gains_at_one_end_of_the_hosts_range_alone_is_possible_and_never_clear(gpu_us, of_the_gpu):
+    """The host likely needs 78 µs of a step, and 43 to 141 may be: a GPU of 64 is not the bound likely, one of 90 is."""
+
+    def function(work: GpuWork, *, max_calls: int = 3):
+        every = np.arange(len(work.dur_us))
+        edits = Edits.same(WithDurations(every, work.dur_us / 2) if of_the_gpu else CheaperDispatch(0.2))
+        fix = Fix(title="Do less", steps=("Do less.",))
+        return Found(summary="It is slow.", quiet="it is slow", evidence=(Evidence("relu", 0.0, 1.0),), fix=fix, edits=edits)
+
+    timeline = loop(gpu_us=gpu_us).timeline()
+    replay = Workspace(timeline).get(Replay)
+    ops = np.arange(len(replay.corrected.op_row))
+    edit = WithDurations(ops, np.full(len(ops), gpu_us / 8)) if of_the_gpu else CheaperDispatch(0.2)
+    assert replay.share(replay.corrected, edit) < 0.01 and replay.expected_share(edit) < 0.2 < replay.most_share(edit)
+    (finding,) = run(timeline, [ruled(function, min_saving_share=0.2)]).findings
+    assert (finding.status, finding.severity) == ("possible", "low") and "whether the host or the GPU bounds the step" in finding.possible_why
+    assert finding.saving.low_us == 0 and finding.saving.high_us > 0.2 * replay.true_step.expected_us and "--step-ms" in finding.decide_with
 
 
 def test_a_fix_that_costs_a_host_far_below_the_gpu_stands():

@@ -229,8 +229,16 @@ class Job:
     @property
     def server(self) -> str:
         """The inference server that most ranks are part of, "" where none is."""
-        name, count = Counter(s.facts.server for s in self.ranks).most_common(1)[0]
-        return name if count > MOST_RANKS * len(self.ranks) else ""
+        return self._common("server", "")
+
+    @property
+    def framework(self) -> str:
+        """Whose functions launch the work of most ranks, as in `Program`."""
+        return self._common("framework", "torch")
+
+    def _common(self, fact: str, otherwise: str) -> str:
+        said, count = Counter(getattr(s.facts, fact) for s in self.ranks).most_common(1)[0]
+        return str(said) if count > MOST_RANKS * len(self.ranks) else otherwise
 
     def by_rank(self, entries: Floats) -> Floats:
         """(ranks,) sum of a quantity of entries over the window's collectives, a step."""

@@ -82,6 +82,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the host takes to issue one collective, as recorded."""
     trains: bool = True
     """Whether its program computes gradients or updates parameters, as far as its trace tells; a program of JAX may."""
+    framework: str = "torch"
+    """Whose functions launch its work, as in `Program`."""
     server: str = ""
     """The inference server that its program is, "" where it is none."""
     accumulations: float = 1.0
@@ -285,6 +287,7 @@ def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollec
         threads=float(_threads(timeline)[own].sum()) / per_step,
         collective_host_us=_issuing_us(timeline),
         trains=program.training or program.framework == "jax",
+        framework=program.framework,
         server=program.server,
         accumulations=_accumulations(timeline, steps),
         contended_us=beside.extra_us / per_step,

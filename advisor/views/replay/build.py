@@ -112,8 +112,9 @@ class Replay:
         likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
         outer = 1 / (2 * recording_cost.spread().deviations ** 2)
         told = (1 - 2 * outer) * likely + outer * (fast + slow)
-        hidden = 0.0 if self._gives_the_host_work(edit) else self.hidden
-        return max(0.0, hidden * (likely + fast) / 2 + (1 - hidden) * told)
+        # A host that takes no longer is no slower than likely; what gives it more to do may make it the bound.
+        no_slower = (1 - outer) * likely + outer * fast if self._gives_the_host_work(edit) else (likely + fast) / 2
+        return max(0.0, self.hidden * no_slower + (1 - self.hidden) * told)
 
     def most_share(self, edit: Edit) -> float:
         """Share of a step that an edit saves with the host's time as good for it as it may be."""

@@ -20,6 +20,7 @@ _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.|^aten::_amp_"
 # Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward, and
 # `unfold_backward`, by which an inverse STFT adds its windows up.
 _TRAINING_KERNEL = re.compile(r"(?<!unfold_)[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
+_TRAINING_FRAME = re.compile(r"\bzero_grad\b|\btorch[/\\]optim[/\\]")
 _UPDATE = re.compile(r"Optimizer\.|_(foreach|fused)_")
 _ENGINE = re.compile(r"^autograd::engine")
 _KEPT = re.compile(r"^torch::autograd::AccumulateGrad$")
@@ -85,7 +86,7 @@ class Program:
         gpu = timeline.gpu_ops["name"].cat.categories.to_list()
         host = (*ops.categories, *ranges)
         frames = timeline.python_calls["name"].cat.categories.to_list()
-        training = _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any())
+        training = _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or _any(_TRAINING_FRAME, frames) or bool((timeline.compiled_ops["backward"] > 0).any())
         maker, accelerator = _maker(timeline, gpu)
         without_update = training and not _any(_UPDATE, host)
         return cls(
