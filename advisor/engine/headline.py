@@ -81,7 +81,7 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent
     name, summary = bound.name, bound.summary + _not_reported(bound, outcomes)
-    if judged == "no" and (check := _decisive(workspace)):
+    if judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
         name, summary = UNKNOWN, f"The check {check.check} failed: {check.detail}."
     return Headline(bottleneck=name, summary=summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
 
