@@ -1,6 +1,6 @@
 """Programs end, print and leave the same with `advisor record` around them and without it.
 
-The programs are those of `unharmed/`: each is run twice, once by itself. Here a few of them; CI runs all.
+The programs are those of `unharmed/`: each is run twice, once by itself. Here a few of them; with ADVISOR_UNHARMED=all all of them, some ten minutes.
 """
 
 import json
@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from advisor.lab.recorded import prepare
-from tests.paths import ALL_SAMPLES
 
 pytest.importorskip("torch")
 
+ALL = os.environ.get("ADVISOR_UNHARMED") == "all"
 PROGRAMS = Path(__file__).with_name("unharmed")
 ENVIRONMENT = {"PYTHONPATH": "hidden", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
 RECORD = [sys.executable, "-c", "from advisor.cli import main; main()", "record", "--warmup", "1", "--timed", "3", "--light", "2", "--deep", "2"]
@@ -123,7 +123,7 @@ CASES = {
 ALWAYS = ("what it sees", "mp.spawn", "no room at all", "os._exit")
 
 
-@pytest.mark.parametrize("case", CASES if ALL_SAMPLES else ALWAYS)
+@pytest.mark.parametrize("case", CASES if ALL else ALWAYS)
 def test_a_program_is_the_same_with_us_and_without(run, case):
     words, traces = CASES[case]
     if case == "notebook":
@@ -138,7 +138,7 @@ def test_a_program_is_the_same_with_us_and_without(run, case):
     assert not [name for name in os.listdir(run.out) if name.startswith(".")] if run.out.exists() else True
 
 
-@pytest.mark.skipif(not ALL_SAMPLES, reason="CI runs it")
+@pytest.mark.skipif(not ALL, reason="ADVISOR_UNHARMED=all runs it")
 @pytest.mark.parametrize("kilobytes", [8, 40])
 def test_a_full_disk_ends_the_recording_and_not_the_program(run, tmp_path, kilobytes):
     disk = tmp_path / "disk"
@@ -165,7 +165,7 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("case", STOPPED if ALL_SAMPLES else ["ranks by mp.spawn"])
+@pytest.mark.parametrize("case", STOPPED if ALL else ["ranks by mp.spawn"])
 def test_a_program_ends_well_once_all_is_recorded_or_runs_on(run, case):
     words, traces, said = STOPPED[case]
     if case == "notebook":
@@ -178,7 +178,7 @@ def test_a_program_ends_well_once_all_is_recorded_or_runs_on(run, case):
         assert steps[0] == steps[1], "no rank went on alone"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1] if ALL_SAMPLES else [signal.SIGUSR1], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1] if ALL else [signal.SIGUSR1], ids=lambda number: number.name)
 def test_a_signal_to_us_is_the_programs_to_answer(run, number):
     process = run.started("signals.py", "wait", record=run.recording("--keep-going"))
     process.stdout.readline()
