@@ -27,7 +27,7 @@ _ADAM = re.compile(r"addcdiv")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
 MOSTLY, SOME = 0.5, 0.1
-"""Of an optimizer's step: what does more than half of it is its kind; a tenth in kernels for many parameters is no loop over each. One such kernel is
+"""Of an optimizer's step: what does more than half of it is its kind; a tenth of its time in kernels for many parameters is no loop over each. One short one is
 somebody's who clips or counts inside the step."""
 
 MOST_OPS_A_PARAMETER = 16
@@ -79,7 +79,7 @@ class OptimizerStep:
             return cls(name, "sparse", chosen, spans, 0)
         if many.mean() > MOSTLY:
             return cls(name, "foreach", chosen, spans, 0)
-        if (many | fused | work.of(Family.FUSED)[chosen]).mean() > SOME:
+        if work.dur_us[chosen[many | fused | work.of(Family.FUSED)[chosen]]].sum() > SOME * work.dur_us[chosen].sum():
             return cls(name, "other", chosen, spans, 0)
         counts: Counter[str] = Counter()
         for o, k, n in zip(by_op, by_kernel, groups.rows.tolist(), strict=True):
