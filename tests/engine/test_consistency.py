@@ -10,6 +10,7 @@ from advisor.engine.checklist import ORDER, checklist
 from advisor.engine.consistency import consistent, contradictions
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.report.finding import Clear
 from advisor.report.recording import Health, Prediction
 from advisor.report.step import Part, PathPart
 from advisor.reports.report import html
@@ -98,7 +99,7 @@ def mutations(good, spinning):
     yield head(good, bottleneck="compute-bound")
     yield head(good, bottleneck="cpu-only", judged="no")
     yield head(spinning, bottleneck="memory-bound")
-    yield replace(spinning, findings=())
+    yield replace(head(spinning, judged="yes"), findings=(), clear=(*spinning.clear, *(Clear(rule=f.rule, why="x") for f in spinning.findings)))
     yield replace(good, checklist=tuple(replace(a, good=True) for a in good.checklist))
     yield replace(spinning, checklist=tuple(replace(a, good=True) if a.id == "gpu-busy" else a for a in spinning.checklist))
     yield replace(good, findings=(replace(finding, severity="low"), finding))

@@ -129,6 +129,6 @@ def test_no_margin_makes_a_saving_the_whole_step():
 
 
 def test_what_bounds_the_step_without_a_finding_that_speaks_of_it_says_why():
-    report = analysed(ROOT / "samples" / "public" / "gcn_cora.slow.json.gz")
+    report = analysed(ROOT / "samples" / "public" / "tgn_visits.slow.json.gz")
     assert report.headline.bottleneck == "launch-bound" and "launch-gap" not in {f.rule for f in report.findings}
     assert "launch-gap finds nothing to do about that: the fix would gain" in report.headline.summary
