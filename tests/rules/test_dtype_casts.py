@@ -5,7 +5,7 @@ import pytest
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.rules.dtype_casts import _fix
 from advisor.views.replay.casts import Purpose
-from tests.rules.test_rules import clear, found, queued, skipped
+from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 BF16, FP32 = "c10::BFloat16", "float"
 W, X = [4096, 4096], [16, 4096]
@@ -322,7 +322,7 @@ def test_casts_behind_a_slow_host_gain_nothing():
         w.cast(5, FP32, BF16, W)
         w.op("addmm", 20, [[4096], X, W], [BF16] * 3)
 
-    assert "reported from 3%" in clear("dtype-casts", steps(body, gpu=400, host=400))
+    assert "reported from 3%" in clear("dtype-casts", repeat(400, lambda trace, at: body(Writer(trace, at, at + 5))))
 
 
 def test_without_types_it_is_skipped():

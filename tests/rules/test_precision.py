@@ -65,7 +65,7 @@ def test_of_runs_whose_shapes_were_not_recorded_the_longest_may_be_of_the_larges
     def body(trace, host, gpu):
         took = 900 if host == 0 else 30
         trace.op("aten::mm", host, 20).launch(host + 5, gpu, gpu + took, FP32)
-        trace.op("aten::add", host + 22, 5).launch(host + 24, gpu + took, gpu + took + 20, "elementwise_kernel")
+        trace.op("aten::add", host + 22, 5).launch(host + 24, gpu + took, gpu + 1000, "elementwise_kernel")
 
     assert "248 µs" in found("precision", queued(body, gpu=1000)).summary, "(900 + 3 * 30) / 4"
 

@@ -108,6 +108,7 @@ def test_a_run_that_something_else_held_up_is_not_the_grids_doing():
         took = 900 if host == 0 else 30
         trace.op("aten::_softmax", host, 4, [ROWS, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
         trace.launch(host + 1, gpu, gpu + took, SOFTMAX, grid_blocks=8, block_threads=1024, registers=32, shared_bytes=0)
+        trace.op("aten::mm", host + 10, 5).launch(host + 12, gpu + took, gpu + 1000, "gemm")
 
     clear("small-grid", queued(body, gpu=1000))
 
