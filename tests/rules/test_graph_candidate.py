@@ -291,7 +291,9 @@ def test_graphs_in_use_are_quiet():
     def body(trace, at):
         small_kernels(trace, at, n=20)
         trace.correlation += 1
-        trace.call("cudaGraphLaunch", at + 400, 5, trace.correlation).gpu(at + 410, at + 412, correlation=trace.correlation)
+        trace.call("cudaGraphLaunch", at + 400, 5, trace.correlation)
+        for k in range(25):  # more than half of the step's ops
+            trace.gpu(at + 410 + k, at + 411 + k, correlation=trace.correlation)
 
     assert "in use" in clear("graph-candidate", repeat(PERIOD + 20, body))
 
