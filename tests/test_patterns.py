@@ -77,7 +77,7 @@ def all_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
                 name = ".".join((package.__name__, *path.relative_to(base).with_suffix("").parts)).removesuffix(".__init__")
                 tree = ast.parse(path.read_text())
                 used = calls(tree)
-                if not name.endswith("__main__") and "callbacks" not in name:
+                if not name.endswith("__main__") and "callbacks" not in name and "at_start" not in name:
                     for key, value in vars(importlib.import_module(name)).items():
                         for pattern in patterns_in(value):
                             found.setdefault(pattern, (f"{name}.{key}", frozenset(used.get(key, {"search", "match", "fullmatch"}))))
