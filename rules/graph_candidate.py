@@ -134,7 +134,7 @@ def graph_candidate(
     without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
     decides = {BRANCHING: "conditions on tensors", SIZED: "the sizes of masks"}.get(capturable.why_not)
     before = {_DECIDE: capturable.why_not == BRANCHING, _MASK: masks, _KEEP: reads > 0, _SEND: sends}
-    every = "Both" if steps.steps == 2 else f"All {steps.steps}"
+    every = "Both" if steps.steps <= 2 else f"All {steps.steps}"
     alike = (
         f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"
         if decides
