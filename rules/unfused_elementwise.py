@@ -246,4 +246,4 @@ def _named(work: GpuWork, position: int) -> str:
         return work.name(position).removeprefix("aten::")
     name = work.kernel_name(position)
     functor = _FUNCTOR.search(name)
-    return functor[1] if functor else name.split("<", 1)[0].rsplit("::", 1)[-1]
+    return functor[1] if functor else name.replace("<unnamed>::", "").split("<", 1)[0].rsplit("::", 1)[-1]
