@@ -92,7 +92,7 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
             steps=(
                 "If the mask is causal, drop it and pass is_causal=True: the kernel then skips what lies above the diagonal.",
                 "If it is a window, a prefix or one of documents, use flex_attention with a block_mask, compiled.",
-                *(("Otherwise make it a float mask once, in the queries' type: zeros, and -inf where nothing may be read.",) if boolean else ()),
+                *(("Otherwise make it a float mask once, in the queries' type: zeros, and minus infinity where nothing may be read.",) if boolean else ()),
             ),
             code=Code(
                 before="mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril()\nout = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
