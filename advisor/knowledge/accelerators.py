@@ -33,15 +33,15 @@ OTHER = _by_activity("PrivateUse1", "accelerator")
 """A device of a backend of its own: torch knows it by no name but this."""
 
 _TOLD_BY: tuple[tuple[Accelerator, re.Pattern[str]], ...] = (
-    (CUDA, re.compile(r"(cuda|cu|hip)[A-Z]")),
-    (XPU, re.compile(r"(ur|pi|piext|ze|zes|cl|sycl)[A-Z]|(?i:.*\b(xpu|level.zero|sycl)\b)")),
-    (NPU, re.compile(r"acl(rt|nn|op)?[A-Z]|AscendCL|Enqueue@|Dequeue@|.*\b(Ascend|CANN|NPU)\b")),
-    (HPU, re.compile(r"syn[A-Z]|(?i:.*\b(hpu|habana|gaudi)\b)")),
-    (MTIA, re.compile(r"(?i:.*\bmtia\b)|runFunction - job_prep")),
+    (CUDA, re.compile(r"^(cuda|cu|hip)[A-Z]")),
+    (XPU, re.compile(r"^(ur|pi|piext|ze|zes|cl|sycl)[A-Z]|(?i:\b(xpu|level.zero|sycl)\b)")),
+    (NPU, re.compile(r"^(acl(rt|nn|op)?[A-Z]|AscendCL|Enqueue@|Dequeue@)|\b(Ascend|CANN|NPU)\b")),
+    (HPU, re.compile(r"^syn[A-Z]|(?i:\b(hpu|habana|gaudi)\b)")),
+    (MTIA, re.compile(r"(?i:\bmtia\b)|^runFunction - job_prep")),
 )
 
 
 def accelerator(names: Iterable[str]) -> Accelerator | None:
     """Which kind of device calls of these names drive, or spans of these names are of; None where none tells."""
     names = list(names)
-    return next((kind for kind, pattern in _TOLD_BY if any(map(pattern.match, names))), None)
+    return next((kind for kind, pattern in _TOLD_BY if any(map(pattern.search, names))), None)

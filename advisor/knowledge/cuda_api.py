@@ -55,7 +55,7 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 )
 
 
-WAITS_IN_THE_RUNTIME = re.compile(r"[a-z]+[A-Z]\w*Synchronize|synchronizeStream$")
+WAITS_IN_THE_RUNTIME = re.compile(r"^[a-z]+[A-Z]\w*Synchronize|synchronizeStream$")
 """Calls that return as soon as the device is done: none of the program's own work lies in them, as it does in a range of JAX."""
 
 FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
