@@ -10,14 +10,16 @@ import typer
 
 def mcp(
     root: Annotated[Path, typer.Option("--root", help="The folder whose traces may be read; nothing outside of it is.")] = Path(),
+    limit_s: Annotated[float | None, typer.Option("--limit-s", help="Seconds that an answer may take before it is ended; 120 by default.")] = None,
 ) -> None:
     """Serve traces to an agent over the Model Context Protocol.
 
     Its tools are analyze, findings, explain, kernels and diff, on standard input and output.
     """
     from advisor.integrations.mcp_server import server
+    from advisor.integrations.mcp_worker import ANSWER_S
 
-    server(root).run()
+    server(root, ANSWER_S if limit_s is None else limit_s).run()
 
 
 def schema() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import queue
-import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -57,53 +54,26 @@ def _small(traces: Sequence[RankTrace]) -> bool:
     return all(sizes) and sum(sizes) < SMALL_BYTES
 
 
-class _Worker:
-    """Another interpreter that reduces one trace after the other, started again after one that was its end."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as this
-
-    def ask(self, request: bytes) -> Outcome:
-        """The outcome of a request; what ended the process where it was its end."""
-        if self._process is None:
-            self._process = isolated.start(__name__, self._errors)
-        process = self._process
-        with contextlib.suppress(OSError):
-            isolated.send(process.stdin, request)
-        answer = isolated.take(process.stdout)
-        if answer:
-            outcome: Outcome = pickle.loads(answer)
-            return outcome
-        code = process.wait()
-        self.close()
-        return Outcome(why=self._last_words(code))
-
-    def close(self) -> None:
-        """End it now; what it was asked is lost."""
-        process, self._process = self._process, None
-        if process is not None:
-            isolated.end(process)
-
-    def _last_words(self, code: int) -> str:
-        if code == -9:
-            return "the process that read it was killed: the memory may not suffice; fewer at once take less (--workers)"
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip().splitlines()
-        self._errors.truncate(0)
-        return f"the process that read it ended with {code}: {said[-1] if said else 'it said nothing'}"
+def _asked(worker: isolated.Worker, request: bytes) -> Outcome:
+    """What became of a trace in another process; what ended that one, where it was its end."""
+    try:
+        outcome: Outcome = pickle.loads(worker.ask(request))
+    except isolated.Ended as ended:
+        killed = "the process that read it was killed: the memory may not suffice; fewer at once take less (--workers)"
+        return Outcome(why=killed if ended.code == -9 else f"the process that read it ended with {ended.code}: {ended.said}")
+    return outcome
 
 
 def _in_processes(count: int, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
-    workers = [_Worker() for _ in range(count)]
-    free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    workers = [isolated.Worker(__name__) for _ in range(count)]
+    free: queue.SimpleQueue[isolated.Worker] = queue.SimpleQueue()
     for worker in workers:
         free.put(worker)
 
     def outcome(trace: RankTrace) -> Outcome:
         worker = free.get()
         try:
-            return worker.ask(pickle.dumps((trace, judging), protocol=5))
+            return _asked(worker, pickle.dumps((trace, judging), protocol=5))
         finally:
             free.put(worker)
 

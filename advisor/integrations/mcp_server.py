@@ -8,30 +8,34 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import AdvisorError, UsageError, require
-from advisor.integrations.mcp_tools import DATA, check_arguments, tools_of
+from advisor.errors import AdvisorError, no_such, require
+from advisor.integrations.mcp_tools import DATA, check_arguments, check_paths, tools_of
+from advisor.integrations.mcp_worker import ANSWER_S, Answers
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 
-def server(root: Path) -> MCPServer:
-    """A server of the tools. Raises UsageError where the SDK is not installed."""
+def server(root: Path, limit_s: float = ANSWER_S) -> MCPServer:
+    """A server of the tools, each answer made within `limit_s`. Raises UsageError where the SDK is not installed."""
     require("mcp.server.mcpserver", extra="mcp")  # of version 2: an earlier one has no such module
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import Tool, ToolAnnotations
 
     tools = {tool.__name__: tool for tool in tools_of(root)}
+    answers = Answers(root, limit_s)
 
     class Server(MCPServer):
         """One that says plainly what is amiss with a call, before anything is read."""
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             try:
-                if name in tools:
-                    check_arguments(tools[name], arguments)
-            except UsageError as error:
+                if name not in tools:
+                    raise no_such("tool", name, tools)
+                check_arguments(tools[name], arguments)
+                check_paths(root, arguments)
+            except AdvisorError as error:
                 raise ToolError(f"{error.message}. {error.hint}") from None
             return await super().call_tool(name, arguments, context)
 
@@ -47,12 +51,12 @@ def server(root: Path) -> MCPServer:
     )
 
     def told(tool: Callable[..., str]) -> Callable[..., str]:
-        """The same tool, whose known errors are answers that the agent can act on."""
+        """The same tool, whose answers are made elsewhere, and whose known errors are answers that the agent can act on."""
 
         @wraps(tool)
-        def call(*given: object, **named: object) -> str:
+        def call(**arguments: str | int) -> str:
             try:
-                return tool(*given, **named)
+                return answers.of(tool.__name__, arguments)
             except AdvisorError as error:
                 raise ToolError(f"{error.message}. {error.hint}") from None
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -42,6 +45,60 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     process.stdin.close()
     process.stdout.close()
+
+
+class Ended(Exception):
+    """The process ended instead of answering. code: its exit code. said: its last line. late: whether it took too long, and was ended."""
+
+    def __init__(self, code: int, said: str, late: bool) -> None:
+        self.code, self.said, self.late = code, said or "it said nothing", late
+        super().__init__(f"the process ended with {code}: {self.said}")
+
+
+class Worker:
+    """`module.serve()` in another interpreter, which answers one request after the other; started again after one that was its end."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as this
+
+    def ask(self, request: bytes, limit_s: float | None = None) -> bytes:
+        """The answer to a request. Raises Ended where the process ended on it, or had not answered in time and was ended."""
+        if self._process is None:
+            self._process = start(self._module, self._errors)
+        process = self._process
+        late = threading.Event()
+
+        def over() -> None:
+            late.set()
+            process.kill()
+
+        clock = threading.Timer(limit_s or 0, over)
+        clock.daemon = True
+        if limit_s is not None:
+            clock.start()
+        with suppress(OSError):
+            send(process.stdin, request)
+        answer = take(process.stdout)
+        clock.cancel()
+        if answer:
+            return answer
+        code = process.wait()
+        self.close()
+        raise Ended(code, self._last_words(), late.is_set())
+
+    def close(self) -> None:
+        """End it now; what it was asked is lost."""
+        process, self._process = self._process, None
+        if process is not None:
+            end(process)
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        self._errors.truncate(0)
+        return said[-1] if said else ""
 
 
 def _elsewhere(root: str) -> list[str]:

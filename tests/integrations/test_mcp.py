@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -14,13 +16,16 @@ import pytest
 from typer.testing import CliRunner
 
 from advisor.cli import app
-from advisor.errors import AdvisorError
-from advisor.integrations.mcp_tools import REPLY_BYTES, Tools
+from advisor.errors import AdvisorError, TraceError
+from advisor.integrations.mcp_server import server
+from advisor.integrations.mcp_tools import REPLY_BYTES, Tools, located, tools_of
+from advisor.integrations.mcp_worker import Answers
 from advisor.reports.report import json as json_format
 from tests.paths import ROOT
 from tests.reports.examples import NASTY, hostile
 
 mcp = pytest.importorskip("mcp", reason="the MCP SDK is not installed")
+from mcp.server.mcpserver.exceptions import ToolError  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +181,81 @@ def test_what_the_trace_says_is_marked_as_data(root: Path) -> None:
     names = [row["from_trace"]["name"] for row in reply["kernels"]]
     assert NASTY[0] in names and not any("\x1b" in name for name in names)
     assert all(set(row) & {"name", "op"} == set() for row in reply["kernels"])
+
+
+LONG = "x" * 10_000_000
+NO_FILES = {
+    "NUL": ("slow.json.gz\0", "no file has such a name"),
+    "a name too long": ("x" * 3000, "name too long"),
+    "10 MB": (LONG, "10,000,000 characters"),
+    "half a character": ("\ud800", "is no Unicode text"),
+    "a FIFO": ("fifo", "neither a file nor a directory"),
+    "a link to it": ("to_fifo", "neither a file nor a directory"),
+    "a ring of links": ("ring", "ring"),
+    "nothing": ("absent.json", "there is no absent.json"),
+    "below a file": ("slow.json.gz/x", "there is no slow.json.gz/x"),
+    "below the root's parent": ("..", "outside"),
+    "empty": ("", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def odd(root: Path) -> Path:
+    os.mkfifo(root / "fifo")
+    (root / "to_fifo").symlink_to("fifo")
+    (root / "ring").symlink_to("ring")
+    (root / "damaged.json").write_bytes(b'{"traceEvents": [')
+    return root
+
+
+@pytest.mark.parametrize("tool", ["analyze", "findings", "kernels", "diff"])
+@pytest.mark.parametrize("case", NO_FILES)
+def test_a_path_that_no_file_has_is_told_at_once_and_not_where_the_root_lies(odd: Path, tool: str, case: str) -> None:
+    """Without a worker, which would take a second to start."""
+    trace, why = NO_FILES[case]
+    made = server(odd)
+    given = {"before": "slow.json.gz", "after": trace} if tool == "diff" else {"trace": trace}
+    if case == "empty":  # which is the root itself: a directory like others
+        assert located(odd, trace) == odd.resolve()
+        return
+    with pytest.raises(ToolError, match=why) as raised:
+        asyncio.run(made.call_tool(tool, given))
+    assert str(odd) not in str(raised.value) and len(str(raised.value)) < 1200
+
+
+def test_what_is_no_tool_and_no_argument_is_told_in_few_words(odd: Path) -> None:
+    made = server(odd)
+    for name, given in ((LONG, {}), ("analyze", {LONG: 1}), ("kernels", {"trace": "slow.json.gz", "containing": LONG}), ("explain", {"rule": LONG})):
+        with pytest.raises(ToolError) as raised:
+            asyncio.run(made.call_tool(name, given))
+        assert len(str(raised.value)) < 2000
+    with pytest.raises(ToolError, match="is no count"):
+        asyncio.run(made.call_tool("findings", {"trace": "slow.json.gz", "skip": 10**6000}))
+
+
+def test_no_answer_says_where_the_root_lies(odd: Path) -> None:
+    for tool in tools_of(odd):
+        if tool.__name__ == "analyze":
+            assert str(odd) not in tool("slow.json.gz") and json.loads(tool("slow.json.gz"))["from_trace"]["path"] == "slow.json.gz"
+            for amiss in ("damaged.json", ""):
+                with pytest.raises(AdvisorError) as raised:
+                    tool(amiss)
+                assert str(odd) not in raised.value.message + raised.value.hint
+
+
+def test_an_answer_that_never_comes_is_ended_and_the_next_one_comes(odd: Path) -> None:
+    answers = Answers(odd, limit_s=0.01)  # less than its interpreter takes to start
+    with pytest.raises(TraceError, match=r"analyze had no answer after 0.01 seconds, and was ended"):
+        answers.of("analyze", {"trace": "slow.json.gz"})
+    answers._limit_s = 60.0
+    assert json.loads(answers.of("analyze", {"trace": "slow.json.gz"}))["bottleneck"] == "launch-bound"
+    with pytest.raises(TraceError, match="no rule 'none'"):
+        answers.of("explain", {"rule": "none"})
+    process = answers._worker._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)  # it hangs, whatever it does
+    answers._limit_s = 0.2
+    with pytest.raises(TraceError, match="was ended"):
+        answers.of("explain", {"rule": "launch-gap"})
+    assert process.poll() == -signal.SIGKILL
+    answers.close()
