@@ -61,8 +61,11 @@ def launch(
         if made:
             remove_empty(directory)
     _told(processes, placed, directory, gone, say)
-    if code == 0 and not placed and not gone and not any(process.failed for process in processes):
-        raise _refused(processes, f"The earlier recording in {directory} stands. " if earlier else "")
+    if not placed and not gone and not any(process.failed for process in processes):
+        refused = _refused(processes, f"The earlier recording in {directory} stands. " if earlier else "")
+        if code == 0:
+            raise refused
+        say(refused.message)  # the exit code is the program's: what it failed of may be why
     if options.nsys and code == 0:
         _export(directory)
     return code
@@ -91,7 +94,7 @@ def _told(processes: Sequence[Process], placed: Sequence[Process], directory: Pa
 
 
 def _refused(processes: Sequence[Process], stands: str) -> AdvisorError:
-    """Why a program that ended well was not recorded."""
+    """Why a program was not recorded, and what to do where it ended well."""
     if refused := next((process.refused for process in processes if process.refused), None):
         return UsageError(*refused)
     if processes:

@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 ALL = os.environ.get("ADVISOR_UNHARMED") == "all"
 PROGRAMS = Path(__file__).with_name("unharmed")
 ENVIRONMENT = {"PYTHONPATH": "hidden", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-RECORD = [sys.executable, "-c", "from advisor.cli import main; main()", "record", "--warmup", "1", "--timed", "3", "--light", "2", "--deep", "2"]
+RECORD = [sys.executable, "-I", "-c", "from advisor.cli import main; main()", "record", "--warmup", "1", "--timed", "3", "--light", "2", "--deep", "2"]
 BOTH = {"light.json.gz", "deep.json.gz"}
 
 
