@@ -22,6 +22,8 @@ class Thin:
     depth: Ints
     start_us: Floats
     end_us: Floats
+    busy_us: Floats
+    """For how long a slice runs between start and end: less than all of it where several were merged."""
     longest: Ints
     """Row of the cut."""
     count: Ints
@@ -73,6 +75,7 @@ def _folded(cut: Cut, shown: Ints, groups: Ints) -> Thin:
     first, last = np.full(number, np.inf), np.full(number, -np.inf)
     np.minimum.at(first, groups, start)
     np.maximum.at(last, groups, start + dur)
+    busy = np.minimum(np.bincount(groups, dur, minlength=number), last - first)
     longest = np.zeros(number, np.int64)
     order = np.argsort(dur, kind="stable")
     longest[groups[order]] = shown[order]
@@ -82,4 +85,4 @@ def _folded(cut: Cut, shown: Ints, groups: Ints) -> Thin:
     of[shown] = place[groups]
     longest = longest[order]
     count = np.bincount(groups, minlength=number)[order]
-    return Thin(cut.lane[longest], cut.depth[longest], first[order], last[order], longest, count, of)
+    return Thin(cut.lane[longest], cut.depth[longest], first[order], last[order], busy[order], longest, count, of)

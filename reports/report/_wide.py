@@ -21,7 +21,7 @@ def wide(cut: Cut, most: int, code: Callable[[str], int], whole: Sequence[tuple[
     """At most `most` slices of the cut, none merged within `whole` (start and end in µs). Times are counted from the cut's start.
 
     `columns` are, row by row of `rows` (lane, depth, slices): the step of the start, the length, the name, the kind, the op + 1, the step
-    of the launching slice + 1, and how many slices were merged.
+    of the launching slice + 1, how many slices were merged, and how much of the length none of these fills.
     """
     made = thin(cut, most, DEEPEST, whole)
     order = np.lexsort((made.start_us, made.depth, made.lane))
@@ -31,6 +31,7 @@ def wide(cut: Cut, most: int, code: Callable[[str], int], whole: Sequence[tuple[
     unit = max(UNIT_US, (cut.end_us - cut.start_us + 1.0) / 2**31)
     start = np.round((made.start_us[order] - cut.start_us) / unit).astype(np.int64)
     length = np.round((made.end_us - made.start_us)[order] / unit).astype(np.int64)
+    blank = np.where(made.count > 1, made.end_us - made.start_us - made.busy_us, 0.0)[order]
     launcher = cut.launched_by[longest]
     by = np.where(launcher >= 0, made.of[launcher], -1) if len(made.of) else np.full(len(order), -1)
     by = np.where(by >= 0, place[by], -1)
@@ -47,7 +48,16 @@ def wide(cut: Cut, most: int, code: Callable[[str], int], whole: Sequence[tuple[
         "kinds": list(cut.kinds),
         "rows": [[int(lane[at]), int(depth[at]), int(count)] for at, count in zip(edges.tolist(), counts.tolist(), strict=True)],
         "columns": packed(
-            (steps(start), length, names[cut.name[longest]], cut.kind[longest], np.where(op >= 0, names[op], -1) + 1, steps(by + 1), made.count[order])
+            (
+                steps(start),
+                length,
+                names[cut.name[longest]],
+                cut.kind[longest],
+                np.where(op >= 0, names[op], -1) + 1,
+                steps(by + 1),
+                made.count[order],
+                np.round(blank / unit).astype(np.int64),
+            )
         ),
         "merged": int(made.count[made.count > 1].sum()),
         "finest": round(float((made.end_us - made.start_us)[made.count == 1].min(initial=0.0)), 2) if (made.count > 1).any() else 0,

@@ -1,6 +1,6 @@
-// The timeline: host threads above, GPU streams below, each row of slices sorted by start. What is narrower than a pixel is drawn as one
-// with its neighbours: a row is walked from pixel to pixel by binary search, so that a million slices draw as fast as a thousand.
-const COLUMNS = ["start", "len", "name", "kind", "op", "by", "count"];
+// The timeline: host threads above, GPU streams below, each row of slices sorted by start. A row draws as much as it is busy: of a pixel
+// that slices cover in part, that part, in the colour of those that cover most of it.
+const COLUMNS = ["start", "len", "name", "kind", "op", "by", "count", "blank"];
 const unfolded = (value) => (value & 1 ? -((value + 1) / 2) : value / 2);
 const unpack = async (packed) => {
   const bytes = Uint8Array.from(atob(packed.columns), (char) => char.charCodeAt(0));
@@ -12,28 +12,37 @@ const unpack = async (packed) => {
     for (let i = 0; i < n; i++) column[i] = planes[from + i] | (planes[from + n + i] << 8) | (planes[from + 2 * n + i] << 16) | (planes[from + 3 * n + i] << 24);
     cut[name] = column;
   });
-  const start = new Float64Array(n), len = new Float64Array(n), by = new Int32Array(n), first = new Int32Array(n).fill(-1), next = new Int32Array(n).fill(-1);
+  const start = new Float64Array(n), len = new Float64Array(n), full = new Float32Array(n), reach = new Float64Array(n), filled = new Float64Array(n), by = new Int32Array(n), first = new Int32Array(n).fill(-1), next = new Int32Array(n).fill(-1);
   for (let i = 0, time = 0, call = 0; i < n; i++) {
     time += unfolded(cut.start[i]);
     call += unfolded(cut.by[i]);
     start[i] = time * packed.unit;
     len[i] = cut.len[i] * packed.unit;
+    // The share of a merged slice that its slices fill.
+    full[i] = cut.len[i] ? 1 - cut.blank[i] / cut.len[i] : 1;
     by[i] = call - 1;
     if (by[i] >= 0) { next[i] = first[by[i]]; first[by[i]] = i; }
   }
-  Object.assign(cut, { start, len, by, first, next, lane: new Uint16Array(n), depth: new Uint16Array(n) });
+  Object.assign(cut, { start, len, full, reach, filled, by, first, next, lane: new Uint16Array(n), depth: new Uint16Array(n) });
   let at = 0;
   cut.rows = packed.rows.map(([lane, depth, count]) => {
     cut.lane.fill(lane, at, at + count);
     cut.depth.fill(depth, at, at + count);
+    // Until when something of the row has run, and for how long before this slice: slices of one stream may overlap.
+    for (let i = at, end = 0, busy = 0; i < at + count; i++) {
+      filled[i] = busy;
+      reach[i] = Math.max(end, start[i] + len[i]);
+      busy += (reach[i] - Math.max(end, Math.min(start[i], reach[i]))) * full[i];
+      end = reach[i];
+    }
     at += count;
     return { lane, depth, first: at - count, end: at };
   });
   return cut;
 };
-// The first slice of [low, high) that starts at `time` or later.
-const reaching = (start, low, high, time) => {
-  while (low < high) { const middle = (low + high) >> 1; if (start[middle] < time) low = middle + 1; else high = middle; }
+// The first of [low, high) whose time, of `times` in order, is `time` or later.
+const reaching = (times, low, high, time) => {
+  while (low < high) { const middle = (low + high) >> 1; if (times[middle] < time) low = middle + 1; else high = middle; }
   return low;
 };
 const button = (text, name, act) => {
@@ -44,11 +53,74 @@ const button = (text, name, act) => {
   return made;
 };
 
+// What a search does not find; and of a pixel, what is too little to be seen.
+const DIM = 0.25, SPECK = 0.2;
+// Where more slices than this begin in one column they are added up by what was worked out before, and every so many are asked for their
+// colour: so a step of zooming costs by the screen, not by the trace.
+const CROWD = 32;
+// Paints slices in order of their start onto one row, each column of the screen once: of a column that they cover in part that part, in the
+// colour of those that cover most of it. `slice` takes columns and their fractions; `full` is the share of it that is covered. `share` adds a part
+// of one column.
+const strip = (g, fills, top, high, ratio) => {
+  const bright = new Float64Array(fills.length), faint = new Float64Array(fills.length), specks = fills.map(() => []);
+  // What is painted next: neighbours of one colour are one rectangle.
+  let left = 0, right = 0, hue = 0, alpha = 1;
+  const paint = () => { if (right > left) { g.globalAlpha = alpha; g.fillStyle = fills[hue]; g.fillRect(left / ratio, top, (right - left) / ratio, high); } left = right = 0; };
+  const extend = (a, b, newHue, newAlpha) => {
+    if (a !== right || newHue !== hue || newAlpha !== alpha) { paint(); left = a; hue = newHue; alpha = newAlpha; }
+    right = b;
+  };
+  // The column that slices share: how much of it is covered, and of that by what a search finds.
+  let column = -1, covered = 0, found = 0;
+  const settle = () => {
+    if (covered > 0) {
+      const weights = found > 0 ? bright : faint;
+      let most = 0;
+      for (let one = 1; one < weights.length; one++) if (weights[one] > weights[most]) most = one;
+      if (covered < SPECK) specks[most].push(column);
+      extend(column, covered > 0.999 ? column + 1 : column + covered, most, found > 0 ? 1 : DIM);
+      bright.fill(0);
+      faint.fill(0);
+    }
+    covered = found = 0;
+  };
+  const share = (at, one, part, dim) => {
+    if (at !== column) { settle(); column = at; }
+    if (dim) faint[one] += part; else { bright[one] += part; found += part; }
+    covered = Math.min(covered + part, 1);
+  };
+  const slice = (a, b, one, full, dim) => {
+    const first = Math.floor(a), last = Math.floor(b);
+    if (first === last) { share(first, one, (b - a) * full, dim); return; }
+    share(first, one, (first + 1 - a) * full, dim);
+    if (last > first + 1) {
+      settle();
+      extend(first + 1, last, one, (dim ? DIM : 1) * full);
+      if (full < SPECK) specks[one].push(first + 1);
+    }
+    if (b > last) share(last, one, (b - last) * full, dim);
+  };
+  // A hairline stands below what covers too little of its column.
+  const done = () => {
+    settle();
+    paint();
+    g.globalAlpha = 1; g.lineWidth = 1;
+    specks.forEach((columns, one) => {
+      if (!columns.length) return;
+      g.strokeStyle = fills[one];
+      g.beginPath();
+      columns.forEach((at) => { g.moveTo(at / ratio, top + high - 0.5); g.lineTo((at + 1) / ratio, top + high - 0.5); });
+      g.stroke();
+    });
+  };
+  return { slice, share, done };
+};
+
 const timeline = (root, cut, { view, marks = [], span = [], label, main = false }) => {
   const ROW = 16, GAP = 20, AXIS = 22;
   const home = view;
   const sides = cut.lanes.map((lane) => lane[1]);
-  const seenIn = (row) => { const i = reaching(cut.start, row.first, row.end, view[1]); return i > row.first && (main || cut.start[i - 1] + cut.len[i - 1] > view[0]); };
+  const seenIn = (row) => { const i = reaching(cut.start, row.first, row.end, view[1]); return i > row.first && (main || cut.reach[i - 1] > view[0]); };
   const rows = cut.rows.filter((row) => main || seenIn(row));
   const rowAt = cut.lanes.map(() => []);
   rows.forEach((row) => { rowAt[row.lane][row.depth] = row; });
@@ -74,11 +146,12 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
   const paint = (side, kind) => (side === "gpu" ? `--k-${groupOf(kind)}` : side === "idle" ? (kind === "unknown" ? "--k-other" : "--idle") : `--h-${Object.hasOwn(HOST_NAMES, kind) ? kind : "call"}`);
   const kindName = (side, kind) => (side === "gpu" ? GROUP_NAMES[groupOf(kind)] : side === "idle" ? "idle" : HOST_NAMES[kind] ?? kind);
   const paints = Object.fromEntries(["host", "idle", "gpu"].map((side) => [side, cut.kinds.map((kind) => paint(side, kind))]));
+  const tones = [...new Set(Object.values(paints).flat())], toneOf = Object.fromEntries(Object.entries(paints).map(([side, names]) => [side, names.map((name) => tones.indexOf(name))]));
   let fills = {}, inks = {};
   const seen = new Map();
   rows.forEach((row) => {
     const side = sides[row.lane], kinds = new Set();
-    const low = main ? row.first : Math.max(reaching(cut.start, row.first, row.end, view[0]) - 1, row.first), high = main ? row.end : reaching(cut.start, row.first, row.end, view[1]);
+    const low = main ? row.first : reaching(cut.reach, row.first, row.end, view[0]), high = main ? row.end : reaching(cut.start, row.first, row.end, view[1]);
     for (let i = low; i < high; i++) kinds.add(cut.kind[i]);
     kinds.forEach((kind) => seen.set(paints[side][kind], kindName(side, cut.kinds[kind])));
   });
@@ -103,31 +176,41 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
   const labelOf = (i) => (cut.count[i] > 1 ? `${cut.count[i]} slices` : sides[cut.lane[i]] === "idle" ? spoken(nameOf(cut.name[i])) : shortOf(cut.name[i]));
 
   const drawRow = (g, row, arrows) => {
-    const side = sides[row.lane], top = tops[row.lane] + row.depth * ROW, high = ROW - 2, perPixel = (to - from) / width;
-    let i = Math.max(reaching(cut.start, row.first, row.end, from) - 1, row.first);
-    const text = [];
-    // Neighbours of one colour within a pixel are one rectangle.
-    let left = -9, right = -9, fill = "", alpha = 1;
-    const flush = () => { if (right > left) { g.globalAlpha = alpha; g.fillStyle = fill; g.fillRect(left, top, right - left, high); } };
-    while (i < row.end && cut.start[i] < to) {
-      const end = cut.start[i] + cut.len[i], a = Math.max(x(cut.start[i]), 0), b = Math.min(x(end), width);
-      if (end < from) { i++; continue; }
-      const colour = fills[paints[side][cut.kind[i]]], dim = matching && !matching[cut.name[i]] ? 0.25 : cut.count[i] > 1 ? 0.75 : 1;
-      if (b - a < 1.5) {
-        // As far as this pixel reaches.
-        const px = Math.floor(a), jump = reaching(cut.start, i + 1, row.end, from + (px + 1) * perPixel);
-        if (px <= right + 0.5 && colour === fill && dim === alpha) right = px + 1;
-        else { flush(); left = Math.max(px, right > px ? right : px); right = px + 1; fill = colour; alpha = dim; }
-        i = jump;
-        continue;
+    const side = sides[row.lane], top = tops[row.lane] + row.depth * ROW, high = ROW - 2, ratio = pixels(), scale = (width * ratio) / (to - from), columns = Math.round(width * ratio);
+    const text = [], seams = [], painted = strip(g, tones.map((name) => fills[name]), top, high, ratio);
+    // The colour of most of the slices from i to j.
+    const commonest = (i, j) => {
+      const weights = new Float64Array(tones.length), stride = Math.ceil((j - i) / CROWD);
+      for (let k = i; k < j; k += stride) weights[toneOf[side][cut.kind[k]]] += cut.len[k];
+      return weights.indexOf(Math.max(...weights));
+    };
+    let until = from;
+    for (let i = reaching(cut.reach, row.first, row.end, from); i < row.end && cut.start[i] < to; i++) {
+      const start = Math.max(cut.start[i], until), end = Math.min(cut.start[i] + cut.len[i], to);
+      if (end <= start) continue;
+      until = end;
+      const a = (start - from) * scale, b = Math.min((end - from) * scale, columns);
+      painted.slice(a, b, toneOf[side][cut.kind[i]], cut.full[i], matching && !matching[cut.name[i]]);
+      if (b - a < 1 && !matching) {
+        const column = Math.floor(b), last = reaching(cut.start, i + 1, row.end, from + (column + 1) / scale) - 1;
+        if (last - i > CROWD && cut.start[i + 1] >= from + column / scale) {
+          painted.share(column, commonest(i + 1, last), (cut.filled[last] - cut.filled[i + 1]) * scale, false);
+          until = cut.reach[last - 1];
+          i = last - 1;
+          continue;
+        }
       }
-      flush();
-      left = a; right = Math.max(b - (b - a > 3 ? 0.6 : 0), a + 0.7); fill = colour; alpha = dim;
-      if (b - a > 26) text.push(i, a, b);
-      if (cut.by[i] >= 0 && arrows.length < 400) arrows.push(i);
-      i++;
+      if (b - a > 3 * ratio) seams.push(b);
+      if (b - a > 26 * ratio) text.push(i, a / ratio, b / ratio);
+      if (b - a > 1.5 * ratio && cut.by[i] >= 0 && arrows.length < 400) arrows.push(i);
     }
-    flush();
+    painted.done();
+    // Where one slice ends and the next may begin.
+    g.globalAlpha = 0.35;
+    g.strokeStyle = inks.ink; g.lineWidth = 1 / ratio;
+    g.beginPath();
+    seams.forEach((at) => { const edge = (Math.round(at) - 0.5) / ratio; g.moveTo(edge, top); g.lineTo(edge, top + high); });
+    g.stroke();
     g.globalAlpha = 1;
     for (let at = 0; at < text.length; at += 3) {
       const [i, a, b] = text.slice(at, at + 3), said = fitting(labelOf(i), b - a - 8, FONT.small);
@@ -141,10 +224,12 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
     g.beginPath(); g.moveTo(ax, ay); g.bezierCurveTo(ax, (ay + by) / 2, bx, (ay + by) / 2, bx, by);
     g.moveTo(bx - 3, by - 5); g.lineTo(bx, by); g.lineTo(bx + 3, by - 5); g.stroke();
   };
+  // Of the screen, to each of the page's.
+  const pixels = () => Math.min(devicePixelRatio || 1, 3);
   const draw = () => {
     width = canvas.clientWidth;
     if (!width) return;
-    const began = performance.now(), ratio = Math.min(devicePixelRatio || 1, 3);
+    const began = performance.now(), ratio = pixels();
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     const g = canvas.getContext("2d");
@@ -198,9 +283,8 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
     Object.assign(canvas.dataset, { from: from.toFixed(2), to: to.toFixed(2), ms: (performance.now() - began).toFixed(2) });
   };
   const repaint = () => {
-    const names = new Set(Object.values(paints).flat());
-    fills = Object.fromEntries([...names].map((name) => [name, colour(name)]));
-    inks = Object.fromEntries([...names].map((name) => [name, inkOn(fills[name])]));
+    fills = Object.fromEntries(tones.map((name) => [name, colour(name)]));
+    inks = Object.fromEntries(tones.map((name) => [name, inkOn(fills[name])]));
     ["ink", "dim", "line", "sunk", "mark"].forEach((name) => { inks[name] = colour(`--${name}`); });
     inks.page = inks.ink;
     draw();

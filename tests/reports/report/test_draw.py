@@ -81,8 +81,8 @@ def test_the_data_holds_no_character_that_could_end_it() -> None:
 def columns(packed: dict[str, Any]) -> dict[str, np.ndarray]:
     """What the page's script makes of the packed columns."""
     planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["columns"])), np.uint8)
-    made = planes.reshape(7, 4, packed["n"]).transpose(0, 2, 1).copy().view("<u4")[:, :, 0].astype(np.int64)
-    found = dict(zip(("start", "len", "name", "kind", "op", "by", "count"), made, strict=True))
+    made = planes.reshape(8, 4, packed["n"]).transpose(0, 2, 1).copy().view("<u4")[:, :, 0].astype(np.int64)
+    found = dict(zip(("start", "len", "name", "kind", "op", "by", "count", "blank"), made, strict=True))
     for name in ("start", "by"):
         found[name] = np.cumsum(np.where(found[name] & 1, -((found[name] + 1) // 2), found[name] // 2))
     return found
@@ -90,7 +90,7 @@ def columns(packed: dict[str, Any]) -> dict[str, np.ndarray]:
 
 def test_columns_come_back_as_they_were_and_are_small() -> None:
     values = np.array([0, 5, 3, 2**31, 7])
-    packed_ = {"columns": packed((steps(values), *[np.array([0, 255, 256, 65_536, 2**32 - 1])] * 4, steps(values), values)), "n": 5}
+    packed_ = {"columns": packed((steps(values), *[np.array([0, 255, 256, 65_536, 2**32 - 1])] * 4, steps(values), values, values)), "n": 5}
     found = columns(packed_)
     assert found["start"].tolist() == values.tolist() == found["count"].tolist()
     assert found["name"].tolist() == [0, 255, 256, 65_536, 2**32 - 1]
