@@ -15,13 +15,17 @@ NAME = "gitlab"
 SUFFIX = ".gitlab.json"
 
 _LIMITS = Limits(text=500, findings=500, evidence=1)
+_ENGINE = "trace-advisor"
+_NONE = f"[\n{' ' * len(_ENGINE)}\n]\n"
+"""An empty list that is known for ours by its blanks: GitLab allows it no text."""
 _SEVERITIES = {"high": "major", "medium": "minor", "low": "info", "info": "info"}
 
 
 def render(report: Report) -> str:
     """A list of issues; a finding without a source line stands at the trace itself, which is all that is known."""
     shown = clean(report, _LIMITS)
-    return json.dumps([_issue(finding, shown) for finding in shown.findings if not finding.allowed], indent=1) + "\n"
+    issues = [_issue(finding, shown) for finding in shown.findings if not finding.allowed]
+    return json.dumps(issues, indent=1) + "\n" if issues else _NONE
 
 
 def _issue(finding: Finding, report: Report) -> dict[str, object]:
@@ -30,6 +34,7 @@ def _issue(finding: Finding, report: Report) -> dict[str, object]:
     path = source.file.removeprefix("./") if source else PurePosixPath(report.source.path).name
     where = f"{finding.rule}\0{path}\0{'' if source else finding.evidence[0].label}"
     return {
+        "engine_name": _ENGINE,
         "description": f"{finding.title}: {finding.summary}{aside(finding)} {finding.fix.title}; {gained}.",
         "check_name": finding.rule,
         "fingerprint": hashlib.sha256(where.encode(errors="replace")).hexdigest()[:32],

@@ -33,7 +33,20 @@ LOOK_ALIKES = [
     b'{"name": "x", "advisor": "trace-advisor", "schema": 1}',
     b'<!doctype html>\n<html lang="en">\n<head>\n<title>trace-advisor</title>',
     b"[]",
+    b"[]\n",
+    b"[\n]\n",
     b"advisors 1.0",
+    "advisor 3 · meeting of Monday\n\nPRESENT  Ann, Bob\n".encode(),
+    "advisor 1.2.3 · notes on the tool\n\nIt is slow.\n".encode(),
+    b"advisor 1.2.3 diff\nagainst 1.2.2: none\n",
+    b"advisor 1.2.3 history\n\nWritten by hand.\n",
+    b'{"schema": 1, "advisor": "Prof. Smith", "students": []}',
+    b'{"schema": 1, "advisor": "1.2.3", "notes": []}',
+    b'{"schema": 1, "kind": "thesis", "advisor": "1.2.3", "title": ""}',
+    b'{"displayTimeUnit": "ns", "trace-advisor": {}, "traceEvents": []}',
+    b'[{"description": "x", "check_name": "unused", "fingerprint": "0123456789abcdef0123456789abcdef"}]',
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="advisor">\n</testsuites>\n',
+    b'{"$schema": "https://x/sarif-2.1.0.json", "version": "2.1.0", "runs": [{"tool": {"driver": {"name": "advisor", "rules": []}}}]}',
 ]
 
 
