@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from advisor.knowledge.host_waits import HostWait
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent, size
-from advisor.rules._waits import VALUE_OF_THE_DEVICE
+from advisor.rules._waits import as_code
 from advisor.views.replay.widened import Widened
 
 _TORCH_NAMES = {
@@ -59,37 +60,29 @@ _PACKED = Code(
 
 
 class Copied(NamedTuple):
-    """What a step copies between host and device, in shares. Of the copies: pageable; written, numbers that are written at indices; small, below the size from
+    """What a step copies between host and device, in shares. Of the copies: pageable; small, below the size from
     which bytes count; created, of those to the device, made on the host by the op just before. returning: of the bytes, those that come to the host and go
     back in the same step. fetched: of the time they take, what those to the host do. many: whether issuing the small ones is most of what copies cost.
-    loader: whether a data loader makes the batches."""
+    loader: whether a data loader makes the batches. call: what most of them cost is of, where nobody wrote it as a copy."""
 
     pageable: float = 0.0
-    written: float = 0.0
     small: float = 0.0
     created: float = 0.0
     returning: float = 0.0
     fetched: float = 0.0
     many: bool = False
     loader: bool = False
+    call: HostWait | None = None
 
 
 def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
     """What to do about it. narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
-    if copied.written >= 0.5:
-        code, why = VALUE_OF_THE_DEVICE
-        return Fix(
-            title="Write values that are on the GPU already",
-            steps=(why, *narrow),
-            code=code,
-            url="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_fill_.html",
-            risk="A tensor that holds the value is shared by all who write it: nothing may change it in place.",
-        )
     if copied.created >= 0.5:
         return Fix(
             title="Build the tensors on the GPU",
             steps=(
+                *((copied.call.instead,) if copied.call else ()),
                 "Create each tensor with device=..., so that nothing is copied.",
                 "Hoist constants out of the loop: masks, position ids, index tables.",
                 "Data that must come from the host: write all of a step's into one pinned buffer, and copy that once with non_blocking=True.",
@@ -101,6 +94,14 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
             ),
             url=url,
             risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
+        )
+    if copied.call and not copied.call.general:
+        return Fix(
+            title="Keep on the GPU what each call sends",
+            steps=(copied.call.instead, *narrow),
+            code=as_code(copied.call.code) if copied.call.code else None,
+            url=copied.call.url or url,
+            risk="A tensor that is made once is shared by all who use it: nothing may change it in place.",
         )
     risk = "Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done."
     packing = ("Pack small tensors into one buffer and copy it once.",) * (copied.many or copied.small >= 0.5)
@@ -129,7 +130,7 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
             url=url,
             risk=risk + " Results are there a step later than before.",
         )
-    steps: list[str] = []
+    steps: list[str] = [copied.call.instead] if copied.call else []
     if copied.pageable > 0:
         steps.append(
             "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."

@@ -22,6 +22,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.made_on_host import unsent_behind
+from advisor.views.replay.released_memory import ReleasedMemory
 from advisor.views.replay.widened import Widened
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
@@ -44,6 +45,7 @@ def host_bound(
     launches: Launches,
     program: Program,
     widened: Widened,
+    released: ReleasedMemory,
     *,
     min_pause_us: float = 500.0,
     min_steps_share: float = 0.5,
@@ -60,7 +62,7 @@ def host_bound(
 
     How it is measured
     Pauses of at least `min_pause_us` ({min_pause_us} µs: ten times what Python takes between two ops) between ops and runtime calls
-    of the threads that launch, outside the data loader, compilation, waits, allocation and the optimizer's own Python;
+    of the threads that launch, outside the data loader, compilation, waits, allocation, the optimizer's own Python and what giving back the memory of a pageable copy takes (memcpy's);
     and ops as long that launch nothing, which compute on the CPU; shorter ones that do, where between two launches they take as long together and ops that launch nothing take
     half of the time, as where a batch is put together tensor by tensor. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
@@ -85,7 +87,7 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, widened, min_pause_us, min_steps_share)
+    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, widened, released, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own
@@ -103,6 +105,7 @@ def _between_launches(
     launches: Launches,
     program: Program,
     widened: Widened,
+    released: ReleasedMemory,
     min_pause_us: float,
     min_steps_share: float,
 ) -> Outcome:
@@ -113,7 +116,7 @@ def _between_launches(
     if not steps.repeats:
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
     host_time = host_time.seen()
-    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
+    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans, released.spans)
     spans, works = own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
     if not len(works):
         if not seen and program.framework != "cuda":

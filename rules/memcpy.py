@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Mask, Spans
+from advisor.intervals import Ints, Mask, Spans
+from advisor.knowledge.host_waits import HostWait
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
@@ -16,11 +17,11 @@ from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_calls import MOSTLY, HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
 from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
+from advisor.views.replay.released_memory import ReleasedMemory
 from advisor.views.replay.staged_copies import StagedCopies
-from advisor.views.replay.value_waits import written
 from advisor.views.replay.widened import Widened
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
@@ -31,6 +32,7 @@ from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.waited_calls import WaitedCalls
 
 DEFAULT_LINK_GBPS = 22.0
 """What pinned copies reach over PCIe 4.0 x16, for a device that is not in devices.toml."""
@@ -59,6 +61,8 @@ def memcpy(
     rates: DeviceRates,
     staged: StagedCopies,
     widened: Widened,
+    waited_calls: WaitedCalls,
+    released: ReleasedMemory,
     *,
     small_bytes: int = 65536,
 ) -> Outcome:
@@ -76,7 +80,8 @@ def memcpy(
     Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
     and on a stream of their own, eight small ones a step or more as one, with what issued the others gone; where ops make a tensor on
-    the host, as many launches make it on the GPU and nothing is copied (`low`: still on the stream that computes, in the order as recorded, none packed, made on
+    the host, as many launches make it on the GPU and nothing is copied; where a copy of pageable memory is the last that needs it, the host gives it
+    back right behind, which pinned memory that is kept does without (`low`: still on the stream that computes, in the order as recorded, none packed, made on
     the host, what comes to the host waited for, what a loader without workers makes pinned at 12 GB/s by the thread that copies it; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
     stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
     the host had no time to make new arrays (20 GB/s). No fix gains more than copies are seen to cost: their time alone, the host's in them,
@@ -140,16 +145,18 @@ def memcpy(
     made = MadeOnHost.of(work, up[(pageable | blocking)[up]])
     created = max(created_on_host(work.timeline, work.ops, work.rows[up]), len(made.copies) / max(len(up), 1))
     # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
-    staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us
-    edits = _edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader)
+    staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us + released.us
+    edits = _edits(
+        work, calls, replay, rates, copies, blocking, small_bytes, staged, made, released.gone, partition.main.communication, WithoutOps(spare), loader
+    )
     # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
     # A wait as recorded is shorter by what recording had the host do before it.
     held = len(calls.held_by_copies(work.schedule.op_call[copies.at])) / max(int(calls.waits.sum()), 1) if calls else 0.0
-    seen = exposed + waited + gaps.behind_us(work.timeline.gpu_ops.iloc[rows]) + staged.us + held * replay.true_step.recording_us
+    seen = exposed + waited + gaps.behind_us(work.timeline.gpu_ops.iloc[rows]) + staged.us + released.us + held * replay.true_step.recording_us
     likely, most = (seen + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
-        f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
+        f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}{released.told(work.step_us)}.",
         edits=edits,
         removes="copies between host and device that overlap no compute",
         at_most_us=min(exposed + launching + paused, max(likely, most)),
@@ -163,13 +170,13 @@ def memcpy(
             copying(
                 Copied(
                     pageable=pageable_share,
-                    written=float(written(work)[copies.at].mean()),
                     small=float((copies.bytes[copies.at] < small_bytes).mean()),
                     created=created,
                     returning=copies.returning(work),
                     fetched=float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[copies.at].sum()), 1e-9)),
                     many=many,
                     loader=loader,
+                    call=_sending(work, calls, launches, waited_calls, copies.at) if calls else None,
                 ),
                 sent_narrow(widened),
             ),
@@ -179,7 +186,7 @@ def memcpy(
 
 def _edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
-    staged: StagedCopies, made: MadeOnHost, communication: Spans, packed: Edit, loader: bool,
+    staged: StagedCopies, made: MadeOnHost, unreleased: Edit, communication: Spans, packed: Edit, loader: bool,
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory, what comes to the host waited for; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
     schedule, nbytes = work.schedule, copies.bytes
@@ -205,13 +212,25 @@ def _edits(
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
     own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
-    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), made.on_device(calls, replay, kept=False))
+    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), made.on_device(calls, replay, kept=False), unreleased)
     if staged.us:
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
-    away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True))
+    away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True), unreleased)
     return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
+
+
+def _sending(work: GpuWork, calls: HostCalls, launches: Launches, waited: WaitedCalls, copies: Ints) -> HostWait | None:
+    """The call, none that was written as a copy but those that wait though their memory is pinned, which most of what these copies (positions) take is of: of the device's time and the host's in them."""
+    took = work.dur_us[copies] + calls.held_us(work.schedule.op_call[copies])
+    of = waited.rows_of(launches.call[work.rows[copies]], [_outer(work.ops, op) for op in work.op[copies].tolist()])
+    total: dict[HostWait, float] = {}
+    for row, us in zip(of, took.tolist(), strict=True):
+        if row and (row.memory or not row.general):
+            total[row] = total.get(row, 0.0) + us
+    largest = max(total, key=total.__getitem__, default=None)
+    return largest if largest and total[largest] >= MOSTLY * took.sum() else None
 
 
 def _outer(ops: Ops, op: int) -> str:

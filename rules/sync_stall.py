@@ -22,11 +22,12 @@ from advisor.views.replay.value_waits import WAITING_OPS, branching, sparing, va
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
-from advisor.views.trace.ops import Ops
+from advisor.views.trace.ops import AUTOGRAD, Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.waited_calls import WaitedCalls
 
 POWER_LIMITED_SHARE = 0.9
 """A GPU this busy is often at its power limit: a short idle that goes comes back as a lower clock. Seen on an H200, where
@@ -52,6 +53,7 @@ def sync_stall(
     program: Program,
     startup: StartUp,
     shapes: Shapes,
+    waited: WaitedCalls,
     *,
     min_saving_share: float = 0.01,
     min_per_step: float = 2.0,
@@ -118,6 +120,7 @@ def sync_stall(
     to_host = {*work.op[work.column("copy_kind") == CopyKind.DTOH.value].tolist()}
     names = [_label(work.ops, op, name, op in to_host) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
+    known = waited.rows_of(rows, names)
     lost = (_lost_us(main) / steps.steps, _usually_lost_us(main, steps))
     # Without an `if` the work of both ways is done, which may take what the wait took.
     timed, way = _end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
@@ -144,7 +147,11 @@ def sync_stall(
         possible_why=PLANS_WHY if planning else "each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
         decide_with=PLANS_DECIDE if planning else "the source: does the program go on without these waits where nobody times it?" if timed else "",
         fix=planning
-        or (fix_of_jax() if program.framework == "jax" else for_program(program, way, fix_of_waits(names, len(work.ops.parent) > 0, program.training))),
+        or (
+            fix_of_jax()
+            if program.framework == "jax"
+            else for_program(program, way, fix_of_waits(known, [_outermost(work.ops, op) for op in calls.op[waits].tolist()], program.training))
+        ),
     )
 
 
@@ -173,6 +180,11 @@ def _label(ops: Ops, op: int, name: str, to_host: bool) -> str:
     if waiting != chain[-1]:
         return f"{waiting} in {chain[-1]} ({name})"
     return f"{waiting} ({name}{', to the host' if to_host and not WAITING_OPS.search(waiting) else ''})"
+
+
+def _outermost(ops: Ops, op: int) -> str:
+    """The op around a call that the program calls, "" where there is none."""
+    return next((n for n in reversed(ops.chain(op)) if "::" in n and not n.startswith(AUTOGRAD)), "")
 
 
 def _usually_lost_us(main: DevicePartition | None, steps: Steps) -> float:

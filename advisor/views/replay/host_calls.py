@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, Mask, Spans, overlap_with
+from advisor.intervals import Floats, Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_LAUNCHES
 from advisor.recordings.timeline import Timeline
@@ -86,6 +86,13 @@ class HostCalls:
     def held_by_copies(self, calls: Ints) -> Ints:
         """Positions of the calls that wait for copies made by `calls`: the copying call itself, and the sync that goes with it."""
         return np.unique(np.r_[calls[self.waits[calls]], np.flatnonzero(self.waits & self.waits_of_copies(calls))])
+
+    def held_us(self, calls: Ints) -> Floats:
+        """(n,) recorded time of the calls at some positions that copy, with that of the sync of the same op right behind."""
+        took = self.timeline.api_calls["dur_us"].to_numpy()[self.rows]
+        behind = np.minimum(calls + 1, len(took) - 1)
+        found: Floats = took[calls] + np.where((behind > calls) & self.waits_of_copies(calls)[behind], took[behind], 0.0)
+        return found
 
     def held_unasked(self, pageable: Mask) -> Mask:
         """(n,) the asynchronous copies that held the host all the same, for they are of pageable memory (a mask over positions): no op asked for

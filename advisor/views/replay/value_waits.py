@@ -38,7 +38,6 @@ _READING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
 _BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
-_WRITING_OP = re.compile(r"aten::index_put_$")
 _COPYING_OPS = re.compile(r"aten::(to|_to_copy|copy_|clone|lift_fresh)$")
 
 SCALAR_BYTES = 16
@@ -66,13 +65,6 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
     of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
     reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked(work.pageable)
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
-
-
-def written(work: GpuWork) -> Mask:
-    """(n,) of the copies of a value that an op is given, those of x[i] = 1."""
-    found = given(work)
-    found[found] = work.ops.named(_WRITING_OP)[work.ops.outermost[work.op[found]]]
-    return found
 
 
 def given(work: GpuWork) -> Mask:

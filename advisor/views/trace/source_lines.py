@@ -30,6 +30,12 @@ _LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "n
 _STRIDES = 5
 """Frames are passed 32 at a time: a look-up among as many as may nest takes some 500 turns at most, and the usual one a few."""
 
+OF_C = "<built-in "
+"""How frames of functions of C are named."""
+
+MOST_FRAMES = 64
+"""Between a call and the user's line, those that are looked at: a library that goes deeper is some library all the same."""
+
 
 @lru_cache(maxsize=65536)
 def user_frame(name: str, scripts: frozenset[str] = frozenset()) -> SourceLine | None:
@@ -172,6 +178,22 @@ class Sources:
         op = int(self.ops.of_call[call])
         return self._at(*(column[call].item() for column in self._calls)) or self._stack_line(op) or self._forward_line(op)
 
+    @cached_property
+    def tells_c(self) -> bool:
+        """Whether calls of functions of C are among the Python frames: what no frame covers is then Python's own."""
+        return any(name.startswith(OF_C) for name in self._names[0])
+
+    def frames_of_call(self, call: int) -> tuple[str, ...]:
+        """Names of the Python frames around a runtime call, from the innermost one out to the user's; none where frames are no events."""
+        row = self._running(*(column[call].item() for column in self._calls))
+        user = int(self._users[row]) if row >= 0 else -1
+        found: list[str] = []
+        names, codes = self._names
+        while row >= 0 and len(found) < MOST_FRAMES:
+            found.append(names[codes[row]])
+            row = int(self.frames.callers.to[row]) if row != user else -1
+        return tuple(found)
+
     def most_common(self, calls: Iterable[int]) -> SourceLine | None:
         """The line that made most of these calls, None where no stacks were recorded."""
         if not self.recorded:
@@ -196,9 +218,16 @@ class Sources:
 
     def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
         """The line of the innermost of the user's frames around a moment: what called a frame that runs does so too."""
+        row = self._running(pid, tid, time_us)
+        user = int(self._users[row]) if row >= 0 else -1
+        names, codes = self._names
+        return user_frame(names[codes[user]], self._scripts) if user >= 0 else None
+
+    def _running(self, pid: int, tid: int, time_us: float) -> int:
+        """The row of the innermost frame around a moment, -1 where none is."""
         mine = self.rows.get((pid, tid))
         if mine is None:
-            return None
+            return -1
         i = int(np.searchsorted(self._starts[pid, tid], time_us, side="right")) - 1
         row = int(mine[i]) if i >= 0 else -1
         # The latest to begin, or the innermost around it, that has not returned: of many that have, most are passed at once.
@@ -207,9 +236,7 @@ class Sources:
             row = int(out[row])
         while row >= 0 and self._end[row] <= time_us:
             row = int(self.frames.callers.to[row])
-        user = int(self._users[row]) if row >= 0 else -1
-        names, codes = self._names
-        return user_frame(names[codes[user]], self._scripts) if user >= 0 else None
+        return row
 
 
 def _placed(frame: pd.DataFrame) -> tuple[Ints, Ints, Floats]:

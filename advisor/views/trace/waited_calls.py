@@ -1,0 +1,158 @@
+"""What each call that waits for the GPU is of: the ops, the copy and the Python around it, and so what stands in for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge.host_waits import HostWait, Waited, Way, host_wait
+from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops, thread_ids
+from advisor.views.trace.source_lines import OF_C, Sources
+
+NEIGHBOURS = 3
+"""Ops right before and behind a call that are looked at."""
+
+LOOKED_AT = 50
+"""Calls of one kind that are looked at: the others come from the same few lines."""
+
+_TENSOR_OP = re.compile(r"^(?!autograd::|profiler::)[\w.]+::")
+_OF_PYTHON = re.compile(r"\(\d{1,9}\): ")
+_READS = re.compile(r"^(?:cuda|cu|hip)(StreamSynchronize|Memcpy\w*)$")
+"""The calls by which an op of PyTorch waits for a value."""
+
+
+@dataclass(frozen=True, eq=False)
+class WaitedCalls:
+    """Answers what a runtime call that waits, or makes a copy that is waited for, is of."""
+
+    timeline: Timeline
+    ops: Ops
+    launches: Launches
+    sources: Sources
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops, launches: Launches, sources: Sources) -> WaitedCalls:
+        return cls(timeline, ops, launches, sources)
+
+    def rows_of(self, calls: Ints, kinds: Sequence[str]) -> list[HostWait | None]:
+        """For each call (rows of `api_calls`) its row of the table, None where that knows none. kinds: what tells the calls apart; of many of one kind
+        some are looked at, spread over all, and each of the others is taken for the one before it."""
+        found: list[HostWait | None] = [None] * len(calls)
+        names = np.asarray(kinds, object)
+        for kind in dict.fromkeys(kinds):
+            members = np.flatnonzero(names == kind)
+            step = -(-len(members) // LOOKED_AT)
+            for first in range(0, len(members), step):
+                row = self.row_of(int(calls[members[first]]))
+                for member in members[first : first + step].tolist():
+                    found[member] = row
+        return found
+
+    def row_of(self, call: int) -> HostWait | None:
+        """The row of the table that a call belongs to."""
+        return host_wait(self.waited(call))
+
+    def waited(self, call: int) -> Waited:
+        """What the trace shows of a call."""
+        name = str(self._api_names[call])
+        op = int(self.ops.of_call[call])
+        way, memory, size = self._copy(call, op)
+        frames = self.sources.frames_of_call(call) if self.sources.rows else ()
+        direct = library = None
+        if frames and self.sources.tells_c:
+            direct = not frames[0].startswith(OF_C)
+        if frames:
+            library = any(_OF_PYTHON.search(frame) for frame in frames[:-1])
+        root = self._root(op)
+        if root < 0:
+            unseen = not len(self.ops.parent) and _READS.match(name)
+            return Waited(name, (("aten::to" if way == "to-device" else "aten::item"),) if unseen else (), copy=way, memory=memory, bytes=size)
+        around = tuple(reversed([one for one in self.ops.chain(op) if _TENSOR_OP.match(one)]))
+        parent = self.ops.name(int(self.ops.parent[root]))
+        return Waited(name, around, parent, self._before(root), self._behind(root), frames, direct, library, way, memory, size)
+
+    def _root(self, op: int) -> int:
+        """The outermost tensor op around an op, -1 where there is none."""
+        root = -1
+        while op >= 0:
+            if _TENSOR_OP.match(self.ops.name(op)):
+                root = op
+            op = int(self.ops.parent[op])
+        return root
+
+    def _behind(self, op: int) -> tuple[str, ...]:
+        """The next ops of its thread that stand beside it, in order."""
+        order, _, starts, end, edges = self._threads
+        last = edges[self._thread[op] + 1]
+        found: list[str] = []
+        at = op
+        while len(found) < NEIGHBOURS:
+            first = edges[self._thread[op]]
+            place = first + int(np.searchsorted(starts[first:last], end[at]))
+            if place >= last or self.ops.parent[order[place]] != self.ops.parent[op]:
+                break
+            at = int(order[place])
+            found.append(self.ops.name(at))
+        return tuple(found)
+
+    def _before(self, op: int) -> tuple[str, ...]:
+        """The ops of its thread before it that stand beside it, in order."""
+        order, place, _, _, edges = self._threads
+        found: list[str] = []
+        at = op
+        while len(found) < NEIGHBOURS and place[at] > edges[self._thread[op]]:
+            at = int(order[place[at] - 1])
+            while at >= 0 and self.ops.parent[at] != self.ops.parent[op]:
+                at = int(self.ops.parent[at])
+            if at < 0:
+                break
+            found.append(self.ops.name(at))
+        return tuple(reversed(found))
+
+    def _copy(self, call: int, op: int) -> tuple[Way, str, float]:
+        """Which way the call, or another of the op that makes it, copies; of what memory on the host, and how many bytes at most."""
+        gpu, rows = self.timeline.gpu_ops, self._copies.get(op if op >= 0 else -1 - call, [])
+        if not rows:
+            return "to-host", "", -1.0
+        kinds = {str(gpu["copy_kind"].iloc[row]) for row in rows}
+        way: Way = "to-device" if CopyKind.DTOH.value not in kinds else "to-host"
+        memory = {str(gpu["src_kind" if way == "to-device" else "dst_kind"].iloc[row]) for row in rows}
+        return way, MemoryKind.PINNED.value if memory == {MemoryKind.PINNED.value} else "", float(gpu["bytes"].iloc[rows].max())
+
+    @cached_property
+    def _copies(self) -> dict[int, list[int]]:
+        """Copies between host and device by the innermost op around their call; by -1 - call where there is none."""
+        kind = self.timeline.gpu_ops["copy_kind"].isin((CopyKind.HTOD.value, CopyKind.DTOH.value)).to_numpy()
+        rows = np.flatnonzero(kind & (self.launches.call >= 0))
+        call = self.launches.call[rows]
+        op = self.ops.of_call[call]
+        found: dict[int, list[int]] = {}
+        for key, row in zip(np.where(op >= 0, op, -1 - call).tolist(), rows.tolist(), strict=True):
+            found.setdefault(key, []).append(row)
+        return found
+
+    @cached_property
+    def _api_names(self) -> np.ndarray:
+        return self.timeline.api_calls["name"].astype(str).to_numpy()
+
+    @cached_property
+    def _thread(self) -> Ints:
+        """(n_cpu,) the thread of each op, 0 and up."""
+        return np.unique(thread_ids(self.timeline.cpu_ops), return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def _threads(self) -> tuple[Ints, Ints, Floats, Floats, Ints]:
+        """Ops by thread and start, the outer first; the place of each in that order; their starts in it; their ends; where each thread begins."""
+        start, dur = (self.timeline.cpu_ops[column].to_numpy() for column in ("start_us", "dur_us"))
+        order = np.lexsort((-dur, start, self._thread))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        edges = np.r_[0, np.cumsum(np.bincount(self._thread))]
+        return order, place, start[order], start + dur, edges
