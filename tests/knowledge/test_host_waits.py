@@ -89,4 +89,8 @@ def test_the_table_reads_as_a_table():
 
 
 def test_only_what_fits_any_wait_of_its_kind_is_without_code():
-    assert {row.call for row in table().wait if not row.code and not row.general} <= {"LBFGS.step", "batched_nms", "a routine of linalg that checks its error code"}
+    assert {row.call for row in table().wait if not row.code and not row.general} <= {
+        "LBFGS.step",
+        "batched_nms",
+        "a routine of linalg that checks its error code",
+    }

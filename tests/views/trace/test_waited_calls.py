@@ -22,12 +22,18 @@ def read(trace, at, *ops):
 def test_a_read_inside_an_op_is_of_that_op():
     view, (call,) = synchronisations(read(Trace(), 0, "aten::repeat_interleave", "aten::item", "aten::_local_scalar_dense"))
     seen = view.waited(call)
-    assert seen.ops == ("aten::repeat_interleave", "aten::item", "aten::_local_scalar_dense") and (seen.copy, seen.memory, seen.bytes) == ("to-host", "pinned", 4)
+    assert seen.ops == ("aten::repeat_interleave", "aten::item", "aten::_local_scalar_dense") and (seen.copy, seen.memory, seen.bytes) == (
+        "to-host",
+        "pinned",
+        4,
+    )
     assert view.row_of(call).call == "repeat_interleave(x, tensor)"
 
 
 def test_the_ops_beside_it_are_those_of_its_thread_and_depth():
-    trace = Trace().op("Torch-Compiled Region: 0/0", 0, 100).op("aten::eq", 1, 10).op("aten::fill_", 3, 2).op("aten::_is_all_true", 12, 10).op("aten::all", 14, 2)
+    trace = (
+        Trace().op("Torch-Compiled Region: 0/0", 0, 100).op("aten::eq", 1, 10).op("aten::fill_", 3, 2).op("aten::_is_all_true", 12, 10).op("aten::all", 14, 2)
+    )
     read(trace, 30, "aten::is_nonzero", "aten::item").op("aten::add", 60, 5).op("aten::mul", 31, 1, tid=2).op("aten::sub", 120, 5)
     view, (call,) = synchronisations(trace)
     seen = view.waited(call)
