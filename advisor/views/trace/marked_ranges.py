@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import phase, server_step
 from advisor.recordings.timeline import Timeline
+from advisor.views.trace.frames import begins_inside, matches, spans_of
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marks import FEWEST_REPEATS, Marks, of_one_kind
@@ -73,6 +74,7 @@ def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_
         return None
     stems = np.array([_NUMBER.sub("#", n) if not BY_FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
     own, process = of_one_process(frame[(stems != "")[frame["name"].cat.codes.to_numpy()]], timeline, launches)
+    own = own[~_opened_by_ops(own, timeline, process)]
     launches = launches.of_process(timeline, process)
     worked = _work_before(timeline, launches)
 
@@ -95,6 +97,17 @@ def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_
         if named.sum() == 1 or (_as_long(names, *span) and not _parts_of_a_step(timeline, launches, named, process, *span)):
             return Marks(*span, process)
     return None
+
+
+_OP = re.compile(r"::")
+"""In the name of a registered op."""
+
+
+def _opened_by_ops(own: pd.DataFrame, timeline: Timeline, process: int) -> Mask:
+    """(n_own,) which ranges open inside of an op, on any thread of the process: layers that are alike have them at an even pace."""
+    ops = timeline.cpu_ops
+    ops = ops[ops["pid"] == process] if process >= 0 else ops
+    return begins_inside(own, spans_of(ops, matches(ops, _OP)))
 
 
 MOST_OF_ALL = 0.9

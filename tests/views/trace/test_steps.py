@@ -424,3 +424,13 @@ def test_of_processes_merged_into_one_file_the_marks_of_one_are_the_steps():
     assert (steps.basis, steps.steps, steps.step_us, steps.start_us) == ("profiler-step", 5, 100, 42)
     steps = merged(lambda trace, at, number: trace.note("Optimizer.step#Adam.step", at + 60, 10))
     assert (steps.detail.split(";")[0], steps.step_us) == ("the period of Optimizer.step", 100)
+
+
+def test_a_range_that_an_op_opens_is_no_step():
+    """Layers that are alike have them at an even pace."""
+    trace = Trace()
+    for layer in range(6):
+        at = 100.0 * layer
+        trace.op("aten::detach_", at, 3).note("detach_", at + 1, 1)
+        trace.launch(at + 10, at + 20, at + 90, "kernel").launch(at + 12, at + 90, at + 95, f"other {layer}")
+    assert trace.get(Steps).basis != "nvtx"
