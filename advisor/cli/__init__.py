@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from advisor.cli import agents, analyze, compare, fleet, lab, rules, streams
+from advisor.cli import agents, analyze, compare, convert, fleet, lab, rules, streams
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError, Terminated
@@ -31,6 +31,7 @@ for _command in (
     rules.rules,
     rules.explain,
     analyze.redact,
+    convert.convert,
     fleet.merge,
     lab.validate,
     lab.record,

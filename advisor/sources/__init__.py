@@ -214,7 +214,10 @@ def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Prog
     stream = Stream(inner, size or None, max_bytes, progress)
     opened = Opened(path, stream, stream.peek(SNIFF_BYTES), size, max_bytes, processes, held.command if held else "")
     if found := source_of(opened.head):
-        made = _clocked(without_damage(without_secrets(source(found).record(opened))))
+        package = source(found)
+        made = without_secrets(package.record(opened))
+        if not getattr(package, "CHECKED", False):
+            made = _clocked(without_damage(made))
         return replace(made, parts=tuple(_chosen(part, held.told, "fuller-file") for part in made.parts)) if held and held.told else made
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")

@@ -49,7 +49,7 @@ class Opened:
 
 
 class Source(Protocol):
-    """What a source's package holds."""
+    """What a source's package holds; and `CHECKED`, where its recordings were checked for damage before they were written."""
 
     def record(self, opened: Opened, /) -> Recording:
         """What the file holds. Raises TraceError where it is damaged or holds nothing to analyse."""

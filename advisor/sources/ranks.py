@@ -25,6 +25,8 @@ from advisor.sources.stream import Stream
 _PACKED = ("", ".gz", ".zst")
 _TELLING, _JSON, _SNAPSHOTS = (tuple(f"{suffix}{packed}" for packed in _PACKED) for suffix in (".pt.trace.json", ".json", ".pickle"))
 _EXPORTS, _PACKED_EXPORTS = (".sqlite",), (".sqlite.gz", ".sqlite.zst")
+_COLUMNS = ".trace.zst"
+"""What `advisor convert` writes."""
 _OTHERS = tuple(f"{suffix}{packed}" for suffix in (".ncu-rep", ".xplane.pb") for packed in _PACKED)
 _TOLD_INSIDE = {".csv": "ncu", ".prof": "memory"}
 """What other programs write too: which source has to know it for a recording."""
@@ -82,8 +84,9 @@ def traces_among(names: Sequence[str]) -> list[str]:
     names = _once(names)
     plain = [n for n in names if n.endswith(_JSON) and not _named_as_settings(n)]
     found = [n for n in names if n.endswith(_TELLING)] or [n for n in names if n.endswith(_JSON) and _is_trace(n)]
+    columns = [n for n in names if n.endswith(_COLUMNS)]
     exports = [n for n in names if n.endswith(_EXPORTS)] or [n for n in names if n.endswith(_PACKED_EXPORTS)]
-    return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
+    return sorted(found or columns or exports or ([] if snapshots_among(names) else plain), key=_natural)
 
 
 def recordings_among(names: Sequence[str]) -> list[str]:
@@ -96,7 +99,7 @@ def recordings_among(names: Sequence[str]) -> list[str]:
             return not is_ours(begin) and _is_trace(name)
         if name.endswith(_SNAPSHOTS):
             return not is_memory(begin) or _SNAPSHOT_KEYS.search(begin) is not None
-        known = name.endswith(_TELLING + _EXPORTS + _PACKED_EXPORTS + _OTHERS)
+        known = name.endswith((*_TELLING, *_EXPORTS, *_PACKED_EXPORTS, *_OTHERS, _COLUMNS))
         kind = _TOLD_INSIDE.get(PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix)
         return known or (kind is not None and source_of(begin) == kind)
 

@@ -10,6 +10,7 @@ from advisor.errors import TraceError
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 NCU_MAGIC = b"NVR\0"
+COLUMNS_MAGIC = b"advisor columns\n"
 PPROF_HEAD = b"\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04"
 """JAX writes its two kinds of values first, their texts numbered 1 to 4: allocations/count and space/bytes."""
 SNIFF_BYTES = 4096
@@ -107,7 +108,12 @@ def is_json(head: bytes) -> bool:
     return (text.startswith(b"{") or listed) and b"\0" not in head
 
 
-SOURCES: dict[str, Callable[[bytes], bool]] = {"nsys": is_sqlite, "ncu": is_ncu, "jax": is_jax, "memory": is_memory, "kineto": is_json}
+def is_columns(head: bytes) -> bool:
+    """A timeline's tables as `advisor convert` writes them."""
+    return head.startswith(COLUMNS_MAGIC)
+
+
+SOURCES: dict[str, Callable[[bytes], bool]] = {"columns": is_columns, "nsys": is_sqlite, "ncu": is_ncu, "jax": is_jax, "memory": is_memory, "kineto": is_json}
 """What tells from a file's first bytes, unpacked, that it is for one of the packages of `advisor.sources`: those that a few bytes tell
 before JSON, which could be anything. It stands here so that no package is imported to tell."""
 

@@ -7,6 +7,7 @@ them; directories, ranges, threads, groups and all that is free text gets anothe
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import sqlite3
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from advisor.errors import AdvisorError, OutputError, TraceError, UsageError
 from advisor.files import NO_ROOM, PART, umask
 from advisor.report.saved import is_report
-from advisor.sources import archive
+from advisor.sources import archive, columns, load
 from advisor.sources.opened import Opened
 from advisor.sources.redact import jax, kineto, memory, ncu, nsys, report
 from advisor.sources.redact.names import Names
@@ -27,6 +28,7 @@ WRITERS: dict[str, Callable[[Opened, Names], Iterable[bytes]]] = {
     "kineto": lambda opened, names: kineto.redacted(opened.stream, opened.path, names),
     "jax": lambda opened, names: jax.redacted(opened.stream, opened.head, opened.path, names),
     "ncu": lambda opened, names: ncu.redacted(opened.stream, opened.head, opened.path, names),
+    "columns": lambda opened, names: kineto.redacted(Stream(io.BytesIO(columns.as_kineto(opened))), opened.path, names),
     "memory": lambda opened, names: memory.redacted(opened.stream, opened.head, opened.path, names),
 }
 """What is left of a file, piece by piece, by source."""
@@ -35,7 +37,7 @@ COPIERS: dict[str, Callable[[Path, Path, Names], None]] = {"nsys": nsys.redacted
 
 
 def redact(source: Path, target: Path, names: Names | None = None) -> None:
-    """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed. names: those given to other
+    """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed, in .trace.zst converted to columns. names: those given to other
     files that it belongs with, so that what is alike in them stays alike.
 
     The whole copy appears at once, and never in place of a file. Raises UsageError where `target` exists already,
@@ -51,6 +53,8 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
         part = Path(name)
         try:
             _write(source, part, target.suffix == ".gz", names or Names())
+            if columns.named_as_columns(target):
+                part.write_bytes(columns.encode(load(part)))
             _publish(part, target)
         finally:
             for left in (part, part.with_name(part.name + "-journal")):
