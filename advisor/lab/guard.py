@@ -43,11 +43,12 @@ def is_the_programs(trace: TracebackType | None) -> bool:
 
     While our code runs, no other of this thread's does, but for handlers of signals: an alarm that ends a program by raising has to.
     """
-    torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "") + os.sep
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    begun_by = (os.path.dirname(torch) + os.sep, "<frozen ") if torch else ("<frozen ",)
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         python = file.startswith(_PYTHON) and "-packages" + os.sep not in file
-        if not python and not os.path.realpath(file).startswith(_OURS) and not file.startswith((torch, "<frozen ")):
+        if not python and not os.path.realpath(file).startswith(_OURS) and not file.startswith(begun_by):
             return True
         trace = trace.tb_next
     return False
