@@ -23,6 +23,8 @@ def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
     return [recording if at % each == 0 else pytest.param(recording, marks=others) for at, recording in enumerate(recordings)]
 
 
+slow = pytest.mark.skipif(not ALL_SAMPLES, reason="starts many programs, or measures time: ADVISOR_SAMPLES=all runs it, as CI does")
+
 once = pytest.mark.skipif(os.environ.get("ADVISOR_SAMPLES") == "few", reason="holds tables against traces, which are the same on every Python")
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces (../shared) are not here")

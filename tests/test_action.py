@@ -13,7 +13,9 @@ import pytest
 
 from advisor.engine.settings import tomllib
 from tests.fuzz import examples
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
+
+pytestmark = slow
 
 SLOW, FIXED = (ROOT / "samples" / "launch-gap" / f"{side}.json.gz" for side in ("slow", "fixed"))
 MARKER = "<!-- trace-advisor: comment -->"

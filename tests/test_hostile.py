@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.fuzz import examples
-from tests.paths import ROOT, needs_shared, shared_files
+from tests.paths import ROOT, needs_shared, shared_files, slow
 
 MEMORY_BYTES = 5 << 30
 """Of address space: what a bomb must not reach. Threads of numpy's libraries alone map some of it."""
@@ -50,6 +50,7 @@ def sane(done):
 
 
 @needs_shared
+@slow
 @pytest.mark.parametrize("path", [*RECORDINGS, *SETTINGS, *shared_files("hostile/saved_*.json")], ids=lambda p: p.name)
 def test_what_was_made_to_break_gets_a_clear_answer_of_every_command(path, tmp_path):
     """In every parameter that takes a file, within the memory of this process; warnings of numpy's are errors."""

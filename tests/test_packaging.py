@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.documented import EXIT, commands, pages, prepare, runs
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
 
 pytest.importorskip("build", reason="the package `build` is not installed")
 ALL = os.environ.get("ADVISOR_WHEELS") == "all"
@@ -74,6 +74,7 @@ def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> No
     assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "reports/templates/report.css"} <= held
 
 
+@slow
 @pytest.mark.parametrize("python", pythons())
 def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: str) -> None:
     env = tmp_path / "env"

@@ -20,6 +20,9 @@ import advisor
 import advisor.reports
 import advisor.rules
 from tests.fuzz.targets import ANALYSED, check_analysis, check_redacted
+from tests.paths import slow
+
+pytestmark = slow
 
 LENGTHS = (400, 1600, 6400)
 """Of the longest, one that takes quadratic time looks at 20 million pairs: tens of milliseconds."""

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.every_command import COMMANDS, MEASURING, QUICK, advisor, formats, line, parameters, raw_in, reads, sane
 from tests.fuzz import examples
 from tests.lab.absent import without
+from tests.paths import slow
 from tests.sources.canaries import files
 
 EVIL = "e'\x1b]0;x\x07\n::error::x\r\n ##[error]##vso[task.x]\x9b31m\u202e\u2066<script>```-->]]>&\u2028"
@@ -38,6 +39,7 @@ def test_h_is_help(command: str, place: Path) -> None:
     assert done.returncode == 0 and done.stdout.startswith(f"Usage: advisor {command}".encode().strip())
 
 
+@slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_any_text_in_any_parameter(command: str, place: Path) -> None:
     recording = place / "r.json"
@@ -87,6 +89,7 @@ def hostile(folder: Path) -> dict[str, Path]:
 HOSTILE = hostile(Path(tempfile.mkdtemp(prefix="advisor-hostile-")))
 
 
+@slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_a_recording_drive_nothing_wherever_they_are_shown(name: str, tmp_path: Path) -> None:
     recording = HOSTILE[name]

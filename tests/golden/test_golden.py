@@ -11,7 +11,7 @@ import pytest
 
 from tests.analysed import analysed
 from tests.golden.digest import FOLDER, differences, digest, digested, golden_of, name, recordings, written
-from tests.paths import sampled
+from tests.paths import sampled, slow
 
 RECORDINGS = recordings()
 
@@ -25,6 +25,7 @@ def test_the_report_says_what_it_said(recording):
     assert not changed, "\n".join([f"{len(changed)} fields of {name(recording)} differ; if that is meant: python -m tests.golden", *changed])
 
 
+@slow
 def test_the_report_is_the_same_on_an_older_processor():
     """NumPy adds in another order there: of these two the critical path once had steps that were nothing but rounding."""
     core = importlib.import_module(f"numpy.{'core' if numpy.__version__.startswith('1.') else '_core'}._multiarray_umath")

@@ -74,7 +74,7 @@ def both(folder, code, begun, variables):
 def test_a_program_sees_what_it_would_see_without_us(folder, begun, variables):
     (folder / "here").mkdir()
     (folder / "here" / "sitecustomize.py").write_text("print('theirs')")
-    alone, with_us, ours = both(folder, "import sees, torch; print([str(finder).partition(" at 0x")[0] for finder in sees.sys.meta_path])", begun, variables)
+    alone, with_us, ours = both(folder, "import sees, torch; print([str(finder).partition(' at 0x')[0] for finder in sees.sys.meta_path])", begun, variables)
     assert with_us == alone and ours == ["begun with a text, with blanks"]
 
 

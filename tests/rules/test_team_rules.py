@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests import command
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
+
+pytestmark = slow
 
 EXAMPLE = ROOT / "docs" / "examples" / "team_rules"
 RULE = "acme/use-our-kernel"

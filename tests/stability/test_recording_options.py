@@ -56,7 +56,7 @@ def same(path, options, tmp_path):
     assert not [*differences(expected, told(analyze(changed), changed, options))]
 
 
-CHOSEN = traces_below(SAMPLES)[:: 1 if ALL_SAMPLES else 8 * EACH]
+CHOSEN = traces_below(SAMPLES)[:: 16 if ALL_SAMPLES else 8 * EACH]
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)), ids=lambda number: str(CHOSEN[number].relative_to(SAMPLES)))

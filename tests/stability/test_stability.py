@@ -11,7 +11,9 @@ from advisor.lab.stability.held import compared, drawn, held
 from advisor.lab.stability.shown import Stability, as_markdown
 from advisor.report.finding import Skipped
 from tests.command import advisor
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
+
+pytestmark = slow
 
 SAMPLES = ROOT / "samples"
 ANY, TAKES = Change("durations", lambda trace, rng: trace), Change("no-shapes", lambda trace, rng: trace, takes="shapes")
