@@ -35,7 +35,7 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
         return Health(
             check=check,
             status="failed",
-            detail=f"{counted(count, 'GPU op')} that {'do not repeat are' if count != 1 else 'does not repeat is'} a start, not a program: "
+            detail=f"{counted(count, 'GPU op')} without step marks {'are' if count != 1 else 'is'} a start, not a program: "
             "what the host did there it may do once",
             touches=HOST,
             record_with=again,
