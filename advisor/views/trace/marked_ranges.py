@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, overlap_with, within
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import phase, server_step
 from advisor.recordings.timeline import Timeline
-from advisor.views.trace.frames import begins_inside, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marks import FEWEST_REPEATS, Marks, of_one_kind
@@ -104,10 +104,13 @@ _OP = re.compile(r"::")
 
 
 def _opened_by_ops(own: pd.DataFrame, timeline: Timeline, process: int) -> Mask:
-    """(n_own,) which ranges open inside of an op, on any thread of the process: layers that are alike have them at an even pace."""
+    """(n_own,) which ranges lie inside of an op, on any thread of the process: layers that are alike have them at an even pace."""
     ops = timeline.cpu_ops
     ops = ops[ops["pid"] == process] if process >= 0 else ops
-    return begins_inside(own, spans_of(ops, matches(ops, _OP)))
+    start, end = ends_of(own)
+    around = spans_of(ops, matches(ops, _OP))
+    inside: Mask = within(start, around) & (overlap_with(start, end, around) >= end - start)
+    return inside
 
 
 MOST_OF_ALL = 0.9
