@@ -421,7 +421,7 @@ def test_pageable_copies_before_compute_are_found():
     assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
 
 
-@pytest.mark.parametrize(("op", "told"), [("index_put_", "index_put_((row, index), yes)"), ("copy_", "pinned"), ("where", "pinned")])
+@pytest.mark.parametrize(("op", "told"), [("index_put_", "index_put_((row, index), yes)"), ("copy_", "pinned"), ("where", "where(c, x, 0.0)")])
 def test_numbers_that_are_written_at_indices_are_told_to_be_on_the_gpu_already(op, told):
     """Eight times x[i] = 1.0, each of which waits, before the kernel."""
 
