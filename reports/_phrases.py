@@ -11,6 +11,7 @@ from typing import Literal
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.knowledge.stalls import STALLS, WORTH_SHOWING
 from advisor.report.finding import AnySaving, BytesSaved, Change, Evidence, Finding, Saving, ShareSaved
+from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.kernels import KernelRow
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
@@ -335,6 +336,18 @@ def place(evidence: Evidence) -> str:
 def source_line(evidence: Evidence) -> str:
     """`file:line` of an evidence, or nothing."""
     return f"{evidence.source.file}:{evidence.source.line}" if evidence.source else ""
+
+
+def wait_place(row: HostWaitRow) -> str:
+    """Where a call that waits stands: its line, or its op and module."""
+    if row.source:
+        return f"{row.source.file}:{row.source.line}"
+    return f"{row.op} in {row.module}" if row.module else row.op
+
+
+def waits_told(waits: HostWaits) -> str:
+    """What a list of waits says of itself."""
+    return waits.why or f"{counted(round(sum(row.waits_a_step for row in waits.rows)), 'wait')} for the GPU a step, the longest first"
 
 
 def last_line(error: str) -> str:

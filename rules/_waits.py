@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from advisor.knowledge.host_waits import HostWait, Instead
+from advisor.knowledge.host_waits import GENERALLY, HostWait, Instead
 from advisor.report.finding import Code, Fix
 
 
@@ -27,7 +27,6 @@ def fix_of_jax() -> Fix:
     )
 
 
-GENERAL = "Move the call out of the loop, or do it every N steps."
 MOST_STEPS = 6
 """Kinds of calls that a fix speaks of, those that wait most often first."""
 
@@ -37,12 +36,12 @@ def fix_of_waits(known: Sequence[HostWait | None], ops: Sequence[str], training:
     that is said of one that no table knows."""
     chosen = [row for row, _ in Counter(row for row in known if row).most_common(MOST_STEPS)]
     unknown = [op for op, _ in Counter(op for row, op in zip(known, ops, strict=True) if not row and op).most_common(1)]
-    steps = dict.fromkeys([*(row.instead for row in chosen), *(f"{op} waits for the GPU: {GENERAL[0].lower()}{GENERAL[1:]}" for op in unknown)])
+    steps = dict.fromkeys([*(row.instead for row in chosen), *(f"{op} waits for the GPU: {GENERALLY[0].lower()}{GENERALLY[1:]}" for op in unknown)])
     first = chosen[0] if chosen and sum(row is chosen[0] for row in known) >= sum(row is None for row in known) else None
     code = first and (first.code if training else first.inference or first.code)
     return Fix(
         title="Let the host run ahead",
-        steps=(*(steps or (GENERAL,)), 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
+        steps=(*(steps or (GENERALLY,)), 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
         code=as_code(code) if code else None,
         url=(first.url if first else "") or _TUNING,
         risk="Values are read later than before; code that reacts to them at once must be changed with care.",

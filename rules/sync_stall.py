@@ -6,8 +6,9 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.intervals import Ints, overlap_with
+from advisor.knowledge.host_waits import about, as_rows
 from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
@@ -42,7 +43,7 @@ SEVERAL_A_STEP = 1.5
 _TIMES_A_RUN = re.compile(r"(Device|Ctx|Event)Synchronize")
 
 
-@rule("sync-stall", relies_on=("host",))
+@rule("sync-stall", relies_on=("host",), table=lambda: Table(about(), tuple(as_rows())))
 def sync_stall(
     steps: Steps,
     work: GpuWork,

@@ -74,6 +74,9 @@ def analyze(
         str | None, typer.Option(help="A memory snapshot of the same program: why the allocator asks the driver, and what holds the peak.")
     ] = None,
     kernels: Annotated[str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")] = None,
+    waits: Annotated[
+        bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with what stands in for it; in text, Markdown and JSON.")
+    ] = False,
     step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")] = None,
     each: Annotated[
         bool, typer.Option("--each", help="Several traces, or those of a directory, are no job: analyse each by itself, one after the other.")
@@ -96,7 +99,15 @@ def analyze(
     outputs = output or []
     directory = directory_of(outputs, shard)
     if shard is not None:
-        of_a_report = {"--format": format, "--fail-on": fail_on, "--allow-unjudged": allow_unjudged, "--strict": strict, "--step-ms": step_ms, "--open": open}
+        of_a_report = {
+            "--format": format,
+            "--fail-on": fail_on,
+            "--allow-unjudged": allow_unjudged,
+            "--strict": strict,
+            "--step-ms": step_ms,
+            "--waits": waits,
+            "--open": open,
+        }
         if asked := ", ".join(option for option, given in of_a_report.items() if given):
             raise UsageError(f"--shard writes summaries and judges nothing: {asked} would do nothing", "Leave it out; advisor merge writes and judges.")
     _check_several(outputs, directory, format, each, shard)
@@ -105,7 +116,7 @@ def analyze(
 
         def one(path: str, into: Path | None) -> None:
             analyze(
-                [path], format, [into] if into else None, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, step_ms,
+                [path], format, [into] if into else None, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, waits, step_ms,
                 quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
             )  # fmt: skip
 
@@ -157,7 +168,7 @@ def analyze(
         directory = None
         if open:
             page_of(path for _, path in targets)
-    report = chosen.run(recording, step_ms)
+    report = chosen.run(recording, step_ms, waits)
     if directory:
         write_directory(report, directory, linked=True)
     for form, path in targets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Annotated
 
 import typer
@@ -61,3 +62,9 @@ def explain(
         print("\nOptions")
         for name, value in options.items():
             print(f"{name} = {value}")
+    if found.table:
+        title, (_, *rows) = found.table()
+        print(f"\n{title}")
+        for name, *cells in rows:
+            print(f"\n{name}: {cells[0]}")
+            print("\n".join(wrap(" ".join(cells[1:]), 100, initial_indent="    ", subsequent_indent="    ")))

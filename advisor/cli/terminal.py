@@ -83,11 +83,11 @@ class Selection(NamedTuple):
         if self.named:
             check_fits(recording, self.rules)
 
-    def run(self, recording: Recording, step_ms: float | None = None) -> Report:
+    def run(self, recording: Recording, step_ms: float | None = None, waits: bool = False) -> Report:
         """The report of a recording by these rules and settings; raises as `engine.run.run`."""
         from advisor.engine.run import run
 
-        return run(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices)
+        return run(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices, waits)
 
     def judging(self) -> Judging:
         """The same for the traces of a job's ranks, each read by a worker."""

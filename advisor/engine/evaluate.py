@@ -21,6 +21,7 @@ from advisor.knowledge.devices import Peaks
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
 from advisor.report.finding import Clear, Failed, Skipped
+from advisor.report.host_waits import HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
@@ -29,6 +30,7 @@ from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.true_step import Timed
+from advisor.views.replay.wait_table import WaitTable
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace, speaks_of
 
@@ -41,6 +43,7 @@ def evaluate(
     allow: Mapping[str, str],
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
+    waits: bool = False,
 ) -> Report:
     """What `run` says of a recording that holds no traces that are still to be reduced."""
     for rule in rules:
@@ -60,6 +63,8 @@ def evaluate(
         outcomes.skipped += [Skipped(rule=rule.id, why=why) for rule in rules if speaks_of(rule.function, part)]
         return kind.report(workspace, recording, outcomes)
     made = kind.report(workspace, recording, outcomes)
+    if waits:
+        made = msgspec.structs.replace(made, host_waits=_host_waits(workspace)).with_picture_of(made)
     if made.window is not None and made.window.basis == "whole":
         made = in_terms_of_one_run(made)
     program = workspace.get(Program) if workspace.can(Program.build) else None
@@ -69,6 +74,14 @@ def evaluate(
     if made.source.format == "jax" or framework == "jax":
         return told(in_terms_of_jax(made))
     return told(in_terms_of_cuda(made) if framework == "cuda" else made)
+
+
+def _host_waits(workspace: Workspace) -> HostWaits:
+    """Every call that waits, or why that is not known."""
+    try:
+        return workspace.get(WaitTable).waits
+    except Unavailable as missing:
+        return HostWaits(why=missing.message)
 
 
 def _refuse_other_step(timed: Timed | None) -> None:

@@ -120,6 +120,13 @@ Outcome = Found | list[Found] | Clear | Skipped
 """What a rule returns: it found something, it looked and found nothing, or it could not look."""
 
 
+class Table(NamedTuple):
+    """A table to be read: its headings and rows."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True)
 class Rule:
     """A function with its id, title and options. Raises RuleError where its page, its id or what it relies on is wrong."""
@@ -134,6 +141,8 @@ class Rule:
     """Rules of which this one is a more exact account: where both see one thing, theirs is folded into this."""
     part_of: tuple[str, ...] = ()
     """Rules whose fix holds this one's as a part: it is not folded into them, as its own fix is the lesser work."""
+    table: Callable[[], Table] | None = None
+    """Makes what it looks things up in, to be read behind its page."""
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
@@ -223,11 +232,12 @@ def rule(
     min_saving_share: float | None = None,
     explains: tuple[str, ...] = (),
     part_of: tuple[str, ...] = (),
+    table: Callable[[], Table] | None = None,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Mark a function as the rule of that id; the rest as in `Rule`."""
 
     def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share, explains, part_of)  # type: ignore[attr-defined]
+        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share, explains, part_of, table)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -341,5 +351,9 @@ def pages_as_markdown(rules: Iterable[Rule]) -> str:
                 lines.append(f"{line}  ")
             else:
                 lines.append(line)
+        if item.table:
+            title, (headings, *rows) = item.table()
+            lines += ["", f"**{title}**", "", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+            lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
         lines += ["", "Options: " + ", ".join(f"`{name}` = {value}" for name, value in item.options.items()) + "."]
     return "\n".join(line.rstrip() if not line.startswith("http") else line for line in lines)

@@ -57,12 +57,13 @@ def run(
     allow: Mapping[str, str] | None = None,
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
+    waits: bool = False,
 ) -> Report:
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are accepted.
     step_ms: the step time measured without a profiler, where the recording does not hold it: everything is in that time.
-    devices: peak rates that the user gave, before those that are known.
+    devices: peak rates that the user gave, before those that are known. waits: with every call that waits for the GPU.
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
         raise UsageError(f"{step_ms} ms is no step time", "Give the step time in ms, as measured without a profiler.")
@@ -70,6 +71,8 @@ def run(
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
     if step_ms is not None and recording.kind != "trace":
         raise UsageError(f"a step time says nothing of a recording of kind {recording.kind}", "Leave it out: it is for a trace of one process.")
+    if waits and recording.kind != "trace":
+        raise UsageError(f"a recording of kind {recording.kind} lists no waits", "Leave it out: it is for a trace of one process.")
     if recording.kind == "job":
         from advisor.engine.fleet import reduced
         from advisor.engine.reduce import Judging
@@ -77,7 +80,7 @@ def run(
         for rule in rules:
             rule.settled(options.get(rule.id, {}))  # what cannot be is refused before ranks are read
         recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options, devices=tuple(devices)))
-    return evaluate(recording, rules, options, allow or {}, step_ms, devices)
+    return evaluate(recording, rules, options, allow or {}, step_ms, devices, waits)
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

@@ -11,6 +11,9 @@ import msgspec
 
 from advisor.knowledge.data import load
 
+GENERALLY = "Move the call out of the loop, or do it every N steps."
+"""What is said of a call that the table does not know."""
+
 Way = Literal["", "to-device", "to-host"]
 """Which way a copy goes."""
 

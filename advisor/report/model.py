@@ -11,6 +11,7 @@ import msgspec
 
 from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving, BytesSaved, Clear, Failed, Finding, Saving, Skipped
+from advisor.report.host_waits import HostWaits
 from advisor.report.kernels import KernelRow, UtilizationRow
 from advisor.report.memory import Memory, TracedMemory
 from advisor.report.numbers import duration
@@ -103,6 +104,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What was not recorded, failed or was not read, by kind: no figure of the report holds it."""
     categories: tuple[CategoryRow, ...] = ()
     """Of a TPU: its HLO ops by category, most time first."""
+    host_waits: HostWaits | None = None
+    """Of a trace: every call that waits for the GPU. None unless it was asked for."""
 
     @property
     def picture(self) -> Picture | None:

@@ -41,6 +41,8 @@ from advisor.reports._phrases import (
     titled,
     trust,
     unseen,
+    wait_place,
+    waits_told,
     window_basis,
 )
 from advisor.reports.report import _job, _tpu
@@ -103,6 +105,7 @@ def render(report: Report) -> str:
     comment.add([MARKER], LIMIT)
     comment.add(_headline(shown), LIMIT)
     _findings(comment, shown, len(report.findings))
+    _waits(comment, shown)
     comment.add(_time(shown), _END)
     comment.add(_kernels(shown), _END)
     comment.add(_held(shown), _END)
@@ -239,6 +242,20 @@ def _diff(before: str, after: str) -> list[str]:
     """Before and after as one coloured block, in a fence that its text cannot close."""
     old, new = before.rstrip().split("\n"), after.rstrip().split("\n")
     return fenced([line.rstrip() for line in difflib.ndiff(old, new) if not line.startswith("?")], "diff")
+
+
+def _waits(comment: _Comment, report: Report) -> None:
+    """Every call that waits, where they were asked for."""
+    if report.host_waits is None:
+        return
+    head = ["| Where | Call | Waits a step | Time a step | Instead |", "| :-- | :-- | --: | --: | :-- |"]
+    comment.add([f"### {escape(waits_told(report.host_waits))}", "", *(head if report.host_waits.rows else ())], _END)
+    rows = [
+        [f"| {code(cut(wait_place(row), 120))} | {code(cut(row.call, 120))} | {row.waits_a_step:,.4g} | {duration(row.us)} | {prose(row.instead)} |"]
+        for row in report.host_waits.rows
+    ]
+    left = comment.add_each(rows, _DETAILS_END)
+    comment.add([*([f"{counted(left, 'more call')} in the full report."] if left else ()), ""], LIMIT)
 
 
 def _time(report: Report) -> list[str]:

@@ -70,6 +70,7 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
     _time(console, shown)
     _held(console, shown)
     _findings(console, shown, len(report.findings), [answer.praise for answer in _answers(shown) if answer.praise])
+    _waits(console, shown)
     _measured(console, shown)
     _footer(console, shown, whole_commands=width is None)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
@@ -255,6 +256,17 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
         reached = f"{percent(at.share)} of its roofline  " if at else ""
         row = f"{percent(kernel.share):>5} {duration(kernel.total_us / steps):>8}  {kernel.family}  {reached}"
         _wrapped(console, _text(row, (kernel.name, "dim")), 2, 1)
+    console.print()
+
+
+def _waits(console: Console, report: Report) -> None:
+    """Every call that waits, where they were asked for: where it stands, how often and how long it waits, and what stands in for it."""
+    if report.host_waits is None:
+        return
+    console.print(_text((_phrases.waits_told(report.host_waits), "bold")))
+    for row in report.host_waits.rows:
+        _wrapped(console, _text(f"{row.waits_a_step:6,.4g} a step {duration(row.us):>8}  ", (_phrases.wait_place(row), "bold"), f"  {row.call}"), 2, 1)
+        _wrapped(console, _text((row.instead + (f" Since: {row.since}." if row.since else ""), "dim")), 4, _SENTENCES)
     console.print()
 
 

@@ -59,6 +59,11 @@ class WaitedCalls:
         """The row of the table that a call belongs to."""
         return host_wait(self.waited(call))
 
+    def outermost(self, call: int) -> str:
+        """The outermost tensor op around a call; the call itself where there is none."""
+        root = self._root(int(self.ops.of_call[call]))
+        return self.ops.name(root) if root >= 0 else str(self._api_names[call])
+
     def waited(self, call: int) -> Waited:
         """What the trace shows of a call."""
         name = str(self._api_names[call])
