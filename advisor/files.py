@@ -81,7 +81,11 @@ def write_whole(target: Path, data: bytes) -> None:
 
 
 def umask() -> int:
-    """The process's, which can be asked for only by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    """The process's. Linux tells it; elsewhere it can be asked for only by setting it, which files of other threads may see."""
+    try:
+        with open("/proc/self/status", "rb") as status:
+            return next(int(line.split()[1], 8) for line in status if line.startswith(b"Umask:"))
+    except (OSError, StopIteration):
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return mask

@@ -17,7 +17,7 @@ import msgspec
 
 from advisor.engine.fleet import SUFFIX, UNREAD_SUFFIX, unread_rank
 from advisor.errors import TraceError, UsageError
-from advisor.files import PART, write_whole
+from advisor.files import PART, umask, write_whole
 from advisor.knowledge.collectives import element_bytes
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health
@@ -77,6 +77,7 @@ def _directory(source: Path, target: Path) -> None:
             raise TraceError(
                 f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, one of advisor record, or a log of JAX."
             )
+        names.know(*recordings.machines(traces.values()))
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=PART, suffix=".part"))
         try:
             for name, path in traces.items():
@@ -86,7 +87,7 @@ def _directory(source: Path, target: Path) -> None:
                 (part / f"{i:06}{path.suffix}").write_bytes(_left_by_a_shard(path, names, i))
             for name, text in recorded.items():
                 (part / name).write_bytes(text)
-            part.chmod(0o755)
+            part.chmod(0o777 & ~umask())
             part.rename(target)
         finally:
             shutil.rmtree(part, ignore_errors=True)

@@ -38,6 +38,12 @@ SECRETS = {
     "a path of Windows": "C:\\Users\\lovelace\\qZ7secretvalue0015\\x.py",
     "a UNC path": "\\\\lovelace-nas\\qZ7secretvalue0016\\x",
     "a home": "~lovelace/qZ7secretvalue0017/x",
+    "a machine": "gpu-7.qZ7secretvalue0018.corp.example.com",
+    "a machine glued to a name": "mm_qZ7secretvalue0019.internal_x",
+    "an address glued to a name": "on10.254.77.131x",
+    "a short IPv6 address": "node2001:db8:77::131x",
+    "an account on a machine": "lovelace@gpu7",
+    "an account": "USER=lovelace",
 }
 """What its form gives away, wherever it stands."""
 

@@ -2,18 +2,21 @@
 
 import gzip
 import json
+import os
 import re
 import sqlite3
+import stat
 
 import msgspec
 import pytest
 
 from advisor import analyze
-from advisor.errors import TraceError, UsageError
+from advisor.engine import giveaway
+from advisor.errors import OutputError, TraceError, UsageError
 from advisor.knowledge import devices
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import server_step
-from advisor.sources.redact import redact
+from advisor.sources.redact import COPIERS, redact
 from advisor.sources.redact.names import Names, device
 from advisor.sources.secrets_in import secrets_like
 from tests.paths import ROOT, shared_files
@@ -172,6 +175,58 @@ def test_a_saved_report_loses_its_paths_and_hosts(tmp_path):
     redact(saved, target)
     assert b"lovelace" not in target.read_bytes() and b"secret-project" not in target.read_bytes()
     same_but_for_names(json.loads(saved.read_bytes()), json.loads(target.read_bytes()))
+
+
+def test_a_person_or_machine_that_a_path_or_a_file_tells_is_masked_everywhere(tmp_path):
+    report = analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    source = msgspec.structs.replace(report.source, path="/home/lovelace/t.json")
+    headline = msgspec.structs.replace(report.headline, summary="The range lovelace_step, by Lovelace, takes 3 ms.")
+    (tmp_path / "saved.json").write_bytes(msgspec.structs.replace(report, source=source, headline=headline).to_json())
+    redact(tmp_path / "saved.json", tmp_path / "out.json")
+    assert b"lovelace" not in (tmp_path / "out.json").read_bytes().lower()
+    event = '{"ph": "X", "cat": "%s", "name": "%s", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {"stream": 7}}'
+    events = ", ".join(event % (category, "on_gpu0423_x") for category in ("kernel", "cpu_op", "python_function"))
+    (tmp_path / "gpu0423_17.1700000000000.pt.trace.json").write_text(f'{{"traceEvents": [{events}]}}')
+    redact(tmp_path / "gpu0423_17.1700000000000.pt.trace.json", tmp_path / "out2.json")
+    assert "gpu0423" not in (tmp_path / "out2.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::_scaled_dot_product_efficient_attention", "torch.nn.functional.linear", "triton_poi_fused_add_0", "loop_add_fusion.12", "google.protobuf.internal.Decode",
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl>(int)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+    ],
+)  # fmt: skip
+def test_what_programs_are_called_is_no_machine(name):
+    assert Names().kernel(name) == name
+
+
+def test_the_umask_holds_for_a_directory_too(tmp_path, named):
+    (tmp_path / "job").mkdir()
+    for rank in range(2):
+        (tmp_path / "job" / f"rank{rank}.json").write_bytes(named.read_bytes())
+    before = os.umask(0o027)
+    try:
+        giveaway.redact(tmp_path / "job", tmp_path / "out")
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out", *sorted((tmp_path / "out").iterdir()))] == [0o750, 0o640, 0o640]
+
+
+def test_a_full_disk_is_an_output_that_cannot_be_written(tmp_path, monkeypatch):
+    """Of a database SQLite says so, in an error of its own."""
+    path = nsys_export(tmp_path)
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setitem(COPIERS, "nsys", full)
+    with pytest.raises(OutputError, match="disk is full"):
+        redact(path, tmp_path / "out.sqlite")
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_a_damaged_trace_is_refused_since_nobody_can_tell_what_it_holds(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable
@@ -36,6 +37,17 @@ COPIERS: dict[str, Callable[[Path, Path, Names], None]] = {"nsys": nsys.redacted
 """Those that write a file themselves."""
 
 
+_NO_ROOM_OF_SQLITE = re.compile(r"disk is full|SQLITE_IOERR_(?:WRITE|FSYNC|TRUNCATE|SHM\w+)")
+_OF_MACHINE = re.compile(r"(?P<host>[^/]+?)(?:_\d+\.(?:\d+\.)?pt\.trace\.json|\.xplane\.pb|_[A-Z][a-z]{2}(?:_\d{2}){4}\.pickle)(?:\.gz|\.zst)?")
+"""Files that torch and JAX name by their machine."""
+
+
+def machines(files: Iterable[Path]) -> set[str]:
+    """The machines that files are named by, whole and without their domain."""
+    hosts = {match["host"] for file in files if (match := _OF_MACHINE.fullmatch(file.name))}
+    return hosts | {host.partition(".")[0] for host in hosts}
+
+
 def redact(source: Path, target: Path, names: Names | None = None) -> None:
     """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed, in .trace.zst converted to columns. names: those given to other
     files that it belongs with, so that what is alike in them stays alike.
@@ -52,7 +64,10 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
         os.close(handle)
         part = Path(name)
         try:
-            _write(source, part, target.suffix == ".gz", names or Names())
+            if names is None:
+                names = Names()
+                names.know(*machines([source]))
+            _write(source, part, target.suffix == ".gz", names)
             if columns.named_as_columns(target):
                 part.write_bytes(columns.encode(load(part)))
             _publish(part, target)
@@ -62,6 +77,8 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
     except OSError as error:
         raise cannot_redact(source, target, error) from None
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own message quotes the file
+        if _NO_ROOM_OF_SQLITE.search(f"{error} {getattr(error, 'sqlite_errorname', '')}"):
+            raise OutputError(f"{target} cannot be written: {error}", "Give another path, or make room.") from None
         raise TraceError(f"{source} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
 
 

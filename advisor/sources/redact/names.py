@@ -78,15 +78,43 @@ _PACKAGE = re.compile(
 _STANDARD = re.compile(rf"((?:{'|'.join(sorted(sys.stdlib_module_names))})/[a-z_]{{1,40}}\.py)")
 _SEGMENTS = re.compile(r"[\w.@+<> -]+(?:/[\w.@+<> -]+)*")
 
+# Whatever letters they are glued to: `on10.0.0.5x`, `rank0_gpu-7.corp.example_mm`.
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s\"'<>]+"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
-    r"|(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])|(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![0-9A-Fa-f:])"
-    r"|(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])"
+    r"|[\w.+-]{1,64}@(?!(?:plt|@|GLIBC))[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*"
+    r"|(?<!\d)(?<!\d\.)(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)|\b(?:ip|ec2)(?:[-_]\d{1,3}){4}(?!\d)"
+    r"|(?<!:)(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![0-9A-Fa-f:])"
+    r"|(?:2[0-9A-Fa-f]{3}|[Ff][Ee]80|(?<![A-Za-z0-9_])[Ff][CcDd]\d[0-9A-Fa-f])(?:::?[0-9A-Fa-f]{1,4}){1,7}(?![0-9A-Fa-f:])"
+    r"|(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}"
 )
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(
+    # Domains that no program's own name ends in, then those that one may hold in its midst (`protobuf.internal.decoder`), and a few of countries.
+    rf"(?:{_LABEL}\.){{1,8}}(?:com|org|edu|gov|corp|localdomain|intranet|example|arpa)(?![A-Za-z0-9-])"
+    rf"|(?:{_LABEL}\.){{1,8}}(?:internal|lan|local|intra|cloud)(?![A-Za-z0-9.-])"
+    rf"|(?:{_LABEL}\.){{2,8}}(?:net|io|ai|dev|info|ar|au|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|gr|hk|hu|ie|il|jp|kr|lu|mx|nl|nz|pl|ru|se|sg|tr|tw|uk|us|za)(?![A-Za-z0-9.-])"
+)
+"""A machine's name without an address around it."""
+_ACCOUNT = re.compile(
+    r"(?P<is>(?<![A-Za-z])(?:user|user_?name|logname|login|account|owner)(?:=|[\"']\s{0,2}:\s{0,2})[\"']?)(?P<value>[\w.@-]{2,64})", re.IGNORECASE
+)
+_HOME = re.compile(r"(?:/home/|/Users/|\\Users\\|(?<![\w~])~)([A-Za-z][\w.-]{0,63})")
+_OF_EVERYBODY = frozenset({"root", "ubuntu", "user", "users", "admin", "shared", "public", "jovyan", "runner", "debian", "ec2-user", "localhost"})
+_SHORTEST_KNOWN = 4
+"""Characters of a name that is masked wherever it stands: a shorter one is a part of too many words."""
+_DIGITS_OF_ONE = 3
+"""Of a plain word with a number: devices and threads of a machine have no more than two."""
 _ANY_PATH = re.compile(r"(?<![\w<>~])(?:~[\w.-]{0,40}/|/(?![\s/*=>])|[A-Za-z]:[\\/]|\\\\)[^\s\"',;|()<>]+")
 
 SEEN = "redacted"
+
+_KINDS = ("kernel", "op", "call", "range", "frame", "frames", "thread", "path", "directory", "group")
+"""Of which a name is looked at once."""
+
+
+def accounts(text: str) -> set[str]:
+    """Whose directories a text speaks of: `lovelace` of `/home/lovelace/x`."""
+    return set(_HOME.findall(text)) if "~" in text or "home/" in text or "Users" in text else set()
 
 
 class Names:
@@ -98,8 +126,19 @@ class Names:
     def __init__(self) -> None:
         self._given: dict[tuple[str, str], str] = {}
         self._count: dict[str, count[int]] = {}
-        for kind in ("kernel", "op", "call", "range", "frame", "frames", "thread", "path", "directory", "group"):
+        self._known: dict[str, re.Pattern[str]] = {}
+        for kind in _KINDS:
             setattr(self, kind, lru_cache(maxsize=_CACHED)(getattr(self, kind)))
+
+    def know(self, *people_or_machines: str) -> None:
+        """From here on these are masked wherever they stand: no form tells them from other words, and a recording's file or its paths told them."""
+        for name in people_or_machines:
+            low = name.lower()
+            plain = _plain_words(low) and sum(map(str.isdigit, low)) < _DIGITS_OF_ONE  # `gpu0` is no machine, `gpu0423` is
+            if len(low) >= _SHORTEST_KNOWN and low not in _OF_EVERYBODY and not plain:
+                self._known[low] = re.compile(rf"(?<![A-Za-z0-9]){re.escape(low)}(?![A-Za-z])", re.IGNORECASE)
+        for kind in _KINDS:
+            getattr(self, kind).cache_clear()
 
     def given(self, kind: str, name: str) -> str:
         """Another name for one that cannot stay: `range-a`, `range-b` …"""
@@ -170,7 +209,7 @@ class Names:
             if (match := library.fullmatch(at)) and ".." not in match[1] and _SEGMENTS.fullmatch(match[1]) and self.plain(match[1]) == match[1]:
                 return match[1]
         directory, slash, file = at.rpartition("/")
-        shown = file if _FILE.fullmatch(file) and masked(file) == file and "@" not in file else self.given("file", file) if file else ""
+        shown = file if _FILE.fullmatch(file) and self.plain(file) == file and "@" not in file else self.given("file", file) if file else ""
         return f"{self.directory(directory)}/{shown}" if slash else shown
 
     def directory(self, name: str) -> str:
@@ -179,11 +218,18 @@ class Names:
         return f"{self.given('src', above)}/{last}" if above and _plain_words(last) else self.given("src", name)
 
     def plain(self, text: str) -> str:
-        """The text with secrets, addresses and paths in it masked."""
+        """The text with secrets, addresses, machines, accounts and paths in it masked."""
         text = masked(text, SEEN)
-        if "://" in text or "@" in text or text.count(".") > 2 or text.count(":") > 3 or text.count("-") > 4:
+        dots, colons = text.count("."), text.count(":")
+        if "@" in text or dots > 2 or colons > 2 or text.count("-") > 3 or text.count("_") > 3:
             text = _ADDRESS.sub(SEEN, text)
-        return _ANY_PATH.sub(SEEN, text) if "/" in text or "\\" in text else text
+        text = _HOST.sub(SEEN, text) if dots else text
+        text = _ACCOUNT.sub(rf"\g<is>{SEEN}", text) if "=" in text or colons else text
+        text = _ANY_PATH.sub(SEEN, text) if "/" in text or "\\" in text else text
+        for known, anywhere in self._known.items():
+            if known in text.lower():
+                text = anywhere.sub(SEEN, text)
+        return text
 
 
 def device(name: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from advisor.report.encoded import as_json
 from advisor.report.saved import read_report
-from advisor.sources.redact.names import Names, device
+from advisor.sources.redact.names import Names, accounts, device
 
 _FILES = frozenset({"path", "file"})
 _HOSTS = frozenset({"host"})
@@ -18,7 +18,9 @@ _DEVICES = "devices"
 
 def redacted(path: Path, names: Names) -> bytes:
     """The report. Raises TraceError where the file is none."""
-    return as_json(given_away(read_report(path), names))
+    report = msgspec.to_builtins(read_report(path))
+    names.know(*accounts(as_json(report).decode()))
+    return as_json(given_away(report, names))
 
 
 def given_away(part: Any, names: Names) -> Any:
