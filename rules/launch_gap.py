@@ -40,10 +40,6 @@ REPLAYED_IN_PARTS = 1 / 3
 """What issuing costs after the fix, over what it costs now, where the forward and backward pass can be replayed from graphs of their own
 and the optimizer stays beside them."""
 
-SOME_CAPTURE = 7 / 8
-"""What is left of issuing after compiling where a step could be captured. Compiling alone gained, beside a fused optimizer, -15 to 23 % of
-seven models that launch bound; capturing, which leaves next to nothing of it, 89 % of an eighth. Which of the two somebody does is not known."""
-
 LIBRARY_LOOP = 16
 """Kernels that one op launches, from which it is a loop of its own."""
 
@@ -102,9 +98,9 @@ def launch_gap(
     time), with the host as slow as recording leaves open. The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
     holds the rest (10 µs to launch, 0.6 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
-    500 µs, a new one wherever the forward pass reads a value or branches on one of the host's, as where layers are dropped at random, counted where eight launches fuse in it; seven eighths of that cost where all steps are the same, wait
-    nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
-    as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
+    500 µs, a new one wherever the forward pass reads a value or branches on one of the host's, as where layers are dropped at random, counted where eight launches fuse in it; a third of today's cost where they are compiled already (`low`: nothing,
+    as two of three measured models gained; `high`: one graph for the whole step). Inference whose sizes change from step to step is compiled without a graph
+    (`high`: with one). Where compiling would gain under 3 % but the steps
     could be captured, capturing them is the fix (`low`: nothing). In both, where 64 kernels or fewer stand between two waits eight
     times a step or more, which hold a fifth of all, what of such a pass one module launches, or how many passes can be run at once, is not known: a third
     of the cost of issuing stays (`low`: all of it), and all of that of ops that launch 16 kernels or more by themselves. A loop over nothing but a recurrent cell,
@@ -112,16 +108,18 @@ def launch_gap(
     ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, or torch.autograd.grad hands back, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
-    Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
-    For training, compile the step and use a fused optimizer. Where shapes are fixed and compilation is not an option,
-    capture the step with `torch.cuda.CUDAGraph`. Otherwise give each launch more work: a larger batch. A program of JAX
+    For inference compile into graphs: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
+    For training, compile the model and use a fused optimizer: that alone is what is saved here. Where the host is the bound it is often no cure: of five such steps none
+    gained by compiling (they took 1.08 to 1.68 of the time: guards, wrappers), one took 0.87 with `mode="reduce-overhead"`, one 0.11 captured whole with
+    `torch.cuda.CUDAGraph` (graph-candidate says what that gains). Otherwise give each launch more work: a larger batch. A program of JAX
     that dispatches op by op or layer by layer: `jax.jit` around the whole step, replayed here as one graph without JAX's own
     Python between its ops; a program that makes fewer than 1.5 jitted calls a step has nothing left to put together, and is not
     reported.
 
     When to ignore it
     When the traced batch is smaller than what runs in production, or when latency of a single tiny request is what you
-    measure and compilation time cannot be paid. With data-dependent shapes CUDA graphs re-record and may gain nothing.
+    measure and compilation time cannot be paid. With data-dependent shapes CUDA graphs re-record and may gain nothing. Compiled kernels can be
+    slower than the library's: steps of small batched products took twice the time, softmax over 64 rows of 131,072 values 1.6 times.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
@@ -203,7 +201,10 @@ def _edits(
     if not program.compiles_whole:
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
-        return Edits(combine(), compiled.edit if capturable.why_not else combine(compiled.edit, CheaperDispatch(SOME_CAPTURE)), graph)
+        return Edits(combine(), compiled.edit, graph)
+    if capturable.resized:
+        # No graph holds sizes that change: what is compiled for all of them launches its kernels one by one.
+        return Edits(combine(), compiled.fused, combine(compiled.fused, graph))
     return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
 
 

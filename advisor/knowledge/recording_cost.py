@@ -28,9 +28,12 @@ class Each:
 
 @dataclass(frozen=True)
 class Added(Each):
-    """µs that recording an event adds. kept: the share of the host's time that is left of what lies between events."""
+    """µs that recording an event adds. kept: the share of the host's time that is left of what lies between events. graph_node_us: for an op
+    that a graph launch launches. in_waits: whether the framework runs code of its own in a wait, which recording slows like any other."""
 
     kept: float
+    graph_node_us: float = 0.0
+    in_waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def added(source: Source, nothing_us: float | None, view_us: float | None = None
     bare = data.load("recording_cost")["unrecorded"]
     python = table["python_call_us"] if nothing_us is None else table["python_call_times"] * max(nothing_us - bare["python_call_us"], 0.0)
     op = table["op_us"] if view_us is None else max(view_us - bare["view_op_us"], table["op_us"])
-    return Added(op, table["api_call_us"], python, table["kept"])
+    return Added(op, table["api_call_us"], python, table["kept"], table.get("graph_node_us", 0.0), table.get("in_waits", False))
 
 
 def ranges_tell(source: Source) -> bool:
@@ -106,6 +109,8 @@ def limits() -> Limits:
     return Limits(**data.load("recording_cost")["limits"])
 
 
-def spread() -> Spread:
-    """See `Spread`."""
-    return Spread(**data.load("recording_cost")["spread"])
+def spread(source: Source | None = None) -> Spread:
+    """See `Spread`; where a producer's recordings are known to lie further off, theirs."""
+    table = data.load("recording_cost")
+    own = table.get(source.format, {}).get("spread", {}) if source else {}
+    return Spread(**{**table["spread"], **own})

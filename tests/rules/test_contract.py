@@ -31,6 +31,7 @@ MOST_LINES = 250
 BY_HAND = {
     "communication-contention": "takes links that several jobs share",
     "dominant-resource": "speaks where no other rule does",
+    "loop-overhead": "speaks of JAX alone, whose recordings have a folder of their own",
     "slow-link": "takes a machine with a slow link",
 }
 """Rules without samples, and why: their tests make traces by hand."""

@@ -201,7 +201,7 @@ class Replay:
         if cost is None:
             return cls(schedule, schedule, schedule, schedule, start, error, replace(TrueStep.as_recorded(window.step_us), timed=timed))
         fastest, corrected, slowest = without_recording(cost, schedule)
-        true_step = TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, working_us, staged)
+        true_step = TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, working_us, staged, recording_cost.spread(timeline.source))
         return cls(schedule, corrected, fastest, slowest, start, error, replace(true_step, timed=timed), cost)
 
 

@@ -90,7 +90,9 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     ran = Ran(op_start, op_end, stream, _idle_us(ops, op_row))
-    latency, gap, after = gpu_rules(ran, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
+    of_graph = (ops["graph_id"].to_numpy() >= 0)[op_row]
+    issued = np.where(of_graph & (op_start >= end[op_call]), end[op_call], start[op_call])
+    latency, gap, after = gpu_rules(ran, start[op_call], issued, staged, told, _busy_until(ops, place, places, op_start, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.periodic else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, frees)
     return Schedule(

@@ -42,10 +42,11 @@ MOSTLY = 0.75
 class HostCost:
     """The host's time of a schedule, by whether recording can have stretched it.
 
-    dispatch_us, own_us, call_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time and of the
-    calls themselves, what was recorded as events close to each other. gone_us: (n_calls,) the recorder's own work; odd_us: pauses
+    dispatch_us, own_us, call_us, return_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time, of the
+    calls themselves and of their return from a wait, what was recorded as events close to each other. issued_last: (n_ops,) ops of graphs,
+    whose launch returns before they can begin. gone_us: (n_calls,) the recorder's own work; odd_us: pauses
     that are not usual where they are (`Pauses`).
-    less_us: (n_calls,) all three less what recording them cost, by the trace. needed_us: what a host needs for these
+    less_us: (n_calls,) all four less what recording them cost, by the trace. needed_us: what a host needs for these
     events, None where they do not tell. python_call_us: what recording one Python call is taken to have added.
     settled: the last step over the mean step, where they became shorter one after the other: the recorder, too, warms up. cold:
     whether the steps are the program's first.
@@ -54,6 +55,8 @@ class HostCost:
     dispatch_us: Floats
     own_us: Floats
     call_us: Floats
+    return_us: Floats
+    issued_last: Mask
     gone_us: Floats
     odd_us: Floats
     less_us: Floats
@@ -66,7 +69,11 @@ class HostCost:
     @property
     def recorded_us(self) -> float:
         """The time that recording can have stretched, as recorded."""
-        return float((self.dispatch_us + self.own_us + self.call_us).sum())
+        return float(self._close_us.sum())
+
+    @property
+    def _close_us(self) -> Floats:
+        return self.dispatch_us + self.own_us + self.call_us + self.return_us
 
     @property
     def estimates_us(self) -> tuple[float, ...]:
@@ -105,7 +112,7 @@ class HostCost:
     def left_in(self, schedule: Schedule, total_us: float, own: float = 1.0, odd: float = 0.0) -> Schedule:
         """The schedule whose stretched time is `total_us` in all, whose own work on the host takes `own` times as long, and in
         which that share of the odd pauses comes again."""
-        close, less, least = self.dispatch_us + self.own_us + self.call_us, self.less_us, float(self.less_us.sum())
+        close, less, least = self._close_us, self.less_us, float(self.less_us.sum())
         if total_us <= least:
             left = less * (total_us / least if least else 1.0)
         else:
@@ -114,10 +121,15 @@ class HostCost:
         own_dispatch = schedule.dispatch_us - self.dispatch_us
         own_rest = np.maximum(schedule.host_us - schedule.dispatch_us - self.own_us - self.gone_us - (1 - odd) * self.odd_us, 0.0)
         dispatch = self.settled * (share * self.dispatch_us + own * own_dispatch)
+        call = share * self.call_us + (schedule.call_us - self.call_us)
+        # What began once a call had returned begins as much earlier as the call gets shorter.
+        behind = self.issued_last & (schedule.latency_us >= schedule.call_us[schedule.op_call])
         return schedule.edit(
             host_us=dispatch + self.settled * (share * self.own_us + own * own_rest),
             dispatch_us=dispatch,
-            call_us=share * self.call_us + (schedule.call_us - self.call_us),
+            call_us=call,
+            latency_us=schedule.latency_us - np.where(behind, (schedule.call_us - call)[schedule.op_call], 0.0),
+            tail_us=share * self.return_us + (schedule.tail_us - self.return_us),
         )
 
     @classmethod
@@ -139,18 +151,24 @@ class HostCost:
         close = complement(quiet, float(edges[0]) - 1.0, float(edges[-1]) + 1.0)
         dispatch = np.minimum(spans.inside(intersect(close, host.launch)), schedule.dispatch_us)
         own = np.clip(spans.inside(close) - dispatch, 0.0, schedule.host_us - schedule.dispatch_us)
-        # The schedule's own calls are counted with the time before them; a wait is no cost.
-        waits = schedule.waits_for != -1
-        counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python))
-        call = np.where(waits, 0.0, np.minimum(schedule.call_us, limits.quiet_us))
-        recorded = dispatch + own + call
+        # The schedule's own calls are counted with the time before them; a wait is no cost, unless the framework runs code in it.
+        waits, nodes = schedule.waits_for != -1, _nodes(timeline, schedule)
+        returning = waits & added.in_waits
+        ended = spans.end_us + timeline.api_calls["dur_us"].to_numpy()[schedule.call_row]
+        back = np.where(returning, np.maximum(schedule.tail_us, 0.0), 0.0)
+        counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python) + np.where(returning, _within(python, spans.end_us, ended), 0))
+        longest = np.where(returning | (nodes * added.graph_node_us > 0), np.inf, limits.quiet_us)
+        call = np.where(waits & ~returning, 0.0, np.minimum(schedule.call_us, longest))
+        recorded = dispatch + own + call + back
         python_us = counts[2] * added.python_call_us
-        issuing_us = counts[0] * added.op_us + counts[1] * added.api_call_us
+        issuing_us = counts[0] * added.op_us + counts[1] * added.api_call_us + nodes * added.graph_node_us
         less = np.maximum(added.kept * (recorded - python_us) - issuing_us, (1 - limits.max_share) * recorded)
         return cls(
             dispatch_us=dispatch,
             own_us=own,
             call_us=call,
+            return_us=back,
+            issued_last=nodes[schedule.op_call] > 0,
             gone_us=spans.inside(intersect(pauses.own, host.profiler)),
             odd_us=spans.inside(pauses.odd),
             less_us=less,
@@ -160,6 +178,19 @@ class HostCost:
             settled=float(np.clip(steps.periods_us[-1] / steps.step_us, SETTLED_AT_LEAST, 1.0)) if _became_shorter(steps.periods_us) else 1.0,
             cold=steps.basis in ("detected", "whole") and steps.steps < FEW_STEPS,
         )
+
+
+def _nodes(timeline: Timeline, schedule: Schedule) -> Ints:
+    """(n_calls,) how many ops of a graph each call launched: each is recorded by itself."""
+    of_graph = (timeline.gpu_ops["graph_id"].to_numpy() >= 0)[schedule.op_row]
+    return np.bincount(schedule.op_call[of_graph], minlength=len(schedule.call_row))
+
+
+def _within(times_us: Floats, start_us: Floats, end_us: Floats) -> Ints:
+    """(n,) how many of the times lie in each span."""
+    times = np.sort(times_us)
+    found: Ints = np.searchsorted(times, end_us) - np.searchsorted(times, start_us)
+    return found
 
 
 ENOUGH_STEPS = 500

@@ -111,6 +111,7 @@ class TrueStep:
         cost: HostCost,
         working_us: float,
         staged: Mask,
+        spread: recording_cost.Spread,
     ) -> TrueStep:
         """From replays of the schedule with the host's time as low, as expected and as high as it may be.
 
@@ -121,7 +122,7 @@ class TrueStep:
         One that takes longer is right: the recorded steps were still working off what the GPU had queued before them.
         The step takes longer than it was recorded to take only as far as the GPU's work does: recording adds to the host's.
         """
-        spread, before = recording_cost.spread(), period_us(recorded)
+        before = period_us(recorded)
         scale = max(recorded_us / before, 1.0) if before > 0 else 1.0
         # The GPU's work, too, takes another time in another run, and what held it up for no reason may not be there.
         held_up = (fastest.after < 0) & (fastest.gap_us > spread.gap_us)

@@ -79,9 +79,10 @@ class Ran:
         return found
 
 
-def gpu_rules(ran: Ran, launch: Floats, staged: np.ndarray, told: Ints, busy_until: Floats) -> tuple[Floats, Floats, Ints]:
+def gpu_rules(ran: Ran, launch: Floats, issued: Floats, staged: np.ndarray, told: Ints, busy_until: Floats) -> tuple[Floats, Floats, Ints]:
     """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
 
+    issued: when the device could have begun each: a graph is prepared first, for as long as its launch takes.
     staged: copies whose host staged the data first, which takes as long as it takes. told: (n,) the op that its stream was
     told to wait for, by events, -1 where none. busy_until: (n_streams,) when what ran on each before these ops ended: in a
     window that repeats the first op follows the last of the repeat before, not a stale launch.
@@ -90,7 +91,7 @@ def gpu_rules(ran: Ran, launch: Floats, staged: np.ndarray, told: Ints, busy_unt
     gap other streams filled was no pause, and goes when their work goes.
     """
     start, end, previous_end = ran.start, ran.end, ran.previous_end(busy_until)
-    starved = launch > previous_end - CLOCK_SKEW_US
+    starved = issued > previous_end - CLOCK_SKEW_US
     delay, idle_gap = start - launch, start - previous_end
     close = ~starved & (idle_gap >= 0) & (idle_gap < BACK_TO_BACK_US)
     usual_gap = float(np.median(idle_gap[close])) if close.any() else 1.0

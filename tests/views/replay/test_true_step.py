@@ -229,3 +229,50 @@ def test_a_step_of_staged_copies_may_be_shorter_than_recorded():
     pageable, pinned = (step_of(copying(memory)) for memory in ("Pageable", "Pinned"))
     assert pageable.low_us == pytest.approx(pinned.low_us - 1000 * (1 / 1.03 - 1 / 1.25), rel=0.02)
     assert pageable.expected_us == pinned.expected_us and pageable.high_us == pinned.high_us
+
+
+def test_of_jax_the_trace_alone_tells_and_a_share_of_the_hosts_time_is_its_own():
+    step = step_of(recorded(160.0, recorder="jax"))
+    assert step.alone_us == (pytest.approx(0.68 * 160 - 4 * 2.0, rel=0.03),)
+    assert step.low_us < step.expected_us < step.high_us <= 160 * 1.1
+
+
+def in_jax(launch_us, nodes=20, read=False):
+    """Steps of one command buffer whose launch takes that long, and begins its kernels when it returns; of each the host may read a value for 100 µs after it."""
+    trace, step_us = Trace(recorder="jax"), launch_us + 60.0 + 100 * read
+    for s in range(STEPS):
+        at = step_us * s
+        trace.step(at, step_us - 1, s + 1).op("PjitFunction(f)", at + 1, launch_us + 40)
+        trace.call("cuGraphLaunch", at + 20, launch_us, s)
+        begin = at + 20 + launch_us + 2
+        for k in range(nodes):
+            trace.gpu(begin + k, begin + k + 0.8, correlation=s, graph_id=3)
+        if read:
+            trace.call("jax.Array.__float__", at + launch_us + 50, 100)
+            for k in range(40):  # JAX's own ranges and frames in the wait
+                trace.note("range", at + launch_us + 51 + 2 * k, 1)
+    return trace
+
+
+def test_recording_each_kernel_of_a_command_buffer_costs_its_launch():
+    # 160 µs, all of them the host's, of which a launch of 100 records 20 kernels; without that the call would count for 50 at the most.
+    step = step_of(in_jax(100.0))
+    assert step.expected_us == pytest.approx(0.68 * 160 - 2.0 - 20 * 2.0, rel=0.05)
+
+
+def test_what_jax_does_in_a_wait_is_slowed_by_recording_too():
+    reads, alone = step_of(in_jax(100.0, read=True)), step_of(in_jax(100.0))
+    assert reads.expected_us - alone.expected_us == pytest.approx(0.68 * 100, rel=0.15)
+
+
+def test_a_graph_begins_when_its_launch_returns_and_not_after_a_pause_of_its_stream():
+    # Kernels of the launch before still ran when this one began: its own first kernel waited for the call, not for the stream.
+    trace = Trace()
+    for s in range(40):
+        at = 12.0 * s
+        if s % 8 == 0:
+            trace.step(at, 95, s // 8 + 1)
+        trace.call("cuGraphLaunch", at, 11, s).gpu(at + 13, at + 14, correlation=s, graph_id=1).gpu(at + 14, at + 15, correlation=s, graph_id=1)
+    replay = trace.get(Replay)
+    host = replay.recorded.edit(host_us=0 * replay.recorded.host_us, call_us=0 * replay.recorded.call_us)
+    assert period_us(host) == pytest.approx(8 * 2, rel=0.3), "with a host that takes no time the kernels follow each other"
