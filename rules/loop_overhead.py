@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.replay.compiled_loops import CompiledLoops
-from advisor.views.replay.edits import Edits
+from advisor.views.replay.edits import Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 
-TWO, EIGHT = 2, 8
-"""Turns that become one: at the least what unrolling is worth trying for; likely what was measured."""
+EIGHT = 8
+"""Turns that become one, as measured: more gained little more, and take as much longer to compile."""
+
+ACROSS_TURNS = 0.5
+"""What is left at the least of a turn's other work once it is compiled with others, as products of several turns become one: of fourteen loops three beat it."""
 
 _UNROLL = Fix(
     title="Unroll the loop",
@@ -60,7 +65,7 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     How it is measured
     XLA's runtime marks each turn on the host. Kernels launched inside are the turn's; those on one block that read nothing but whole scalars, and copies within the
     device, are the loop's own, and so is what runs before a turn's copy to the host. The step is replayed with eight turns as one: seven are issued with the first, and do nothing for the loop
-    (`low`: two turns as one; `high`: all). What fuses across turns beside that is not counted. Over fourteen loops on an H200 and an H100 the unrolled step took 0.13 to 0.92 of the time. Looked at from
+    (`low`: copies stay; `high`: all turns become one, and half of their other work goes as kernels fuse across turns). Over fourteen loops on an H200 and an H100 the unrolled step took 0.13 to 0.92 of the time. Looked at from
     `min_turns` turns a step ({min_turns}); reported from `min_saving_share` of the step ({min_saving_share}). Loops that run inside a CUDA graph leave no marks, and nothing is said of them.
 
     How to fix it
@@ -77,6 +82,8 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     if program.framework != "jax":
         return Clear(why="loops of other frameworks than JAX are not compiled with their turns kept apart")
     at = loops.of_op >= 0
+    others = np.flatnonzero(at & ~loops.own)
+    whole = combine(loops.several_at_once(max(int(loops.number.max(initial=0)) + 1, EIGHT)), WithDurations(others, ACROSS_TURNS * work.dur_us[others]))
     turns = len(loops.turns) / work.schedule.steps
     if turns < min_turns:
         return Clear(why=f"{counted(turns, 'turn')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded a step; looked at from {min_turns}")
@@ -85,10 +92,13 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     return Found(
         summary=f"{counted(turns, 'turn')} a step launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}; "
         f"{duration(own_us)} of it the loop spends on itself, as it {for_itself}, and the device idles for {duration(loops.idle_us)} between them, as recorded.",
-        edits=Edits(loops.several_at_once(TWO), loops.several_at_once(EIGHT), loops.several_at_once(max(int(loops.number.max()) + 1, EIGHT))),
+        edits=Edits(loops.several_at_once(EIGHT, copies=False), loops.several_at_once(EIGHT), whole),
         removes="launches, counting and slicing of each turn",
         quiet=f"{counted(turns, 'turn')} of compiled loops are launched a step",
-        evidence=witness.of_gpu(work.rows[at], ["the loop's own" if own else work.kernel_name(k)[:60] for k, own in zip(at.nonzero()[0].tolist(), loops.own[at].tolist(), strict=True)]),
+        evidence=witness.of_gpu(
+            work.rows[at],
+            ["the loop's own" if own else work.kernel_name(k)[:60] for k, own in zip(at.nonzero()[0].tolist(), loops.own[at].tolist(), strict=True)],
+        ),
         confidence=0.8,
         fix=_BY_VALUE if loops.by_value else _UNROLL,
     )

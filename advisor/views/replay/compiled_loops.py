@@ -33,7 +33,8 @@ class CompiledLoops:
     """The t turns of all loops of the window, in order; loops inside of others, but not those around them.
 
     number: (t,) how many turns its loop made before. of_op, of_call: (n_ops,), (n_calls,) the turn that issued each, -1 outside of loops. own: (n_ops,) what a loop
-    does for itself: its counter, copies of slices, and where a value ends it what computes that and copies it to the host. by_value: whether the host reads it in most turns.
+    does for itself: its counter, copies of slices, and where a value ends it what computes that and copies it to the host. copies: (n_ops,) those of slices alone.
+    by_value: whether the host reads a value in most turns.
     idle_us: how long the device has nothing to do while the loops of a step run, as recorded.
     """
 
@@ -41,6 +42,7 @@ class CompiledLoops:
     of_op: Ints
     of_call: Ints
     own: Mask
+    copies: Mask
     by_value: bool
     idle_us: float
 
@@ -49,10 +51,13 @@ class CompiledLoops:
         """Those that launched something, in order."""
         return np.unique(self.of_op[self.of_op >= 0])
 
-    def several_at_once(self, turns: int) -> Edit:
-        """The edit that makes one turn of so many: the others are issued with it, and do nothing for the loop itself."""
+    def several_at_once(self, turns: int, copies: bool = True) -> Edit:
+        """The edit that makes one turn of so many: the others are issued with it, and do nothing for the loop itself, but for `copies` of slices where they stay."""
         later = np.r_[self.number % turns != 0, False]
-        return combine(CheaperDispatch(0.0, np.flatnonzero(~later[self.of_call])), WithoutOps(np.flatnonzero(self.own & later[self.of_op])))
+        return combine(
+            CheaperDispatch(0.0, np.flatnonzero(~later[self.of_call])),
+            WithoutOps(np.flatnonzero((self.own if copies else self.own & ~self.copies) & later[self.of_op])),
+        )
 
     @classmethod
     def build(cls, work: GpuWork, calls: HostCalls, host: HostActivity) -> CompiledLoops:
@@ -61,12 +66,14 @@ class CompiledLoops:
         looped = of_op >= 0
         operands = work.timeline.compiled_ops["operands"].astype(str)
         counts = np.array([*(bool(_COUNTS.fullmatch(text)) for text in operands), False], bool)[work.column("compiled")]
+        copies = looped & work.named(_COPY)
         tested = _tested(of_op, looped & (work.column("copy_kind") == CopyKind.DTOH.value), len(number))
         return cls(
             number=number,
             of_op=of_op,
             of_call=_inside(calls.timeline.api_calls["start_us"].to_numpy()[calls.rows], start, end),
-            own=looped & ((counts & (work.column("grid_blocks") == 1)) | work.named(_COPY) | tested),
+            own=(looped & counts & (work.column("grid_blocks") == 1)) | copies | tested,
+            copies=copies,
             by_value=len(np.unique(of_op[tested])) > MOSTLY * len(np.unique(of_op[looped])),
             idle_us=_idle_us(work, of_op, np.cumsum(number == 0)),
         )
