@@ -82,17 +82,13 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         steps = (
             f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
             *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
-            "Time it: that alone is what is saved here, and guards and wrappers can cost the host as much. If shapes are fixed, mode=\"reduce-overhead\" or capturing the whole step in a "
+            'Time it: that alone is what is saved here, and guards and wrappers can cost the host as much. If shapes are fixed, mode="reduce-overhead" or capturing the whole step in a '
             "torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
             "reads, prints and copies from pageable memory outside of it, capturable=True for Adam, and as a tensor a learning rate that changes: compiling alone gains little where most launches are a library's.",
         )
         code = Code(
             before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
-            after=(
-                "model = torch.compile(model, dynamic=True)\n"
-                if capturable.resized
-                else "model = torch.compile(model)\n"
-            )
+            after=("model = torch.compile(model, dynamic=True)\n" if capturable.resized else "model = torch.compile(model)\n")
             + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)\n" * bool(fused)
             + "\nloss = criterion(model(x), y)\nloss.backward()"
             + "\noptimizer.step()" * optimizes,

@@ -35,6 +35,7 @@ from .export import export, unseen
 from .guard import Guard, said_of
 from .options import Options
 from .ranks import rank_and_world
+from .record_jax import JaxRun, asked_of_jax, runs_jax
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -454,7 +455,7 @@ class Run:
             recorded.remove_empty(self.directory)
 
 
-def record(directory: str | os.PathLike[str], **options: int) -> Run:
+def record(directory: str | os.PathLike[str], **options: int) -> Run | JaxRun:
     """Record steady steps of a program into `directory`, which `advisor analyze` reads.
 
         with advisor.record("out/") as run:
@@ -464,8 +465,10 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run:
     After warm-up, some 20 steps are timed without a profiler, then 5 recorded lightly and 3 with shapes, stacks and memory.
     The loop goes on afterwards; `run.done` says that it may end. `options` are those of `Options`, in steps.
     Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced once there is another. Raises UsageError where
-    the directory holds such files that are none of ours.
+    the directory holds such files that are none of ours. A program of JAX gets its times and one profile, `light.xplane.pb`.
     """
+    if runs_jax():
+        return asked_of_jax(directory, Options(**options), _warn)
     require("torch", extra="lab")
     return Run(directory, Options(**options))
 

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..files import PART
 
 FILE = "recording.json"
-TRACES = ("light.json.gz", "deep.json.gz")
+TRACES = ("light.json.gz", "deep.json.gz", "light.xplane.pb")
 CAPTURES = ("nsys.nsys-rep", "nsys.sqlite")
 """What Nsight Systems writes beside it."""
 MANIFEST = "manifest.json"
