@@ -65,6 +65,7 @@ def memcpy(
     released: ReleasedMemory,
     *,
     small_bytes: int = 65536,
+    min_value_share: float = 0.01,
 ) -> Outcome:
     """Copies between host and device hold up the step
 
@@ -86,7 +87,9 @@ def memcpy(
     stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
     the host had no time to make new arrays (20 GB/s). No fix gains more than copies are seen to cost: their time alone, the host's in them,
     and what the device waits right behind them; what it waits before one, it waits for the next op. Copies under `small_bytes` ({small_bytes}) cost their latency, not
-    bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
+    bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}), or from
+    `min_value_share` ({min_value_share}) where most of it is of values that calls send by themselves, as `torch.tensor(3.0, device="cuda")` and `x[[0, 5]]` do: one line mends
+    those. Copies within the device are not counted here.
 
     How to fix it
     Pin the batches (`DataLoader(pin_memory=True)`), copy with `non_blocking=True`, and fetch the next batch on a side
@@ -146,6 +149,7 @@ def memcpy(
     created = max(created_on_host(work.timeline, work.ops, work.rows[up]), len(made.copies) / max(len(up), 1))
     # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
     staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us + released.us
+    call = _sending(work, calls, launches, waited_calls, copies.at) if calls else None
     edits = _edits(
         work, calls, replay, rates, copies, blocking, small_bytes, staged, made, released.gone, partition.main.communication, WithoutOps(spare), loader
     )
@@ -159,6 +163,7 @@ def memcpy(
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}{released.told(work.step_us)}.",
         edits=edits,
         removes="copies between host and device that overlap no compute",
+        least_share=min_value_share if call and not call.general else None,
         at_most_us=min(exposed + launching + paused, max(likely, most)),
         likely_at_most_us=min(exposed + launching + min(paused, staging + issuing + made.us(work.schedule.steps)), likely),
         quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of its time in copies that nothing hides",
@@ -176,7 +181,7 @@ def memcpy(
                     fetched=float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[copies.at].sum()), 1e-9)),
                     many=many,
                     loader=loader,
-                    call=_sending(work, calls, launches, waited_calls, copies.at) if calls else None,
+                    call=call,
                 ),
                 sent_narrow(widened),
             ),

@@ -41,6 +41,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
     weight = _widened(rule, weight)
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
+    least = least if found.least_share is None else min(least, found.least_share)
     if share < least:
         if weight.open is None or weight.amiss or weight.open.most < max(least, MEDIUM_SHARE) * weight.whole:
             return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")

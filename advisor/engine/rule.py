@@ -90,6 +90,8 @@ class Found:
     """What it was seen to lose to what the likely fix takes away, where the one that gains most takes more."""
     counted: bool = True
     """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
+    least_share: float | None = None
+    """The share from which it is reported, where that is less than `min_saving_share`: one line mends it."""
     per: Per = "step"
     paces: bool = False
     """Whether the step keeps the pace of what the recording does not show, as of other processes: until that is faster nothing else gains."""

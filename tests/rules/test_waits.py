@@ -1,7 +1,7 @@
 """The fix of a wait is of the call that waits."""
 
 from tests.build import Trace
-from tests.rules.test_rules import found
+from tests.rules.test_rules import clear, found
 
 
 def reading(*ops):
@@ -27,7 +27,7 @@ def test_a_call_that_nobody_knows_gets_general_words_that_name_it():
     assert fix.steps[0].startswith("my::routing waits for the GPU") and fix.code is None
 
 
-def test_a_number_that_is_sent_is_the_call_that_sends_it():
+def test_values_that_a_call_sends_are_told_as_that_and_from_a_smaller_share():
     trace = Trace()
     for step in range(5):
         at = 400 * step
@@ -35,5 +35,6 @@ def test_a_number_that_is_sent_is_the_call_that_sends_it():
         trace.op("aten::to", at + 30, 200).op("aten::copy_", at + 31, 190).copy(at + 33, 4, at + 117, at + 120, "Pageable", 24)
         trace.call("cudaStreamSynchronize", at + 38, 170)
         trace.op("aten::lift_fresh", at + 231, 2).op("aten::index", at + 235, 20).launch(at + 240, at + 246, at + 300, dur=4)
-    fix = found("memcpy", trace, min_saving_share=0.0).fix
+    assert "reported from 90%" in clear("memcpy", trace, min_saving_share=0.9, min_value_share=0.9)
+    fix = found("memcpy", trace, min_saving_share=0.9).fix
     assert fix.title == "Keep on the GPU what each call sends" and "index tensor once on the device" in fix.steps[0]
