@@ -14,7 +14,7 @@ from advisor.report.finding import AnySaving, BytesSaved, Change, Evidence, Find
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.kernels import KernelRow
 from advisor.report.model import DEVICE_BOUND, Kind, Report
-from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
+from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup, times
 from advisor.report.recording import READ_INSTEAD, DeviceTime
 from advisor.report.step import HOST_LINKS, PathPart
 
@@ -439,9 +439,19 @@ def steps(report: Report) -> str:
 
 
 def of_steps(report: Report) -> str:
-    """`in 3 recorded steps`, what counts and times of evidence are of; empty where the recording is one step, or knows none."""
-    several = report.window is not None and report.window.steps > 1 and report.kind != "memory"
-    return f"in {report.traced.steps:,} recorded steps" if several else ""
+    """`a step, the mean of 3`, what counts and times of evidence are of; empty where the recording is one step, or knows none."""
+    steps = report.evidence_steps
+    return f"a step, the mean of {steps:,}" if steps > 1 else ""
+
+
+def seen(item: Evidence, report: Report) -> str:
+    """How often an evidence was seen a step."""
+    return mean(item.count / report.evidence_steps)
+
+
+def taken(item: Evidence, report: Report) -> str:
+    """What an evidence takes a step, or of memory how much."""
+    return duration(item.dur_us / report.evidence_steps) if item.bytes is None else size(item.bytes)
 
 
 def rules_run(report: Report) -> str:
@@ -469,7 +479,7 @@ _ALLOCATIONS = "The recorded allocations were replayed as they would be with the
 def belief(finding: Finding, report: Report) -> str:
     """Why a finding is to be believed: how its saving came about, how good that is here, how often it was seen."""
     replay = next((check for check in report.health if check.check == "replay"), None)
-    seen = sum(evidence.count for evidence in finding.evidence)
+    often = times(sum(evidence.count for evidence in finding.evidence) / report.evidence_steps)
     weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
     hold = "holds" if len(finding.checks) == 1 else "all hold"
     rests = f"It rests on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
@@ -477,7 +487,7 @@ def belief(finding: Finding, report: Report) -> str:
         _ALLOCATIONS if isinstance(finding.saving, BytesSaved) else _BELIEFS.get(finding.saving.basis, ""),
         f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
         rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which {hold}."),
-        f"It was seen {counted(seen, 'time')}{' in the window' if report.window else ''}.",
+        f"It was seen {often}{' a step' if report.evidence_steps > 1 else ' in the window' if report.window else ''}.",
         "It is only possible." if finding.status == "possible" else f"We are {confidence(finding)}.",
     ]
     return " ".join(part for part in parts if part)

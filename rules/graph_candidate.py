@@ -84,8 +84,8 @@ def graph_candidate(
     Steps that differ in no more than a tenth of their launches, and wait for conditions on tensors and for other values alone, are one graph without these (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing).
     So are steps that ask for the sizes of masks besides (`x[mask]`, `nonzero`), alike or not in the shapes that follow, where no part is graph enough and products take no more than a tenth of the step, as they grow with the rows. The saving is that of what was recorded, replayed without these waits (six programs gained 21 to 90 %, each within 8 points of what is told;
     what the further rows cost is not in it). Reported from
-    `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
-    counted again in the step predicted with every fix.
+    `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; the step
+    predicted with every fix has the one of the two that makes it shorter.
 
     How to fix it
     Capture the step once with `torch.cuda.graph`, copy each batch into the captured input, and replay. Where the code
@@ -150,6 +150,7 @@ def graph_candidate(
         confidence=0.6 if shapes and not masks else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
+        instead_of=("launch-gap",),
         cause=_cause(work, program),
         fix=_capturing(program, None, *(what for what, there in before.items() if there)),
     )
@@ -192,6 +193,7 @@ def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, wor
         confidence=0.5,
         at_most="info",
         counted=False,
+        instead_of=("launch-gap",),
         cause=_cause(work, program),
         fix=_capturing(program, title, first),
     )

@@ -69,7 +69,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         possible_why=found.possible_why,
         decide_with=found.decide_with,
     )
-    return Judged(finding, found.edits, found.counted, rule.explains, rule.part_of, found.paces)
+    return Judged(finding, found.edits, found.counted, rule.explains, rule.part_of, found.paces, found.instead_of)
 
 
 def in_true_time(found: Judged, step: TrueStep) -> Judged:

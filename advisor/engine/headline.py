@@ -14,7 +14,7 @@ from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Failed, Saving
-from advisor.report.model import UNKNOWN, Headline
+from advisor.report.model import UNKNOWN, Headline, Together
 from advisor.report.numbers import duration, percent
 from advisor.report.recording import Health, Prediction
 from advisor.views.health import TraceHealth
@@ -83,7 +83,8 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     name, summary = bound.name, bound.summary + _not_reported(bound, outcomes)
     if judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
         name, summary = UNKNOWN, f"The check {check.check} failed: {check.detail}."
-    return Headline(bottleneck=name, summary=summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
+    together = Together(predicted, tuple(f.finding.id for f in fixes)) if fixes else None
+    return Headline(bottleneck=name, summary=summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why, together=together)
 
 
 def _decisive(workspace: Workspace) -> Health | None:

@@ -38,7 +38,7 @@ def left_out(item: Judged) -> str:
         return "frees memory, not time"
     if saving.per != "step":
         return f"makes a {saving.per} shorter, not the step"
-    return "" if item.counted else "an alternative to other fixes"
+    return "" if item.counted else f"an alternative to {' and '.join(item.instead_of) or 'other fixes'}"
 
 
 def counted(found: Iterable[Judged]) -> list[Judged]:
@@ -46,6 +46,13 @@ def counted(found: Iterable[Judged]) -> list[Judged]:
     return [item for item in found if not left_out(item)]
 
 
-def with_left_out(found: Iterable[Judged]) -> tuple[Finding, ...]:
-    """The findings, each with why the step predicted with every fix does not have it."""
-    return tuple(msgspec.structs.replace(item.finding, left_out=left_out(item)) for item in found)
+def as_told(found: Iterable[Judged], steps: int) -> tuple[Finding, ...]:
+    """The findings as a report tells them: why the step predicted with every fix does not have one, and what its evidence takes a step."""
+    return tuple(msgspec.structs.replace(item.finding, left_out=left_out(item), evidence_us=_evidence_us(item.finding, steps)) for item in found)
+
+
+def _evidence_us(finding: Finding, steps: int) -> float | None:
+    """What a finding's evidence takes in one of so many steps; None where it is of memory."""
+    if any(item.bytes is not None for item in finding.evidence):
+        return None
+    return sum(item.dur_us for item in finding.evidence) / max(steps, 1)

@@ -92,6 +92,8 @@ class Found:
     """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
     least_share: float | None = None
     """The share from which it is reported, where that is less than `min_saving_share`: one line mends it."""
+    instead_of: tuple[str, ...] = ()
+    """Of one that is not counted: the rules whose gain it is another way to. It counts in their place where the step becomes shorter with it."""
     per: Per = "step"
     paces: bool = False
     """Whether the step keeps the pace of what the recording does not show, as of other processes: until that is faster nothing else gains."""
@@ -116,6 +118,8 @@ class Judged(NamedTuple):
     """As in `Rule`."""
     paces: bool = False
     """As in `Found`."""
+    instead_of: tuple[str, ...] = ()
+    """As in `Found`; of one in whose place another counts, that other's rule."""
 
 
 Outcome = Found | list[Found] | Clear | Skipped

@@ -101,7 +101,7 @@ class Tools:
         rule: only of this rule. skip: leave out so many, which an answer before held.
         """
         report = self._report(trace)
-        found = [_finding(f) for f in report.findings if not rule or f.rule == rule]
+        found = [_finding(f, report.evidence_steps) for f in report.findings if not rule or f.rule == rule]
         if rule and not found:
             quiet: list[dict[str, Any]] = [{"rule": c.rule, "clear": c.why} for c in report.clear if c.rule == rule]
             quiet += [{"rule": s.rule, "skipped": s.why, "record_with": s.record_with} for s in report.skipped if s.rule == rule]
@@ -109,7 +109,7 @@ class Tools:
             return _fitted(
                 {}, "outcome", quiet or [{"rule": self._known(rule), "not_run": f"it is turned off, or not for a recording of kind {report.kind}"}], ""
             )
-        steps = {"evidence_is_of_steps": report.window.steps} if report.window else {}
+        steps = {"evidence_is_the_mean_of_steps": report.evidence_steps} if report.window else {}
         return _fitted({"count": len(found), **steps}, "findings", found[skip:], f"findings(trace, skip={skip} + those shown)")
 
     @_named_below_root
@@ -340,9 +340,15 @@ def _saving(saving: AnySaving) -> dict[str, Any]:
     return {"unit": saving.unit, **of, "low": round(saving.low, 3), "expected": round(saving.expected, 3), "high": round(saving.high, 3)}
 
 
-def _finding(found: Finding) -> dict[str, Any]:
+def _finding(found: Finding, steps: int) -> dict[str, Any]:
+    """steps: how many recorded ones the evidence is of."""
     evidence = [
-        {"what": _text(e.label), "count": e.count, "us": round(e.dur_us, 1), "source": _text(f"{e.source.file}:{e.source.line}") if e.source else ""}
+        {
+            "what": _text(e.label),
+            "count": round(e.count / steps, 2),
+            "us": round(e.dur_us / steps, 1),
+            "source": _text(f"{e.source.file}:{e.source.line}") if e.source else "",
+        }
         for e in found.evidence[:4]
     ]
     return {

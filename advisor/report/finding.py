@@ -195,6 +195,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What the fix is expected to do to the step, part by part."""
     left_out: str = ""
     """Why the step predicted with every fix does not have this one; "" where it does, and where no step is predicted."""
+    evidence_us: float | None = None
+    """What all of its evidence takes a step, as `saving` is of a step; None where it is no time, or was saved before this was told."""
 
     @property
     def loud(self) -> bool:

@@ -38,6 +38,13 @@ UNKNOWN = "unknown"
 """The bottleneck of a recording that carries no verdict."""
 
 
+class Together(msgspec.Struct, frozen=True):
+    """The best set of fixes that go together: the step with all of them, and the ids of their findings."""
+
+    step_us: Prediction
+    findings: tuple[str, ...]
+
+
 class Headline(msgspec.Struct, frozen=True):
     """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None where nothing has steps."""
 
@@ -48,6 +55,8 @@ class Headline(msgspec.Struct, frozen=True):
     judged: Literal["yes", "partly", "no"] = "yes"
     """Whether the recording could be judged: "nothing found" and "could not look" are different."""
     judged_why: str = ""
+    together: Together | None = None
+    """The fixes that `predicted_step_us` has; None where it has none."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -136,6 +145,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def step_us(self) -> float:
         """The step that savings are parts of; 0 where nothing has steps."""
         return self.headline.step_us or 0.0
+
+    @property
+    def evidence_steps(self) -> int:
+        """How many recorded steps the counts and times of evidence are of: formats tell those of one, as savings are of one."""
+        return self.window.steps if self.window is not None and self.kind != "memory" else 1
 
     def added_us(self, time: DeviceTime) -> float:
         """What recording added to the device's window, all of it idle time."""

@@ -9,7 +9,6 @@ import msgspec
 
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.report.numbers import duration, size
 from advisor.reports import _phrases as phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import gain, likely, whole_noun
@@ -48,10 +47,10 @@ def _found(finding: Finding, report: Report) -> list[str]:
         f"  It {removes}{gain(finding, report) or 'nothing'} of the {whole_noun(finding, report)}, likely {likely(saving)}.",
     ]
     lines += [f"  {said}"] if (said := phrases.aside(finding).strip()) else []
-    lines += [f"  Seen {said}:"] if (said := phrases.of_steps(report)) else []
+    lines += [f"  Seen in {said}:"] if (said := phrases.of_steps(report)) else []
     for item in finding.evidence:
         at = f", {item.source.file}:{item.source.line}" if item.source else ""
-        lines.append(f"  {item.count} x {item.label}, {duration(item.dur_us) if item.bytes is None else size(item.bytes)}{at}")
+        lines.append(f"  {phrases.seen(item, report)} x {item.label}, {phrases.taken(item, report)}{at}")
     lines += ["  What the fix is expected to do to a step:"] if finding.edits else []
     lines += [f"    {phrases.change(part)}" for part in finding.edits]
     return lines

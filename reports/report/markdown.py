@@ -33,11 +33,13 @@ from advisor.reports._phrases import (
     rules_run,
     saves,
     saving_basis,
+    seen,
     slices,
     source_line,
     stalls,
     step_noun,
     steps,
+    taken,
     titled,
     trust,
     unseen,
@@ -227,12 +229,12 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     if re.fullmatch(r"https?://[^\s<>()\[\]|`\"\\]+", fix.url):
         lines += [f"Read more: <{fix.url}>", ""]
     lines += [
-        f"| {' '.join(('Evidence', of_steps(report))).rstrip()} | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |",
+        f"| {' in '.join(part for part in ('Evidence', of_steps(report)) if part)} | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |",
         "| :-- | --: | --: | :-- | :-- |",
     ]
     for item in finding.evidence:
         label, source = prose(cut(item.label, 160)), code(cut(source_line(item), 160))
-        lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us) if item.bytes is None else size(item.bytes)} | {place(item)} | {source} |")
+        lines.append(f"| {label} | {seen(item, report)} | {taken(item, report)} | {place(item)} | {source} |")
     if finding.lines_with:
         lines += ["", f"The source's lines were not recorded: {prose(finding.lines_with)}."]
     return [*lines, "", "</details>", ""]

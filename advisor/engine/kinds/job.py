@@ -15,7 +15,7 @@ from advisor.engine.consistency import consistent
 from advisor.engine.doubt import WHOLE_FILE
 from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Weight, in_true_time
-from advisor.engine.outcome import Outcomes, with_left_out
+from advisor.engine.outcome import Outcomes, as_told
 from advisor.engine.rule import Found, Judged
 from advisor.errors import Unavailable
 from advisor.knowledge.interval_margins import of_the_gpu
@@ -364,7 +364,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         time=None,
         health=health(workspace),
         headline=_headline(job, fixes, parts, _no_job(job, summaries)),
-        findings=with_left_out(outcomes.found),
+        findings=as_told(outcomes.found, job.steps),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),

@@ -14,15 +14,16 @@ from advisor.engine.doubt import clocked, cut_short, doubted, first_seen, left_o
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
-from advisor.engine.outcome import Outcomes, counted, with_left_out
+from advisor.engine.outcome import Outcomes, as_told, counted
 from advisor.engine.rule import Found, Judged
+from advisor.engine.together import best_together
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, Timeline
 from advisor.report.charts import Picture
-from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Saving, severity_of
+from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, BytesSaved, Finding, Saving, severity_of
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.numbers import percent
@@ -138,9 +139,18 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
         found = [first_seen(f, replay, first.brief) for f in found]
     if workspace.get(Timeline).source.cut:
         found = [cut_short(f) for f in found]
-    found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in folded(replay, found)]
-    found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
+    found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in best_together(replay, folded(replay, found))]
+    found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -_share(f.finding, workspace), f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
+
+
+def _share(finding: Finding, workspace: Workspace) -> float:
+    """What a finding gains of its whole: of the step, or of the peak of memory. µs and bytes do not compare."""
+    saving = finding.saving
+    if isinstance(saving, BytesSaved):
+        held = workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None
+        return saving.expected / peak if held and (peak := held.peak(saving.of)) else 0.0
+    return saving.expected / workspace.get(Replay).step_us if isinstance(saving, Saving) else saving.expected
 
 
 def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
@@ -201,7 +211,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),
         headline=headline(workspace, outcomes),
-        findings=with_left_out(found),
+        findings=as_told(found, steps.steps),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract
+from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.step import Link, PathPart
 from advisor.views.replay.build import Replay
@@ -146,7 +146,30 @@ def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: fl
             add("launch-delay", now, at)
         op = last
     issuing = _issuing(np.r_[from_us, call_end], call_start, host)
-    return _split(links[::-1], np.array(firsts[::-1], float), np.array(lasts[::-1], float), np.array(at_rows[::-1], np.int64), host, issuing)
+    path = links[::-1], np.array(firsts[::-1], float), np.array(lasts[::-1], float), np.array(at_rows[::-1], np.int64)
+    return _split(*_without_busy_gaps(timeline, *path), host, issuing)
+
+
+def _without_busy_gaps(timeline: Timeline, links: list[Link], first: Floats, last: Floats, rows: Ints) -> tuple[list[Link], Floats, Floats, Ints]:
+    """The path with the gaps between its ops that are idle time of their device. While another stream keeps the device busy, no op waits in a
+    gap: what runs there is on the path, as a kernel without a row of its own."""
+    gaps = np.array([at for at, link in enumerate(links[:-1]) if link == "kernel-to-kernel" and rows[at + 1] >= 0], np.int64)
+    if not len(gaps):
+        return links, first, last, rows
+    ops = timeline.gpu_ops
+    device, start = ops["device"].to_numpy(), ops["start_us"].to_numpy()
+    end, of, busy_us = start + ops["dur_us"].to_numpy(), device[rows[gaps + 1]], np.zeros(len(links))
+    for one in np.unique(of):
+        here = gaps[of == one]
+        busy_us[here] = overlap_with(first[here], last[here], union(start[device == one], end[device == one]))
+    busy = np.flatnonzero(busy_us > 0)
+    until = first + busy_us
+    order = np.argsort(np.r_[np.arange(len(links)), busy - 0.5], kind="stable")
+    begins, rest = np.where(busy_us > 0, until, first), [*links, *(["kernel"] * len(busy))]
+    begins, ends = np.r_[begins, first[busy]][order], np.r_[last, until[busy]][order]
+    left = (ends > begins) | (np.r_[busy_us, np.zeros(len(busy))][order] == 0)
+    made: list[Link] = [rest[at] for at in order[left].tolist()]
+    return made, begins[left], ends[left], np.r_[rows, np.full(len(busy), -1)][order][left]
 
 
 def _issuing(call_end: Floats, call_start: Floats, host: HostActivity) -> Spans:

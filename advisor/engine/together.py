@@ -1,0 +1,53 @@
+"""The best set of fixes that go together: of fixes that are ways to one gain, the one with which the step becomes shortest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.engine.outcome import left_out
+from advisor.engine.rule import Judged
+from advisor.report.finding import MEDIUM_SHARE
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import combine
+
+LIKELY = 0.5
+"""A diagnosis no surer than this takes the place of no other."""
+
+
+def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
+    """The findings, of which those count that make the step shortest together. What names others that it stands in for (`instead_of`) counts
+    where these count, its gain is sure, and the step becomes shorter with it than with them."""
+    counting = [f for f in found if f.edits and not left_out(f)]
+    best, most, taken = counting, _gain(replay, counting), None
+    for other in found:
+        replaced = [f for f in counting if f.finding.rule in other.instead_of]
+        if not replaced or not _stands(replay, other):
+            continue
+        fixes = [f for f in counting if f.finding.rule not in other.instead_of] + [other]
+        gain = _gain(replay, fixes)
+        if gain > most:
+            best, most, taken = fixes, gain, other
+    if taken is None:
+        return [*found]
+    names = taken.instead_of
+    return [
+        f._replace(counted=True, instead_of=()) if f is taken
+        else f._replace(counted=False, instead_of=(taken.finding.rule,)) if f.finding.rule in names and not any(f is one for one in best)
+        else f
+        for f in found
+    ]  # fmt: skip
+
+
+def _stands(replay: Replay, item: Judged) -> bool:
+    """Whether a fix that is not counted by itself may stand in for one that is: sure of itself, and worth it however fast the host is."""
+    if item.edits is None or left_out(item._replace(counted=True)) or item.finding.confidence < LIKELY:
+        return False
+    return replay.share(replay.fastest, item.edits.expected) >= MEDIUM_SHARE
+
+
+def _gain(replay: Replay, fixes: Sequence[Judged]) -> float:
+    """Share of the step that fixes gain: all together, but no less than the best of them, which whoever doubts the others may take."""
+    if not fixes or not replay.step_us:
+        return 0.0
+    together = replay.expected_share(combine(*(f.edits.expected for f in fixes)))
+    return max(together, *(f.finding.saving.expected / replay.step_us for f in fixes))
