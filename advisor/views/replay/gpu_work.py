@@ -34,7 +34,7 @@ class GpuWork:
 
     rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 where none was recorded.
     launched_us: (n,) when its launch began, NaN where unknown. step: (n,) the step that launched it. kernel: (n,) neither copy nor memset nor a whole graph.
-    step_us: the step as it runs when nobody records, of which shares are taken and texts speak.
+    step_us: the step as it runs when nobody records, in the trace's own times (`TrueStep.in_trace_us`), of which shares are taken and texts speak.
     """
 
     schedule: Schedule
@@ -156,5 +156,5 @@ class GpuWork:
             timeline=timeline,
             ops=ops,
             kernels=kernels,
-            step_us=max(replay.true_step.expected_us, 1e-9),
+            step_us=max(replay.true_step.in_trace_us, 1e-9),
         )

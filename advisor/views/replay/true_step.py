@@ -85,6 +85,13 @@ class TrueStep:
         return Prediction(self.low_us, self.expected_us, self.high_us)
 
     @property
+    def in_trace_us(self) -> float:
+        """The step that the trace's own times are parts of: a measured one may be longer than it was recorded, or shorter than its kernels run, by
+        up to `CALIBRATED`, and shares of that would be shares of another step."""
+        least_us = self.timed.working_us if self.timed and self.basis == "measured" else 0.0
+        return max(min(self.expected_us, self.recorded_us), least_us)
+
+    @property
     def unused_us(self) -> float:
         """The step time that was measured and not used, 0 where there is none."""
         return self.timed.us if self.timed and self.basis != "measured" else 0.0

@@ -98,7 +98,7 @@ class Gaps:
             by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
             if part is main:
                 kept, recording_us, most_us = found, moved_us, {c: float(most[c].sum()) for c in CAUSES}
-        return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us, replay.recorded.steps, most_us, slowest_us)
+        return cls(*kept, by_device, max(steps.steps * replay.true_step.in_trace_us, 1e-9), recording_us, replay.recorded.steps, most_us, slowest_us)
 
 
 def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, pd.DataFrame]:

@@ -9,6 +9,7 @@ import pytest
 from advisor.knowledge import recording_cost
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.recording_cost import _became_shorter
 from advisor.views.replay.simulate import period_us
 from advisor.views.replay.true_step import TrueStep
@@ -168,6 +169,15 @@ def test_a_time_that_the_step_cannot_take_is_not_used(timed_us, used):
     step = measured(trace, timed_us).true_step
     assert (step.basis, step.unused_us) == (("measured", 0.0) if used else ("estimated", timed_us))
     assert step.expected_us == (timed_us if used else step_of(trace).expected_us)
+
+
+@pytest.mark.parametrize(("timed_us", "in_trace_us"), [(430.0, 400.0), (380.0, 396.0), (398.0, 398.0)])
+def test_a_step_that_is_timed_a_little_off_makes_no_other_shares(timed_us, in_trace_us):
+    # Recorded times are parts of the recorded step, of which kernels take 396 µs: shares of 430 or 380 would contradict the window's own.
+    trace = recorded(400.0, gpu_us=396.0)
+    workspace = Workspace(trace.timeline(), Calibration((timed_us,)))
+    assert workspace.get(GpuWork).step_us == pytest.approx(in_trace_us)
+    assert workspace.get(Replay).true_step.expected_us == timed_us
 
 
 def test_a_time_that_cannot_be_is_not_used_where_recording_has_no_known_cost():
