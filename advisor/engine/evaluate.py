@@ -27,6 +27,8 @@ from advisor.report.numbers import duration
 from advisor.report.recording import Health
 from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.beside import MemoryBeside
+from advisor.views.ranks.job import Job
+from advisor.views.ranks.summary import COUNTED
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.true_step import Timed
@@ -53,6 +55,8 @@ def evaluate(
     workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))
     if step_ms is not None:
         _refuse_other_step(workspace.get(Replay).true_step.timed)
+    if recording.kind == "job":
+        _refuse_strangers(workspace.get(Job))
     kind = judge(recording.kind)
     outcomes = _outcomes(workspace, kind, rules, settled, allow)
     if workspace.can(MemoryBeside.build):
@@ -91,6 +95,15 @@ def _refuse_other_step(timed: Timed | None) -> None:
     holds = f"kernels run for {duration(timed.working_us)} of it" if timed.shorter else f"it was recorded at {duration(timed.recorded_us)}, with the profiler"
     told = f"--step-ms says {duration(timed.us)}, which this trace's step cannot take: {holds}"
     raise UsageError(told, "Measure the same step as the trace holds, with a synchronize before the clock is read, or leave --step-ms out.")
+
+
+def _refuse_strangers(job: Job) -> None:
+    """Raises UsageError where nothing says that the traces are of one job: no name or number of a rank, and no collective on two of them."""
+    if len(job.ranks) < 2 or job.matched.said.matched or not all(one.facts.rank_from == COUNTED for one in job.ranks):
+        return
+    names = ", ".join(one.facts.label for one in job.ranks[:2])
+    told = f"nothing says that these {len(job.ranks)} traces ({names} …) are ranks of one job: none says its rank, and no collective is on two of them"
+    raise UsageError(told, "Look at each by itself: --each. Hold two programs against each other: advisor diff BEFORE AFTER")
 
 
 def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]) -> Outcomes:

@@ -21,7 +21,7 @@ from advisor.recordings.recording import Recording
 from advisor.sources.paths import fingerprint
 from advisor.sources.ranks import JobTraces, RankTrace
 from advisor.views.ranks.job import RankSummaries, UnreadRank
-from advisor.views.ranks.summary import SCHEMA, RankSummary
+from advisor.views.ranks.summary import COUNTED, SCHEMA, RankSummary
 
 SUFFIX, UNREAD_SUFFIX = ".rank", ".unread"
 """Of a summary's file, and of one that says why there is none."""
@@ -174,7 +174,7 @@ def _numbered(summaries: Sequence[RankSummary], said: list[str]) -> list[RankSum
     free = (number for number in range(len(summaries)) if number not in latest)
     if nameless:
         said.append(f"{len(nameless)} traces say no rank: they are numbered in the order of their names")
-    counted = [replace(one, facts=msgspec.structs.replace(one.facts, rank=n, rank_from="order")) for one, n in zip(nameless, free, strict=False)]
+    counted = [replace(one, facts=msgspec.structs.replace(one.facts, rank=n, rank_from=COUNTED)) for one, n in zip(nameless, free, strict=False)]
     return [*latest.values(), *counted]
 
 

@@ -88,10 +88,12 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
 
 
 def _decisive(workspace: Workspace) -> Health | None:
-    """The first failed check where the failed ones leave nothing to rest a verdict on: what bounds the step is then not known either."""
+    """The failed check that alone leaves nothing to rest a verdict on, or else the first of those that together do: what bounds the step is then not
+    known either."""
     failed = workspace.get(TraceHealth).failed
     touched = {part for check in failed for part in check.touches}
-    return failed[0] if failed and (touched >= EVERYTHING or workspace.get(Timeline).source.cut) else None
+    alone = (check for check in failed if {*check.touches} >= EVERYTHING)
+    return next(alone, failed[0]) if failed and (touched >= EVERYTHING or workspace.get(Timeline).source.cut) else None
 
 
 def _predicted(step: float, together: tuple[float, float, float], each: Sequence[tuple[str, Saving]]) -> Prediction:

@@ -21,6 +21,9 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.workspace import Workspace
 
+GIVEN_BESIDE = ("kernels-joined", "memory-joined")
+"""Checks of what was given with --kernels and --memory."""
+
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
 
 
@@ -80,7 +83,15 @@ def run(
         for rule in rules:
             rule.settled(options.get(rule.id, {}))  # what cannot be is refused before ranks are read
         recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options, devices=tuple(devices)))
-    return evaluate(recording, rules, options, allow or {}, step_ms, devices, waits)
+    return _of_one_program(evaluate(recording, rules, options, allow or {}, step_ms, devices, waits))
+
+
+def _of_one_program(report: Report) -> Report:
+    """The report. Raises UsageError where what was given beside the trace, measured kernels or a snapshot, is of another program."""
+    other = next((check for check in report.health if check.check in GIVEN_BESIDE and check.status == "failed"), None)
+    if other is None:
+        return report
+    raise UsageError(other.detail, f"Leave it out, or {other.record_with}.")
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

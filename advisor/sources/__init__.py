@@ -10,18 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from advisor.errors import TraceError
+from advisor.errors import TraceError, UsageError
 from advisor.recordings.recording import Progress, Recording
 from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.numbers import counted
 from advisor.sources import archive, run
 from advisor.sources.clocks import aligned
-from advisor.sources.damaged import without_damage
+from advisor.sources.damaged import mended
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import directories_in, is_directory, is_pattern, is_remote, names_in, open_binary, path_of
-from advisor.sources.ranks import JobTraces, exports_left, holds_ranks, job_of, latest_among, recordings_among, snapshots_among, traces_among
+from advisor.sources.ranks import (
+    JobTraces,
+    each_timeline,
+    holds_ranks,
+    job_of,
+    latest_among,
+    others_left,
+    recordings_among,
+    snapshots_among,
+    timelines_among,
+    traces_among,
+)
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -55,8 +66,11 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             snapshots = snapshots_among(names)
             if not traces and snapshots:
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
-            beside = "; ".join(filter(None, (_of_snapshots_left(snapshots), _of_exports_left(exports_left(names, traces)))))
-            if len(latest := latest_among(traces)) > 1:
+            left = [] if logged else others_left(names, [*traces, *snapshots])
+            beside = "; ".join(filter(None, (_of_snapshots_left(snapshots), _of_others_left(left))))
+            latest = latest_among(traces)
+            _refuse_most_left(path, len(latest), timelines_among(left))
+            if len(latest) > 1:
                 told = "; ".join(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)), beside)))
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
             path = _only(latest, path)
@@ -154,12 +168,22 @@ def _of_snapshots_left(snapshots: Sequence[str]) -> str:
     return f"{many} not read: give one beside a trace with --memory"
 
 
-def _of_exports_left(exports: Sequence[str]) -> str:
-    """Which exports lie beside traces of another format and are not read; "" where none does."""
-    if not exports:
+def _of_others_left(left: Sequence[str]) -> str:
+    """Which recordings lie beside traces of another format and are not read; "" where none does."""
+    if not left:
         return ""
-    many = f"{os.path.basename(exports[0])} was" if len(exports) == 1 else f"{os.path.basename(exports[0])} and {counted(len(exports) - 1, 'other')} were"
+    many = f"{os.path.basename(left[0])} was" if len(left) == 1 else f"{os.path.basename(left[0])} and {counted(len(left) - 1, 'other')} were"
     return f"{many} not read: of a directory the traces of one format are taken; give what is left out alone"
+
+
+def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
+    """Raises UsageError for a directory of which fewer recordings are read than are left out: a report of those is none of the directory."""
+    if not 0 < read < len(left):
+        return
+    told = (
+        f"{path} holds {read + len(left)} traces of several formats, of which {counted(read, 'is', 'are')} read; {os.path.basename(left[0])} and others are not"
+    )
+    raise UsageError(told, "Give those of one format, by a pattern or in a directory of their own, or look at each: --each")
 
 
 def _chosen(part: object, told: str, check: str = "latest-recording") -> object:
@@ -217,14 +241,8 @@ def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Prog
         package = source(found)
         made = without_secrets(package.record(opened))
         if not getattr(package, "CHECKED", False):
-            made = _clocked(without_damage(made))
+            made = each_timeline(made, lambda timeline: aligned(mended(timeline)))
         return replace(made, parts=tuple(_chosen(part, held.told, "fuller-file") for part in made.parts)) if held and held.told else made
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     raise refuse_foreign(opened.head, path)
-
-
-def _clocked(recording: Recording) -> Recording:
-    """The recording with the clocks of its timelines' devices set by the host's."""
-    parts = tuple(aligned(part) if isinstance(part, Timeline) else part for part in recording.parts)
-    return replace(recording, parts=parts)

@@ -17,7 +17,6 @@ import pandas as pd
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
 from advisor.knowledge.kernel_names import Family, family
-from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.sources.queues import SLACK_US, Queued, few
 
@@ -25,11 +24,6 @@ FAR = 2.0
 """A record that overflowed is longer than all others of its name by far. One of a queue of its own is like them."""
 
 _WAITS_FOR_DEVICE = re.compile(r"(cuda|cu|hip)(Device|Ctx|Context)Synchronize$")
-
-
-def without_damage(recording: Recording) -> Recording:
-    """The recording with each timeline's damaged records put right, and counted."""
-    return replace(recording, parts=tuple(mended(part) if isinstance(part, Timeline) else part for part in recording.parts))
 
 
 def mended(timeline: Timeline) -> Timeline:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import ClassVar
@@ -18,6 +18,7 @@ from advisor.files import is_ours
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Kind
+from advisor.report.numbers import counted
 from advisor.sources.paths import is_remote, open_binary
 from advisor.sources.sniff import is_memory, source_of
 from advisor.sources.stream import Stream
@@ -121,11 +122,15 @@ def _is_trace(name: str) -> bool:
     return (_rank_in(PurePath(name).name) is not None and not _named_as_settings(name)) or not _holds_no_events(name)
 
 
-def exports_left(names: Sequence[str], traces: Sequence[str]) -> list[str]:
-    """Which of a directory's exports are none of the traces chosen of it, nor packed from one."""
-    kept = {*traces}
-    exports = (n for n in names if n.endswith(_EXPORTS + _PACKED_EXPORTS))
-    return sorted((n for n in exports if not {n, n.removesuffix(".gz"), n.removesuffix(".zst")} & kept), key=_natural) if traces else []
+def others_left(names: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """Which of a directory's recordings are none of those chosen of it, nor packed from one."""
+    kept = {*chosen}
+    return recordings_among([n for n in names if not {n, n.removesuffix(".gz"), n.removesuffix(".zst")} & kept]) if chosen else []
+
+
+def timelines_among(names: Sequence[str]) -> list[str]:
+    """Which recordings are of what a program did when, by their names: not measured kernels, nor memory."""
+    return [name for name in names if name.endswith((*_JSON, *_EXPORTS, *_PACKED_EXPORTS, *_OTHERS)) and ".ncu-rep" not in name]
 
 
 def snapshots_among(names: Sequence[str]) -> list[str]:
@@ -254,35 +259,84 @@ def head(path: str, size: int = _HEAD_BYTES) -> bytes:
         return b""
 
 
-OF_ONE_EXPORT = "ranks of one export are numbered by the device that each process uses"
+OF_ONE_FILE = "ranks of one file are numbered by the names that it gives their processes"
+
+
+def of_one_file(ranks: Mapping[str, Timeline], path: str) -> Recording:
+    """The job whose ranks were merged into one file, by the name of each: the number in it, or its place among the others."""
+    names = sorted(ranks, key=_natural)
+    found = [_NUMBER_IN_NAME.findall(name) for name in names]
+    told = [int(numbers[0]) if len(numbers) == 1 else -1 for numbers in found]
+    numbers = told if len({*told}) == len(told) and min(told) >= 0 else [*range(len(names))]
+    events = sum(ranks[name].source.events for name in names)
+    traces = []
+    for name, number in zip(names, numbers, strict=True):
+        source = ranks[name].source
+        share = source.bytes * source.events // max(events, 1)
+        traces.append(RankTrace(path, name, number, replace(ranks[name], source=replace(source, rank=number, bytes=share))))
+    notes = () if numbers is told else (OF_ONE_FILE,)
+    return Recording("job", path, (JobTraces(tuple(traces), notes, f"{counted(len(names), 'rank')} of one job were merged in the file"),))
+
+
+OF_ONE_EXPORT = "ranks of one file are numbered by the device that each process uses"
 
 
 def split(timeline: Timeline) -> list[Timeline]:
-    """The processes of an export, one timeline each by device, where several of them communicate; else the one given.
+    """The processes of a recording, one timeline each by device, where several of them communicate; else the one given.
 
     Host tables go to the process whose calls launched the device's work. A process is ranked by its device.
     """
-    ops, calls = timeline.gpu_ops, timeline.api_calls
-    devices = np.unique(ops["device"].to_numpy())
-    if len(devices) < 2 or not len(calls):
-        return [timeline]
-    order = np.argsort(calls["correlation"].to_numpy(), kind="stable")
-    keys = calls["correlation"].to_numpy()[order]
-    at = np.minimum(np.searchsorted(keys, ops["correlation"].to_numpy()), len(keys) - 1)
-    launched = (keys[at] == ops["correlation"].to_numpy()) & (keys[at] >= 0)
-    pid = np.where(launched, calls["pid"].to_numpy()[order][at], -1)
+    ops = timeline.gpu_ops
     talks = np.array([bool(_COMMUNICATES.search(name)) for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
-    device = ops["device"].to_numpy()
-    owner = {}
-    for number in devices.tolist():
-        here = (device == number) & (pid >= 0)
-        if not here.any() or not talks[device == number].any():
-            return [timeline]
-        pids, counts = np.unique(pid[here], return_counts=True)
-        owner[number] = int(pids[counts.argmax()])
-    if len(set(owner.values())) < len(owner):
+    owner = _owners(timeline)
+    if len(owner) < 2 or {*ops["device"].to_numpy()[talks].tolist()} != {*owner}:
         return [timeline]
     return [_only(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
+
+
+LAUNCHED = 0.5
+"""Of a device's ops: what launched fewer is not the process that works on it."""
+
+CAUSAL = 0.98
+"""Of the ops that two processes may have launched, by their ids: the one that did called before nearly all of them began."""
+
+
+REPEATED = 0.01
+"""Of a recording's GPU ops. One recorder never gives an id twice; what a damaged record repeats is less."""
+
+
+def repeats_ids(timeline: Timeline) -> bool:
+    """Whether calls of several processes share the ids that tie GPU work to its launch: then recordings were merged."""
+    calls = timeline.api_calls[["pid", "correlation"]].drop_duplicates()
+    ids, times = np.unique(calls["correlation"].to_numpy(), return_counts=True)
+    shared = np.isin(timeline.gpu_ops["correlation"].to_numpy(), ids[(times > 1) & (ids >= 0)])
+    return int(shared.sum()) > REPEATED * len(shared)
+
+
+def _owners(timeline: Timeline) -> dict[int, int]:
+    """The process that works on each device; {} where not each has one of its own."""
+    ops, calls = timeline.gpu_ops, timeline.api_calls
+    device, tied = ops["device"].to_numpy(), ops["correlation"].to_numpy() >= 0
+    may: dict[int, set[int]] = {number: set() for number in np.unique(device).tolist()}
+    early: dict[int, set[int]] = {number: set() for number in may}
+    for process in np.unique(calls["pid"].to_numpy()).tolist():
+        of = calls[(calls["pid"] == process).to_numpy()].sort_values("correlation", kind="stable")
+        keys, start = of["correlation"].to_numpy(), of["start_us"].to_numpy()
+        at = np.minimum(np.searchsorted(keys, ops["correlation"].to_numpy()), len(keys) - 1)
+        launched = tied & (keys[at] == ops["correlation"].to_numpy())
+        before = launched & (start[at] <= ops["start_us"].to_numpy())
+        for number in may:
+            here = tied & (device == number)
+            if launched[here].sum() > LAUNCHED * max(here.sum(), 1):
+                may[number].add(process)
+                if before[here].sum() >= CAUSAL * launched[here].sum():
+                    early[number].add(process)
+    # Of ranks in step the one that is ahead may have launched the work of all, by time: its own device is told first, by the others.
+    may = {number: found if len(found) < 2 else early[number] for number, found in may.items()}
+    owner: dict[int, int] = {}
+    while told := {number: next(iter(left)) for number, found in may.items() if number not in owner and len(left := found - {*owner.values()}) == 1}:
+        owner |= told
+    return owner if len({*owner.values()}) == len(may) else {}
 
 
 def _only(timeline: Timeline, device: int, process: int, rank: int, world_size: int) -> Timeline:
@@ -292,12 +346,24 @@ def _only(timeline: Timeline, device: int, process: int, rank: int, world_size: 
         column, value = ("device", device) if name in ("gpu_ops", "gpu_annotations", "gpu_metrics", "syncs") else ("pid", process)
         kept = frame[frame[column] == value].reset_index(drop=True) if column in spec and len(frame) else frame
         tables[name] = kept
-    source = replace(timeline.source, rank=rank, world_size=world_size)
+    whole = timeline.source
+    source = replace(whole, rank=rank, world_size=world_size, bytes=whole.bytes // world_size, events=whole.events // world_size)
     return Timeline.build(source, tuple(d for d in timeline.devices if d.id == device), timeline.base_ns, **tables)
 
 
+def each_timeline(recording: Recording, change: Callable[[Timeline], Timeline]) -> Recording:
+    """The recording with every timeline changed, those of ranks that one file holds among them."""
+
+    def changed(part: object) -> object:
+        if isinstance(part, JobTraces):
+            return replace(part, traces=tuple(replace(one, timeline=one.timeline and change(one.timeline)) for one in part.traces))
+        return change(part) if isinstance(part, Timeline) else part
+
+    return replace(recording, parts=tuple(map(changed, recording.parts)))
+
+
 def recording_of(timeline: Timeline, path: str) -> Recording:
-    """The recording of an export: a job where several communicating processes stand in it."""
+    """The recording of an export, or of recordings merged in a file: a job where several communicating processes stand in it."""
     parts = split(timeline)
     if len(parts) == 1:
         return Recording("trace", path, (timeline,))

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from advisor.cli import app
 from advisor.engine import executors
-from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
+from advisor.engine.fleet import Kept, Reduced, merged, reduce, reduced, stored, traces_of
 from advisor.engine.giveaway import redact
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
@@ -25,18 +25,22 @@ from advisor.errors import TraceError, UsageError
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped
+from advisor.report.recording import Health
 from advisor.report.saved import read_report
 from advisor.reports import formats
 from advisor.sources import isolated, load, read, read_several
-from advisor.sources.ranks import exports_left, holds_ranks, traces_among
-from advisor.views.ranks.job import RankSummaries
+from advisor.sources.ranks import holds_ranks, others_left, traces_among
+from advisor.views.ranks.job import RankSummaries, UnreadRank
 from advisor.views.ranks.summary import RankSummary
 from tests.benchmarks.many_ranks import report
+from tests.build import Trace
 from tests.kernels import kernel
 from tests.paths import ROOT
+from tests.views.ranks.build import rank_timeline, summary_of
 
 JOB = ROOT / "samples" / "jobs" / "ddp_forward_host_2"
 BARE = Judging(rules=())
+SMALLEST = '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
 DEADLY = '''
 import os
 import advisor
@@ -228,7 +232,62 @@ def test_what_lies_beside_a_jobs_traces_in_another_format_is_said_to_be_left_out
     (tmp_path / "job" / "rank2.sqlite").touch()
     assert read(tmp_path / "job").parts[0].chosen.startswith("rank2.sqlite was not read")
     unlike, packed = ["a.sqlite", "b.sqlite.gz"], ["a.sqlite", "a.sqlite.gz"]
-    assert exports_left(unlike, traces_among(unlike)) == ["b.sqlite.gz"] and not exports_left(packed, traces_among(packed))
+    assert others_left(unlike, traces_among(unlike)) == ["b.sqlite.gz"] and not others_left(packed, traces_among(packed))
+
+
+def test_a_directory_of_which_most_is_left_out_is_refused(tmp_path):
+    for name in ("a.pt.trace.json", "b.json"):
+        (tmp_path / name).write_text(SMALLEST)
+    assert read(tmp_path).parts[0].source.issues[0].detail.startswith("b.json was not read")
+    (tmp_path / "c.json").write_text(SMALLEST)
+    (tmp_path / "k.ncu-rep").touch()  # of another kind than a trace: it is named, and counts for nothing
+    with pytest.raises(UsageError, match=r"holds 3 traces of several formats, of which 1 is read; b.json and others are not"):
+        read(tmp_path)
+
+
+def ranks_of(work: list[list[list[float]]], **facts: object) -> tuple[RankSummary, ...]:
+    """Summaries of ranks that do so much work before each collective of each step, with these facts."""
+    made = [summary_of(rank_timeline(rank, own, work)) for rank, own in enumerate(work)]
+    return tuple(replace(one, facts=msgspec.structs.replace(one.facts, **facts)) for one in made)
+
+
+EVEN = [[[100.0]] * 3] * 2
+
+
+def test_traces_that_share_no_collective_and_name_no_rank_are_no_job():
+    trace = Trace()
+    for number in range(4):
+        trace.step(100 * number, 90, number + 1).launch(100 * number + 5, 100 * number + 10, 100 * number + 80)
+    strangers = [summary_of(trace.timeline())] * 2
+
+    def judged(summaries):
+        return run(merged(Reduced(tuple(one.to_bytes() for one in summaries)), "job"), [])
+
+    with pytest.raises(UsageError, match="ranks of one job") as refused:
+        judged(strangers)
+    assert "--each" in refused.value.hint and "advisor diff" in refused.value.hint
+    named = [replace(one, facts=msgspec.structs.replace(one.facts, rank=rank, rank_from="name")) for rank, one in enumerate(strangers)]
+    assert judged(named).headline.bottleneck == "unmatched" and judged(ranks_of(EVEN, rank=-1)).matching.status == "ok"
+
+
+def test_a_job_of_which_most_ranks_cannot_be_read_is_judged_in_part():
+    summaries = RankSummaries(ranks_of(EVEN), (UnreadRank("rank2.json", "it is cut"),) * 3)
+    headline = run(Recording("job", "job", (summaries,)), []).headline
+    assert headline.judged == "partly" and headline.judged_why.startswith("3 of 5 ranks' traces could not be read: rank2.json: it is cut")
+    assert run(Recording("job", "job", (replace(summaries, unread=summaries.unread[:2]),)), []).headline.judged == "yes"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_measured_kernels_that_no_rank_runs_are_of_another_program(ranks):
+    failed = Health(check="kernels-joined", status="failed", detail="of another program", record_with="profile it")
+    summaries = ranks_of(EVEN)
+    of_others = [replace(one, facts=msgspec.structs.replace(one.facts, health=(failed,))) for one in summaries[:ranks]]
+    job = Recording("job", "job", (RankSummaries((*of_others, *summaries[ranks:])),))
+    if ranks == len(summaries):
+        with pytest.raises(UsageError, match="of another program"):
+            run(job, [])
+    else:
+        assert "kernels-joined" not in {check.check for check in run(job, []).health}
 
 
 @pytest.fixture

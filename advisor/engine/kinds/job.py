@@ -77,6 +77,9 @@ def _of_ranks(job: Job) -> list[Health]:
     for one in job.ranks:
         for check in one.facts.health:
             found[check.check].append((one.rank, check))
+    # Stages of a pipeline run kernels of their own: one rank that has those that were measured is enough.
+    if len(found.get("kernels-joined", ())) < len(job.ranks):
+        found.pop("kernels-joined", None)
     told = []
     for rows in found.values():
         rank, worst = next((row for row in rows if row[1].status == "failed"), rows[0])
@@ -363,7 +366,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ),
         time=None,
         health=health(workspace),
-        headline=_headline(job, fixes, parts, _no_job(job, summaries)),
+        headline=_headline(job, summaries, fixes, parts),
         findings=as_told(outcomes.found, job.steps),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
@@ -427,19 +430,23 @@ def _breakdown(rows: list[RankRow], job: Job) -> tuple[Part, ...]:
     return tuple(Part(kind=kind, name=name, us=us[part] * scale) for kind, name, part in named)
 
 
-def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...], advice: str = "") -> Headline:
+def _headline(job: Job, summaries: RankSummaries, found: list[Judged], parts: tuple[Part, ...]) -> Headline:
     step_us = job.true_step.expected_us
     try:
         predicted = _predicted(job, found)
     except Unavailable as missing:
         return Headline(
             bottleneck="unmatched", summary="The ranks' collectives cannot be matched: who waits for whom is not known.", step_us=step_us,
-            judged="partly", judged_why="; ".join(filter(None, (missing.message, advice))),
+            judged="partly", judged_why="; ".join(filter(None, (missing.message, _no_job(job, summaries)))),
         )  # fmt: skip
     top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
     who = "The ranks recorded" if job.missing or job.apart else "The ranks"
     bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, who, bool(_unseen(job)))
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
+    unread = summaries.unread
+    if len(unread) > len(job.ranks):
+        why = f"{len(unread)} of {len(job.ranks) + len(unread)} ranks' traces could not be read: {unread[0].label}: {unread[0].why}"
+        return msgspec.structs.replace(made, summary=f"{made.summary} Most ranks' traces could not be read.", judged="partly", judged_why=why)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
     if unseen := _unseen(job):

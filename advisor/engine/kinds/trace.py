@@ -37,6 +37,7 @@ from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
 from advisor.views.memory.beside import MemoryBeside
 from advisor.views.memory.health import MemoryHealth
+from advisor.views.memory.joined import MemoryJoined
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
 from advisor.views.replay.outside_clock import OutsideClock
@@ -49,7 +50,6 @@ from advisor.views.time.op_table import OpTable
 from advisor.views.time.step_work import StepWork
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
@@ -64,40 +64,40 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
 
 def _of_memory(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the memory snapshot that was given too."""
-    return (_same_run(workspace), *workspace.get(MemoryBeside).workspace.get(MemoryHealth).results)
+    return (_same_program(workspace), *workspace.get(MemoryBeside).workspace.get(MemoryHealth).results)
 
 
-def _same_run(workspace: Workspace) -> Health:
-    """Whether the memory snapshot that was given too is of the run that the timeline shows."""
-    beside, timeline = workspace.get(MemoryBeside), workspace.get(Timeline)
-    start_us = timeline.base_ns / 1000
-    known = start_us > 0 and beside.start_us > 0
-    same = beside.start_us < start_us + workspace.get(Steps).end_us and beside.end_us > start_us
-    told = "the memory snapshot is of the same run" if same else "the memory snapshot is of another run: its causes carry over, its moments do not"
-    unknown = "whether the memory snapshot is of the same run was not recorded"
-    program = workspace.get(Program)
-    if not (known and same) and len(timeline.cpu_ops) and beside.trains is not None and beside.trains != program.training:
-        one, other = ("snapshot", "timeline") if beside.trains else ("timeline", "snapshot")
-        return Health(
-            check="memory-joined",
-            status="degraded",
-            detail=f"the memory snapshot is of another program: the {one} shows training, the {other} does not",
-            touches=("memory",),
-            record_with="record the snapshot of the program that the trace shows",
-        )
-    return Health(check="memory-joined", status="ok", detail=told if known else unknown, touches=())
+def _same_program(workspace: Workspace) -> Health:
+    """Whether the memory snapshot that was given too is of the program, and of the run, that the timeline shows."""
+    check, joined = "memory-joined", workspace.get(MemoryJoined)
+    again = "record the snapshot of the program that the trace shows"
+    if joined.strangers:
+        detail = f"the memory snapshot is of another program: {'; '.join(filter(None, (joined.looked_for, joined.differ)))}"
+        return Health(check=check, status="failed", detail=detail, touches=(), record_with=again)
+    if joined.differ and not joined.same_run:
+        detail = f"the memory snapshot may be of another program: {joined.differ}"
+        return Health(check=check, status="degraded", detail=detail, touches=("memory",), record_with=again)
+    told = {
+        True: "the memory snapshot is of the same run",
+        False: "the memory snapshot is of another run: its causes carry over, its moments do not",
+        None: "whether the memory snapshot is of the same run was not recorded",
+    }
+    return Health(check=check, status="ok", detail=told[joined.same_run], touches=())
 
 
 def _joined(workspace: Workspace) -> Health:
     """How much of the GPU's time the kernels take that Nsight Compute measured, where its report was given too."""
     join = workspace.get(MeasuredKernels).join
-    share = join.share if join else 0.0
+    share, again = join.share if join else 0.0, "profile the same program with the same shapes: ncu --set full …"
+    if join and join.strangers:
+        told = f"the report of Nsight Compute is of another program: of its {len(join.at):,} kernels, looked for by name, the trace has {percent(join.known)} of their time"
+        return Health(check="kernels-joined", status="failed", detail=told, touches=("counters",), record_with=again)
     return Health(
         check="kernels-joined",
         status="ok" if share > 0 else "degraded",
         detail=f"the kernels that were measured one by one take {share:.0%} of the GPU's time",
         touches=("counters",),
-        record_with="" if share > 0 else "profile the same program with the same shapes: ncu --set full …",
+        record_with="" if share > 0 else again,
     )
 
 

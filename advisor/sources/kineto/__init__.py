@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
 from advisor.sources.measured import step_times
 from advisor.sources.opened import Opened
+from advisor.sources.ranks import of_one_file, recording_of, repeats_ids
 from advisor.sources.stream import Stream
 from advisor.sources.time_issues import time_issues
 
@@ -69,11 +70,26 @@ def record(opened: Opened) -> Recording:
         )
     if _ROCPROF_EVENTS.search(opened.head):
         raise TraceError("the file is what rocprof writes as JSON (roctracer), which is not read", _HOW_TO_RECORD)
-    return Recording("trace", opened.path, (read(opened.stream, opened.path, processes=opened.processes),))
+    ranks = read_ranks(opened.stream, opened.path, processes=opened.processes)
+    if len(ranks) > 1:
+        return of_one_file(ranks, opened.path)
+    (one,) = ranks.values()
+    if one.api_calls["pid"].nunique() < 2:
+        return Recording("trace", opened.path, (one,))
+    made = recording_of(one, opened.path)
+    return made if made.kind == "job" or not repeats_ids(one) else Recording("trace", opened.path, (_merged(one),))
 
 
 def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:
-    """Read a trace. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
+    """The trace of one process; arguments and errors as of `read_ranks`, and TraceError where several ranks were merged in the file."""
+    ranks = read_ranks(stream, path, chunk_bytes, processes, helped_from)
+    if len(ranks) > 1:
+        raise TraceError(f"the file is a merge of {len(ranks)} ranks ({', '.join(list(ranks)[:4])})", "It is a job: give it to advisor analyze.")
+    return next(iter(ranks.values()))
+
+
+def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> dict[str, Timeline]:
+    """Read a trace: one timeline, or one by rank where the names of processes say several. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
     the text is at least `helped_from` bytes long and not the decoder in C takes most of it.
 
     What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError where the text is
@@ -100,8 +116,15 @@ def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: 
     metadata, complete = _metadata(text)
     if not complete:
         issues.append(ReadIssue("complete-file", "the metadata around the events cannot be read"))
-    several = [*_further_documents(text), *_merged_ranks(collected.ranks)]
-    return _timeline(collected, metadata, (*_joined(issues), *several), path, stream.total)
+    issues = [*_joined(issues), *_further_documents(text)]
+    whole = [name for name, rank in collected.ranks.items() if rank.whole]
+    if len(whole) > 1 and not collected.tables.keys() & {"gpu_ops", *_OF_HOSTS}:
+        issues += _left_ranks(collected.ranks.keys() - {*whole})
+        return {name.strip("[]"): _timeline(collected.ranks[name], metadata, tuple(issues), path, stream.total) for name in whole}
+    if whole:
+        issues += _merged_ranks(collected.ranks.keys())
+    collected.absorb()
+    return {"": _timeline(collected, metadata, tuple(issues), path, stream.total)}
 
 
 @dataclass
@@ -112,7 +135,8 @@ class _Collected:
     events: int = 0
     categories: Counter[str] = field(default_factory=Counter)
     left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    ranks: set[str] = field(default_factory=set)
+    ranks: dict[str, _Collected] = field(default_factory=dict)
+    """What is of the ranks that names of processes say."""
     bad_durations: int = 0
     bad_times: int = 0
     _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = field(default_factory=dict)
@@ -120,7 +144,8 @@ class _Collected:
     def add(self, piece: Piece) -> None:
         self.events += piece.events
         self.categories += piece.categories
-        self.ranks |= piece.ranks
+        for rank, part in piece.ranks.items():
+            self.ranks.setdefault(rank, _Collected()).add(part)
         for key, (events, ns) in piece.left_out.items():
             before = self.left_out.get(key, (0, 0))
             self.left_out[key] = before[0] + events, before[1] + ns
@@ -132,6 +157,22 @@ class _Collected:
             spans = transpose(self._pair(piece.ranges))
             spans.events = 0
             self.add(spans)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has both sides of a rank, as no group of processes has that is named by what they are."""
+        return "gpu_ops" in self.tables and bool(self.tables.keys() & {*_OF_HOSTS})
+
+    def absorb(self) -> None:
+        """Take what is of any rank as of none."""
+        for rank in self.ranks.values():
+            self.categories += rank.categories
+            for key, (events, ns) in rank.left_out.items():
+                before = self.left_out.get(key, (0, 0))
+                self.left_out[key] = before[0] + events, before[1] + ns
+            for name, merger in rank.tables.items():
+                self.tables.setdefault(name, Merger()).absorb(merger)
+        self.ranks = {}
 
     def _pair(self, ranges: list[tuple[int, Event]]) -> list[Event]:
         """Join begin and end events of a thread, innermost first, into spans."""
@@ -216,12 +257,28 @@ def _further_documents(text: Text) -> list[ReadIssue]:
     return [ReadIssue("one-document", f"the file goes on after its first document, with {what}, of which nothing was read", "failed")]
 
 
-def _merged_ranks(ranks: set[str]) -> list[ReadIssue]:
-    """Whether the names of processes say several ranks, whose ids of calls and threads are then told apart by nothing that is read."""
+def _merged_ranks(ranks: Collection[str]) -> list[ReadIssue]:
+    """Where the names of processes say several ranks, and some of the work is of none: their ids of calls and threads are then told apart by nothing."""
     if len(ranks) < 2:
         return []
     shown = ", ".join(sorted(ranks)[:4]) + (" and more" if len(ranks) > 4 else "")
     return [ReadIssue("one-rank", f"the file is a merge of {len(ranks)} ranks ({shown}), whose launches and kernels cannot be told apart in it", "failed")]
+
+
+def _merged(timeline: Timeline) -> Timeline:
+    """The timeline with what its processes' ids say: recordings of several were merged, and nothing tells whose device is whose."""
+    processes = sorted({*timeline.api_calls["pid"].tolist()})
+    told = f"the file is a merge of recordings of {len(processes)} processes ({', '.join(map(str, processes[:4]))}), whose launches share their ids"
+    issue = ReadIssue("one-rank", f"{told}: which of them works on which device cannot be told", "failed")
+    return replace(timeline, source=replace(timeline.source, issues=(*timeline.source.issues, issue)))
+
+
+def _left_ranks(ranks: Collection[str]) -> list[ReadIssue]:
+    """The ranks of a merge that are left out."""
+    if not ranks:
+        return []
+    shown = ", ".join(sorted(ranks)[:4]) + (" and more" if len(ranks) > 4 else "")
+    return [ReadIssue("complete-file", f"of {counted(len(ranks), 'rank')} of the file ({shown}) no calls, or no GPU work, was recorded: left out")]
 
 
 def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:

@@ -198,6 +198,11 @@ class Merger:
             rows = len(column)
         self.rows += rows
 
+    def absorb(self, other: Merger) -> None:
+        """Append all rows of another, which is empty after."""
+        taken = {name: other.take(name) for name in other.names}
+        self.add({name: Strings(c.codes, list(c.categories)) if isinstance(c, pd.Categorical) else c for name, c in taken.items()})
+
     def take(self, name: str) -> Any:
         """Remove and return one whole column: an array, or a pandas Categorical of strings."""
         column = self._parts.pop(name).joined()

@@ -40,7 +40,7 @@ _MTIA_QUEUE = ("event_wait", "event_record")
 """What a queue of MTIA does between work: such spans hold no engine."""
 _KIND_NAMES = {category: kind.value for category, kind in GPU_KINDS.items()}
 
-_OF_A_RANK = re.compile(r"(\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9})\W*\w")
+_OF_A_RANK = re.compile(r"(?P<rank>\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9}(?!\d))[\W_]*(?P<pid>.{0,80})", re.DOTALL)
 """SGLang merges profiles as `[TP00-DP01] 4100`, scripts as `rank0_4100`."""
 
 _FLOWS = "XsftC"  # and spans and counters
@@ -63,8 +63,8 @@ class Piece:
     events: int = 0
     categories: Counter[str] = field(default_factory=Counter)
     left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    ranks: set[str] = field(default_factory=set)
-    """The ranks that names of processes say, as `[TP00] 4100` of a file in which several were merged."""
+    ranks: dict[str, Piece] = field(default_factory=dict)
+    """What is of the ranks that names of processes say, as `[TP00] 4100` of a file in which several were merged; the rest of it is of none."""
     bad_durations: int = 0
     bad_times: int = 0
     exact: bool = False
@@ -106,12 +106,28 @@ def decode_in_python(text: bytes, exact: bool = False) -> Piece:
 
 
 def transpose(events: Sequence[Event]) -> Piece:
-    """Sort events into tables and turn each into columns. Raises InexactTimes."""
+    """Sort events into tables and turn each into columns, those of each rank that processes are named by for themselves. Raises InexactTimes."""
+    named = {pid: of for pid in {*get(events, "pid")} if isinstance(pid, str) and (of := _OF_A_RANK.fullmatch(pid))}
+    if not named:
+        return _of_one(events)
+    ranks: dict[str, list[Event]] = {}
+    others = []
+    for event in events:
+        if isinstance(event.pid, str) and (of := named.get(event.pid)):
+            event.pid = int(of["pid"]) if of["pid"].isdecimal() else of["pid"]
+            ranks.setdefault(of["rank"], []).append(event)
+        else:
+            others.append(event)
+    piece = _of_one(others)
+    piece.events, piece.ranks = len(events), {rank: _of_one(of_rank) for rank, of_rank in ranks.items()}
+    return piece
+
+
+def _of_one(events: Sequence[Event]) -> Piece:
     piece = Piece(events=len(events))
     kinds = get(events, "ph")
     spans = events if kinds.count("X") == len(kinds) else list(compress(events, map("X".__eq__, kinds)))
     rows = _by_table(spans, piece)
-    piece.ranks = {rank[1] for pid in get(spans, "pid") if isinstance(pid, str) and (rank := _OF_A_RANK.match(pid))}
     if len(spans) < len(events):
         for event, kind in zip(events, kinds, strict=True):
             if kind not in _FLOWS:

@@ -19,12 +19,17 @@ EVERY = -1
 """Stands for every launch of a kernel in a step, where it is not known which one was measured."""
 
 
+SHARED = 0.1
+"""Of the report's time: kernels that fill or copy tensors are in any program of a framework, and take little."""
+
+
 @dataclass(frozen=True, eq=False)
 class Join:
     """Positions of the schedule by kernel.
 
     turn: (n,) of each position, how many launches of the same kernel its step made before. turns: of each measured launch, which of a step's
     it is, `EVERY` where the report's launches do not follow each other as a step's do. share: of the GPU's time, what measured kernels take.
+    known: of the report's time, what kernels take whose names are anywhere in the timeline, with whatever grid.
     """
 
     work: GpuWork
@@ -32,6 +37,12 @@ class Join:
     turn: Ints
     turns: tuple[int, ...]
     share: float
+    known: float
+
+    @property
+    def strangers(self) -> bool:
+        """Whether the report is of another program than the timeline."""
+        return self.known < SHARED
 
     @classmethod
     def of(cls, work: GpuWork, kernels: Sequence[KernelProfile]) -> Join:
@@ -50,7 +61,11 @@ class Join:
         for i, at in enumerate(found.values()):
             number[at] = i
         share = work.us_a_step(joined) * work.schedule.steps / work.busy_us
-        return cls(work, found, *_turns(number, work.step, [list(found).index(_key(k)) for k in kernels], list(found.values())), share)
+        timed = [kernel.duration_us or 0.0 for kernel in kernels]
+        weights = timed if sum(timed) else [1.0] * len(kernels)
+        there = {*full.tolist(), *bare.tolist()}
+        known = sum(us for us, kernel in zip(weights, kernels, strict=True) if _key(kernel)[0] in there) / sum(weights)
+        return cls(work, found, *_turns(number, work.step, [list(found).index(_key(k)) for k in kernels], list(found.values())), share, known)
 
     def positions(self, kernel: KernelProfile, turn: int = EVERY) -> Ints:
         """Where in the schedule this kernel runs, or that one of a step's launches of it; empty where it does not."""

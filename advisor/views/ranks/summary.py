@@ -31,6 +31,9 @@ from advisor.views.trace.steps import Steps
 
 SCHEMA = 5
 
+COUNTED = "order"
+"""Says which rank a trace is where nothing else does: its place among the others' names."""
+
 NANOSECOND_US = 1e-3
 
 STRIP = 4000

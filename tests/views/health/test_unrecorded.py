@@ -11,6 +11,7 @@ from advisor.engine.run import run
 from advisor.recordings.timeline import LeftOut, Timeline
 from advisor.report.model import UNKNOWN
 from advisor.reports import formats
+from advisor.sources import ranks, read
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
@@ -250,11 +251,11 @@ def written(tmp_path, *documents):
     return path
 
 
-def document(prefix="", pid=7):
-    """Three steps of a kernel each, of the processes that a merge renames."""
-    events = []
+def document(prefix="", pid=7, gpu=None):
+    """Three steps of a kernel each, of the processes that a merge renames. gpu: the prefix of the device's."""
+    events, of_gpu = [], prefix if gpu is None else gpu
     for s in range(4):
-        at, host, gpu = 1000.0 * s, f"{prefix}{pid}" if prefix else pid, f"{prefix}0" if prefix else 0
+        at, host, gpu = 1000.0 * s, f"{prefix}{pid}" if prefix else pid, f"{of_gpu}0" if of_gpu else 0
         events += [
             {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{s}", "pid": host, "tid": 1, "ts": at, "dur": 990},
             {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": host, "tid": 1, "ts": at + 5, "dur": 5, "args": {"correlation": s + 1}},
@@ -279,12 +280,35 @@ def test_a_file_that_goes_on_after_its_first_document_says_so(tmp_path):
     assert "one-document" not in {check.check for check in report_of(load(written(tmp_path, document()))).health}
 
 
-@pytest.mark.parametrize(("first", "second"), [("[TP00] ", "[TP01] "), ("rank0_", "rank1_")])
-def test_ranks_that_were_merged_into_one_file_are_the_headline(tmp_path, first, second):
-    both = document(first)["traceEvents"] + document(second)["traceEvents"]
-    report = report_of(load(written(tmp_path, {"traceEvents": both})))
-    assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
-    assert "one-rank" in report.headline.judged_why and not report.findings
-    (check,) = (check for check in report.health if check.check == "one-rank")
-    assert "a merge of 2 ranks" in check.detail and "directory" in check.record_with
-    assert "one-rank" not in {check.check for check in report_of(load(written(tmp_path, document(first)))).health}
+@pytest.mark.parametrize(("first", "second", "numbers"), [("[TP00] ", "[TP01] ", [0, 1]), ("rank3_", "rank5_", [3, 5]), ("[TP0-DP1] ", "[TP0-DP0] ", [1, 0])])
+def test_ranks_that_a_file_names_are_a_job(tmp_path, first, second, numbers):
+    both = document(first)["traceEvents"] + document(second, pid=9)["traceEvents"]
+    (part,) = read(written(tmp_path, {"traceEvents": both})).parts
+    by_pid = sorted((one.timeline.api_calls["pid"].unique().tolist(), one.named, len(one.timeline.gpu_ops), one.timeline.source.rank) for one in part.traces)
+    assert by_pid == [([7], numbers[0], 4, numbers[0]), ([9], numbers[1], 4, numbers[1])]
+    alone = load(written(tmp_path, document(first)))
+    assert len(alone.gpu_ops) == 4 and not alone.source.issues
+
+
+def test_ranks_whose_devices_nothing_tells_are_the_headline(tmp_path):
+    """Of two processes that were numbered, on devices of one number; or of a rank that is named and one that is not."""
+    for first, second in ((document(pid=7), document(pid=9)), (document("[TP00] "), document("[TP01] ", gpu="[TP00] "))):
+        report = report_of(load(written(tmp_path, {"traceEvents": first["traceEvents"] + second["traceEvents"]})))
+        assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
+        assert report.headline.summary.startswith("The check one-rank failed: the file is a merge of ") and not report.findings
+        assert "directory" in next(check.record_with for check in report.health if check.check == "one-rank")
+
+
+@pytest.mark.parametrize(("lag_us", "split"), [(40.0, True), (0.5, False)])
+def test_numbered_ranks_are_told_apart_by_their_devices(lag_us, split):
+    """Two ranks whose calls have the same ids: a device whose work begins before a process calls is not of that process. In step nothing tells."""
+    trace = Trace(devices=())
+    for late, pid in ((0.0, 7), (lag_us, 9)):
+        trace.correlation = 0
+        for i in range(40):
+            at = 100 * i + late
+            trace.launch(at, at + 10, at + 60, "ncclDevKernel_AllReduce" if i % 4 == 3 else "k", pid=pid, device=1 if late else 0)
+    parts = ranks.split(trace.timeline())
+    assert len(parts) == 1 + split
+    if split:
+        assert [(part.api_calls["pid"].unique().tolist(), part.gpu_ops["device"].unique().tolist()) for part in parts] == [([7], [0]), ([9], [1])]

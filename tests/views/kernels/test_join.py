@@ -47,11 +47,15 @@ def test_a_kernel_s_gain_becomes_one_of_the_step():
     assert row.limiter == "latency" and row.counted and row.counted.checks
 
 
-def test_another_grid_or_name_is_another_kernel():
-    for stranger in (kernel("gather<int>", grid=77, **FEW_WARPS), kernel("gather<long>", **FEW_WARPS)):
-        report = joined(stranger)
-        assert not report.findings and "runs in the timeline" in report.skipped[0].why
-        assert next(c for c in report.health if c.check == "kernels-joined").status == "degraded"
+def test_another_grid_is_another_kernel():
+    report = joined(kernel("gather<int>", grid=77, **FEW_WARPS))
+    assert not report.findings and "runs in the timeline" in report.skipped[0].why
+    assert next(c for c in report.health if c.check == "kernels-joined").status == "degraded"
+
+
+def test_a_report_of_another_program_is_refused():
+    with pytest.raises(UsageError, match=r"of another program: of its 2 kernels, looked for by name, the trace has 0\.5% of their time"):
+        joined(kernel("gather<long>", us=200, **FEW_WARPS), kernel("other", us=1, **FEW_WARPS))
 
 
 def test_a_report_without_template_arguments_still_joins():

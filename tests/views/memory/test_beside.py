@@ -1,6 +1,7 @@
 """A snapshot beside a timeline of the same program says why its allocator asks the driver."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,20 +9,29 @@ import pytest
 import advisor
 from advisor.errors import UsageError
 from advisor.recordings.recording import Recording, with_memory
+from advisor.recordings.snapshot import SnapshotBeside
 from advisor.report.finding import BytesSaved
 from advisor.reports import formats
 from advisor.reports.report import html
 from advisor.sources import read
 from advisor.views.memory.beside import MemoryBeside
+from advisor.views.memory.joined import MemoryJoined
 from advisor.views.workspace import Workspace
+from tests.build import Trace
+from tests.memory_build import MIB, USER, Memory, at
 from tests.paths import ROOT
 
 TRACE = ROOT / "samples" / "allocator" / "slow.json.gz"
 SNAPSHOTS = ROOT / "samples" / "memory"
 
 
-def joined(snapshot: Path) -> Recording:
-    return with_memory(read(TRACE), read(snapshot))
+def joined(snapshot: Path, of_one_run: bool = False) -> Recording:
+    """A trace that allocates, and a snapshot that comes from another program of ours. of_one_run: as if both were recorded at one time."""
+    trace, memory = read(TRACE), read(snapshot)
+    if of_one_run:
+        base_ns = int(max(d.events.time_us[0] for d in memory.parts[0].devices if len(d.events))) * 1000
+        trace = replace(trace, parts=(replace(trace.parts[0], base_ns=base_ns),))
+    return with_memory(trace, memory)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,7 @@ def test_the_allocator_s_stalls_are_explained_and_memory_is_drawn():
 @pytest.mark.parametrize("snapshot", ["decoder_activations.slow", "emptied_cache.slow", "kept_features.slow"])
 def test_the_snapshot_s_own_findings_stand_beside_the_step_s_and_leave_it_as_it_is(snapshot):
     path = SNAPSHOTS / f"{snapshot}.pickle.gz"
-    alone, memory, both = advisor.analyze(TRACE), advisor.analyze(read(path)), advisor.analyze(joined(path))
+    alone, memory, both = advisor.analyze(TRACE), advisor.analyze(read(path)), advisor.analyze(joined(path, of_one_run=True))
     freeing = [f for f in both.findings if isinstance(f.saving, BytesSaved)]
     assert [(f.id, f.saving, f.severity, f.fix) for f in freeing] == [
         (f.id, f.saving, f.severity, f.fix) for f in memory.findings if isinstance(f.saving, BytesSaved)
@@ -66,7 +76,7 @@ def test_the_snapshot_s_own_findings_stand_beside_the_step_s_and_leave_it_as_it_
 
 
 def test_bytes_are_of_the_peak_in_every_format():
-    report = advisor.analyze(joined(SNAPSHOTS / "decoder_activations.slow.pickle.gz"))
+    report = advisor.analyze(joined(SNAPSHOTS / "decoder_activations.slow.pickle.gz", of_one_run=True))
     assert any(f.rule == "memory-activations" for f in report.findings)
     for name in ("html", "markdown", "sarif", "junit", "gitlab"):
         assert "peak of memory" in formats()[name].render(report), name
@@ -81,10 +91,21 @@ def test_only_a_timeline_and_a_snapshot_join():
             with_memory(left, right)
 
 
-def test_a_snapshot_of_a_program_that_trains_says_nothing_of_one_that_does_not():
-    def joins(trace, snapshot):
-        both = with_memory(read(SNAPSHOTS.parent / trace), read(SNAPSHOTS / snapshot))
-        return next(c for c in advisor.analyze(both).health if c.check == "memory-joined")
+def test_a_snapshot_of_another_program_is_refused_and_what_was_looked_for_said():
+    def analysed(trace, snapshot):
+        return advisor.analyze(with_memory(read(SNAPSHOTS.parent / trace), read(SNAPSHOTS / snapshot)))
 
-    assert joins("launch-gap/slow.json.gz", "adam_state.slow.pickle.gz").status == "degraded"
-    assert joins("optimizer-foreach/slow.json.gz", "adam_state.slow.pickle.gz").status == "ok"
+    with pytest.raises(UsageError, match=r"of another program: of the sizes of tensors at its peak the trace has 0%; the snapshot shows training"):
+        analysed("launch-gap/slow.json.gz", "adam_state.slow.pickle.gz")
+
+
+@pytest.mark.parametrize(("shared", "file", "strangers"), [(3, "a.py", False), (0, USER, False), (0, "a.py", True)])
+def test_sizes_or_files_in_common_make_one_program(shared, file, strangers):
+    sizes, memory, trace = (3, 5, 7), Memory(), Trace()
+    for mib in sizes:
+        memory.alloc(mib, at(4))
+    for i, mib in enumerate((*sizes[:shared], 11, 13, 15)):
+        trace.launch(10 * i, 10 * i + 5, 10 * i + 9).op("aten::relu", 10 * i, 9, dims=[[mib * MIB // 4]])
+    trace.python(f"{file}(3): forward", 0, 90)
+    joined = Workspace(trace.timeline(), SnapshotBeside(memory.snapshot())).get(MemoryJoined)
+    assert joined.strangers == strangers

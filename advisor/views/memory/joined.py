@@ -1,0 +1,115 @@
+"""Whether a memory snapshot and a timeline are of one program: when both were recorded, and what sizes and files they share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import PurePath
+
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import percent
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.beside import MemoryBeside
+from advisor.views.trace import arguments
+from advisor.views.trace.program import Program
+from advisor.views.trace.source_lines import user_frame
+from advisor.views.trace.steps import Steps
+
+BLOCK_BYTES = 512
+"""PyTorch's allocator gives out multiples of this (kMinBlockSize of c10/cuda/CUDACachingAllocator.cpp)."""
+
+TELLING = 3
+"""Sizes at the peak that are no powers of two, as tensors of any program are: fewer say nothing of a program."""
+
+SHARED = 0.1
+"""Of those sizes. A program's own tensors have most of them; of 264 pairs of programs that have nothing to do with each other, one in nine shares more."""
+
+_LIBRARY = re.compile(IN_LIBRARY)
+
+
+@dataclass(frozen=True)
+class MemoryJoined:
+    """same_run: whether both were recorded at the same time, None where a time was not recorded. sizes: of the sizes at the snapshot's peak, the share
+    of which the timeline has tensors; files: the program's own that both name; each None where one of both does not tell. differ: how they
+    contradict each other on whether the program trains, "" where they do not.
+    """
+
+    same_run: bool | None
+    sizes: float | None
+    files: frozenset[str] | None
+    differ: str
+
+    @property
+    def looked_for(self) -> str:
+        """What was held against each other, and how much of it they share, in words."""
+        sizes = "" if self.sizes is None else f"of the sizes of tensors at its peak the trace has {percent(self.sizes)}"
+        files = "" if self.files is None else f"they share {', '.join(sorted(self.files)[:4]) or 'no file of the program'}"
+        return "; ".join(filter(None, (sizes, files)))
+
+    @property
+    def shared(self) -> bool:
+        """Whether anything says that they are of one program."""
+        return bool(self.same_run or self.files or (self.sizes or 0.0) >= SHARED)
+
+    @property
+    def strangers(self) -> bool:
+        """Whether they are of two programs: what can be held against each other says so, and nothing else."""
+        return not self.shared and bool(self.looked_for or self.differ)
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, program: Program, beside: MemoryBeside) -> MemoryJoined:
+        start_us = timeline.base_ns / 1000
+        same = beside.start_us < start_us + steps.end_us and beside.end_us > start_us
+        attribution, differ = beside.workspace.get(Attribution), ""
+        if len(timeline.cpu_ops) and beside.trains is not None and beside.trains != program.training:
+            one, other = ("snapshot", "timeline") if beside.trains else ("timeline", "snapshot")
+            differ = f"the {one} shows training, the {other} does not"
+        return cls(
+            same if start_us > 0 and beside.start_us > 0 else None,
+            _shared_sizes(_sizes(timeline, program), attribution),
+            _shared_files(timeline, attribution),
+            differ,
+        )
+
+
+def _sizes(timeline: Timeline, program: Program) -> Ints:
+    """The sizes of a timeline's tensors: of all that its allocator gave out, or else of the inputs of ops, of which compiled code has few."""
+    allocated = timeline.memory["bytes"].to_numpy()[timeline.memory["device"].to_numpy() >= 0]
+    known = allocated if len(allocated) or program.compiled else np.array([*_tensors(timeline)], np.int64)
+    return np.unique(_in_blocks(np.abs(known)))
+
+
+def _tensors(timeline: Timeline) -> Iterator[int]:
+    """The bytes of each tensor among the inputs of ops. Of a list of them no type is recorded: it is of 32 or of 16 bits."""
+    for dims, types in timeline.cpu_ops[["dims", "types"]].drop_duplicates().itertuples(index=False):
+        for shape, kind in zip(arguments.numbers(dims), arguments.names(types), strict=False):
+            if shape and isinstance(shape[0], list):
+                sizes = [prod(one) * item for one in shape for item in (2, 4)]
+            else:
+                sizes = [prod(shape) * DTYPE_BYTES[kind]] if kind in DTYPE_BYTES else []
+            yield from (size for size in sizes if 0 < size < 1 << 48)
+
+
+def _in_blocks(size: Ints) -> Ints:
+    blocks: Ints = -(-size // BLOCK_BYTES) * BLOCK_BYTES
+    return blocks
+
+
+def _shared_sizes(sizes: Ints, attribution: Attribution) -> float | None:
+    held = np.unique(_in_blocks(attribution.device.allocations.size[attribution.device.at_peak]))
+    held = held[held & (held - 1) != 0]
+    return float(np.isin(held, sizes).mean()) if len(held) >= TELLING and len(sizes) >= TELLING else None
+
+
+def _shared_files(timeline: Timeline, attribution: Attribution) -> frozenset[str] | None:
+    """By their names alone: one recorder cuts directories off, another does not."""
+    traced = {PurePath(frame.file).name for name in timeline.python_calls["name"].cat.categories if (frame := user_frame(str(name)))}
+    stacked = {PurePath(origin.file).name for origin in attribution.origins.of if origin.file and not _LIBRARY.search(origin.file)}
+    return frozenset(traced & stacked) if traced and stacked else None
