@@ -20,7 +20,7 @@ from advisor.errors import TraceError, UsageError
 from advisor.files import PART, umask, write_whole
 from advisor.knowledge.collectives import element_bytes
 from advisor.report.finding import Clear, Failed, Finding, Skipped
-from advisor.report.recording import Health
+from advisor.report.recording import Health, UnseenWork
 from advisor.sources import redact as recordings
 from advisor.sources import run
 from advisor.sources.jax.directory import every_run, files_of
@@ -164,5 +164,6 @@ def _left_by_a_shard(path: Path, names: Names, at: int) -> bytes:
             skipped=msgspec.convert(given_away(facts.skipped, names), tuple[Skipped, ...]),
             failed=msgspec.convert(given_away(facts.failed, names), tuple[Failed, ...]),
             health=msgspec.convert(given_away(facts.health, names), tuple[Health, ...]),
+            unseen=msgspec.convert(given_away(facts.unseen, names), tuple[UnseenWork, ...]),
         ),
     ).to_bytes()  # fmt: skip

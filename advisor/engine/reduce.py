@@ -76,6 +76,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         skipped=report.skipped,
         failed=report.failed,
         health=tuple(check for check in report.health if check.status != "ok"),
+        unseen=report.unseen,
     )
     return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(report) if judging.pages else "")
 

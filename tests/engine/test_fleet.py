@@ -25,7 +25,7 @@ from advisor.errors import TraceError, UsageError
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped
-from advisor.report.recording import Health
+from advisor.report.recording import Health, UnseenWork
 from advisor.report.saved import read_report
 from advisor.reports import formats
 from advisor.sources import isolated, load, read, read_several
@@ -275,6 +275,15 @@ def test_a_job_of_which_most_ranks_cannot_be_read_is_judged_in_part():
     headline = run(Recording("job", "job", (summaries,)), []).headline
     assert headline.judged == "partly" and headline.judged_why.startswith("3 of 5 ranks' traces could not be read: rank2.json: it is cut")
     assert run(Recording("job", "job", (replace(summaries, unread=summaries.unread[:2]),)), []).headline.judged == "yes"
+
+
+def test_what_no_rank_s_figures_hold_is_told_of_the_job():
+    lost = UnseenWork(kind="launch", what="launches without their GPU op (cudaLaunchKernel)", count=20)
+    left = UnseenWork(kind="left-out", what="odd spans", count=3, us=5.0)
+    first, second = ranks_of(EVEN, unseen=(left, lost))
+    summaries = (first, replace(second, facts=msgspec.structs.replace(second.facts, unseen=(left,))))
+    report = run(Recording("job", "job", (RankSummaries(summaries),)), [])
+    assert report.unseen == (lost, msgspec.structs.replace(left, count=6, us=10.0))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -16,6 +16,7 @@ from advisor.errors import OutputError, TraceError, UsageError
 from advisor.knowledge import devices
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import server_step
+from advisor.sources import read
 from advisor.sources.redact import COPIERS, redact
 from advisor.sources.redact.names import Names, device
 from advisor.sources.secrets_in import secrets_like
@@ -31,7 +32,7 @@ def report_of(path):
     return report
 
 
-GIVEN = re.compile(r"\b(?:kernel|op|call|range|frame|path|src|thread|group|file|function|metric|host)-[a-z]+\b|redacted")
+GIVEN = re.compile(r"\b(?:kernel|op|call|range|frame|path|src|thread|process|rank|group|file|function|metric|host)-[a-z]+\b|redacted")
 
 
 def same_but_for_names(before, after, at="report"):
@@ -268,3 +269,24 @@ def test_a_range_that_marks_no_step_marks_none_under_its_other_name(name):
     given = Names().range(name)
     assert "lovelace" not in given and Names().range(given) == given
     assert bool(BY_FRAMEWORK.search(given)) == bool(BY_FRAMEWORK.search(name))
+
+
+def test_ranks_of_a_merged_file_stay_ranks_and_lose_only_their_own_words(tmp_path):
+    def events(rank):
+        host, device = f"{rank}4100", f"{rank}0"
+        return [
+            {"ph": "M", "name": "process_name", "pid": host, "tid": 0, "args": {"name": "python"}},
+            {"ph": "M", "name": "process_name", "pid": device, "tid": 0, "args": {"name": "Ascend Hardware" if "TP" in rank else "alice's box"}},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": host, "tid": 1, "ts": 1, "dur": 2, "args": {"correlation": 5}},
+            {"ph": "X", "cat": "kernel", "name": "k", "pid": device, "tid": 7, "ts": 9, "dur": 2, "args": {"device": 0, "stream": 7, "correlation": 5}},
+        ]
+
+    path = tmp_path / "merged.json"
+    path.write_text(json.dumps({"traceEvents": [*events("[TP00] "), *events("rank1_"), *events("[alice] ")]}))
+    redact(path, tmp_path / "shared.json")
+    (part,) = read(tmp_path / "shared.json").parts
+    assert [(one.label, len(one.timeline.gpu_ops), one.timeline.api_calls["pid"].tolist()) for one in part.traces] == [
+        (label, 1, [4100]) for label in ("TP00", "rank1", "rank-a")
+    ]
+    text = (tmp_path / "shared.json").read_text()
+    assert "alice" not in text and '"python"' in text and "Ascend Hardware" in text

@@ -24,7 +24,7 @@ from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Cl
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import counted, percent, whole_clauses
 from advisor.report.ranks import RankRow, Slowdown
-from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, Window
+from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, UnseenWork, Window
 from advisor.report.step import Part, PartKind, Work
 from advisor.sources.ranks import OF_ONE_EXPORT
 from advisor.views.health.cost import MEASURE
@@ -379,8 +379,20 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         waits=wait_rows(job) if job.matched.proved else (),
         worst=worst(job),
         slowdown=_slowdown(job),
+        unseen=_unseen_work(job),
     )
     return consistent(made)
+
+
+def _unseen_work(job: Job) -> tuple[UnseenWork, ...]:
+    """What no rank's figures hold, of one kind on all ranks together, the most first."""
+    found: dict[tuple[str, str], UnseenWork] = {}
+    for work in (work for one in job.ranks for work in one.facts.unseen):
+        before = found.get((work.kind, work.what))
+        us = [one.us for one in (before, work) if one and one.us is not None]
+        count = work.count + (before.count if before else 0)
+        found[work.kind, work.what] = msgspec.structs.replace(work, count=count, us=sum(us) if us else None)
+    return tuple(sorted(found.values(), key=lambda work: -work.count))
 
 
 def _rows(job: Job) -> list[RankRow]:

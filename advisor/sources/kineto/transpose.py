@@ -40,7 +40,7 @@ _MTIA_QUEUE = ("event_wait", "event_record")
 """What a queue of MTIA does between work: such spans hold no engine."""
 _KIND_NAMES = {category: kind.value for category, kind in GPU_KINDS.items()}
 
-_OF_A_RANK = re.compile(r"(?P<rank>\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9}(?!\d))[\W_]*(?P<pid>.{0,80})", re.DOTALL)
+OF_A_RANK = re.compile(r"(?P<rank>\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9}(?!\d))[\W_]*(?P<pid>.{0,80})", re.DOTALL)
 """SGLang merges profiles as `[TP00-DP01] 4100`, scripts as `rank0_4100`."""
 
 _FLOWS = "XsftC"  # and spans and counters
@@ -107,7 +107,7 @@ def decode_in_python(text: bytes, exact: bool = False) -> Piece:
 
 def transpose(events: Sequence[Event]) -> Piece:
     """Sort events into tables and turn each into columns, those of each rank that processes are named by for themselves. Raises InexactTimes."""
-    named = {pid: of for pid in {*get(events, "pid")} if isinstance(pid, str) and (of := _OF_A_RANK.fullmatch(pid))}
+    named = {pid: of for pid in {*get(events, "pid")} if isinstance(pid, str) and (of := OF_A_RANK.fullmatch(pid))}
     if not named:
         return _of_one(events)
     ranks: dict[str, list[Event]] = {}

@@ -17,6 +17,7 @@ from advisor.sources.kineto.columns import integer
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.fields import TABLE_OF, WINDOW
 from advisor.sources.kineto.numerals import without_no_numbers
+from advisor.sources.kineto.transpose import OF_A_RANK
 from advisor.sources.measured import step_times
 from advisor.sources.redact.names import Names, device, one_of, version, words
 from advisor.sources.stream import Stream
@@ -243,6 +244,7 @@ class _Events:
             "Input Dims": _nested_numbers, "Input dims": _nested_numbers, "Input Strides": _nested_numbers, "grid": _nested_numbers, "block": _nested_numbers,
             "Input type": lambda v: _each(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _each(v, _concrete),
         }  # fmt: skip
+        self._of_place = {"thread_name": names.thread, "process_name": names.process}
         by_table = {"gpu_ops": names.kernel, "api_calls": names.call, "cpu_ops": names.op, "python_calls": names.frame}
         self._names = {category: by_table.get(table, names.range) for category, table in TABLE_OF.items()}
 
@@ -267,12 +269,14 @@ class _Events:
         if shown := self._name(phase, category, _text(event.get("name"))):
             made["name"] = json.dumps(shown).encode()
         for key in ("pid", "tid", "ts", "dur", "id"):
-            if (found := _time(event.get(key)) if key in ("ts", "dur") else _place(event.get(key))) is not None:
+            if (
+                found := _time(event.get(key)) if key in ("ts", "dur") else self._process(event.get(key)) if key == "pid" else _place(event.get(key))
+            ) is not None:
                 made[key] = found
         made |= {key: b'"e"' for key in ("bp",) if _text(event.get(key)) == "e"}
         arguments = _object(event["args"]) if "args" in event else None
         if arguments and phase not in "sft":
-            made["args"] = self._arguments(arguments, phase == "M" and _text(event.get("name")) == "thread_name")
+            made["args"] = self._arguments(arguments, self._of_place.get(_text(event.get("name"))) if phase == "M" else None)
         return b"{" + b", ".join(b'"%b": %b' % (key.encode(), value) for key, value in made.items()) + b"}"
 
     def _name(self, phase: str, category: str, name: str) -> str:
@@ -282,7 +286,15 @@ class _Events:
             return one_of(lambda t: t in ("thread_name", "process_name", "thread_sort_index", "process_sort_index", "process_labels"), name)
         return one_of(lambda t: t in _INSTANTS or t in _FLOWS, name)
 
-    def _arguments(self, arguments: Mapping[str, Raw], is_thread: bool) -> bytes:
+    def _process(self, raw: Raw | None) -> bytes | None:
+        """A process, with the rank that a merge of several puts before it."""
+        if raw is None or not (of := OF_A_RANK.fullmatch(_text(raw))):
+            return _place(raw)
+        number = re.search(r"\d+", of["pid"])
+        return json.dumps(f"{self.names.rank(of['rank'])} {number[0] if number else 'other'}").encode()
+
+    def _arguments(self, arguments: Mapping[str, Raw], named: Callable[[str], str] | None) -> bytes:
+        """named: what of the name of a thread or a process stays, None for what names neither."""
         made: dict[str, bytes] = {}
         for key, raw in arguments.items():
             if key in _COUNTS:
@@ -295,8 +307,8 @@ class _Events:
                     made[key] = json.dumps(self._texts[key](_text(raw))).encode()
             elif key in self._lists:
                 made[key] = json.dumps(self._lists[key](_value(raw))).encode()
-            elif key == "name" and is_thread:
-                made[key] = json.dumps(self.names.thread(_text(raw))).encode()
+            elif key == "name" and named:
+                made[key] = json.dumps(named(_text(raw))).encode()
         return b"{" + b", ".join(json.dumps(key).encode() + b": " + value for key, value in made.items()) + b"}"
 
 

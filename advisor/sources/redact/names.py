@@ -45,6 +45,9 @@ _SERVER_WORDS = frozenset(
 )  # fmt: skip
 """Of which the marks of inference servers are made, beside numbers."""
 
+_DEVICE_PROCESSES = frozenset(["ascend", "hardware", "cann", "npu", "xpu", "hpu", "mtia", "overlap", "analysis", "communication", "python", "cpu", "gpu"])
+"""Of which recorders of other devices than CUDA's make the names of processes."""
+
 _TOKENS = re.compile(r"[A-Za-z]+\d{0,2}|\d+|[^A-Za-z\d]+")
 _BETWEEN = re.compile(r"[ _\-:#./()\[\]=,|>&+]{1,4}")
 _NUMBER_AT_END = re.compile(r"(?<!\d)\d{1,6}$")
@@ -179,6 +182,14 @@ class Names:
 
     def thread(self, name: str) -> str:
         return name if _plain_words(name) else self.given("thread", name)
+
+    def process(self, name: str) -> str:
+        """What a trace calls a process: of a kind of device, or in plain words."""
+        return name if _plain_words(name) or words(name, _DEVICE_PROCESSES) else self.given("process", name)
+
+    def rank(self, name: str) -> str:
+        """What a merge of several ranks calls one, with its brackets: `[TP00-DP01]`, `rank0`."""
+        return name if _plain_words(name) else f"[{self.given('rank', name)}]"
 
     def group(self, name: str) -> str:
         """A process group's name."""

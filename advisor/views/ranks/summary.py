@@ -14,7 +14,7 @@ from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Failed, Finding, Skipped
-from advisor.report.recording import Health, Prediction
+from advisor.report.recording import Health, Prediction, UnseenWork
 from advisor.views.ranks import stored
 from advisor.views.ranks.collectives import KINDS, RankCollectives
 from advisor.views.ranks.contention import contention
@@ -29,7 +29,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-SCHEMA = 5
+SCHEMA = 6
 
 COUNTED = "order"
 """Says which rank a trace is where nothing else does: its place among the others' names."""
@@ -109,6 +109,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...] = ()
     failed: tuple[Failed, ...] = ()
     health: tuple[Health, ...] = ()
+    unseen: tuple[UnseenWork, ...] = ()
 
     @property
     def recording_us(self) -> float:
