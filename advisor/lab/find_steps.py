@@ -23,6 +23,7 @@ from .options import Options
 from .progress import Progress
 from .ranks import all_stop
 from .record import Run
+from .record_jax import JaxRun
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -50,7 +51,7 @@ class StepFinder:
         self._steps = steps
         self._keep_going = keep_going
         self._guard = Guard(self._failed)
-        self._run: Run | None = None
+        self._run: Run | JaxRun | None = None
         self._progress: Progress | None = None
         self._forked = False
         self._optimizer: weakref.ref[Optimizer] | None = None
@@ -127,21 +128,21 @@ class StepFinder:
             self._tell(run, stopped=self._cut, goes_on="" if self._cut else kept or "not all of its ranks could end after the same step")
         return self._cut
 
-    def _begun(self) -> Run:
+    def _begun(self) -> Run | JaxRun:
         folder = recorded.new_folder(self._directory / str(os.getpid()))
         self._progress = Progress(folder)
         run = Run(folder, self._options, warn=lambda text: None, alone=True)
         run.watch()
         return run
 
-    def _tell(self, run: Run, **more: Any) -> None:
+    def _tell(self, run: Run | JaxRun, **more: Any) -> None:
         """What the launcher is to know, whatever becomes of this process. Steps at powers of two: it is a file, and most steps are short."""
         if self._progress is not None and (run.done or more or run.steps_seen & (run.steps_seen - 1) == 0):
             why = [run.gave_way.message, run.gave_way.hint] if run.gave_way and not run.holds_traces else None
             failed = run.notes[-1] if run.failed and run.notes else ""
             self._progress.tell(steps=run.steps_seen, done=run.done, refused=why, failed=failed, **more)
 
-    def _kept_alive(self, run: Run) -> str:
+    def _kept_alive(self, run: Run | JaxRun) -> str:
         """Why this process is not ended from within, "" where it can be."""
         if run.failed or (run.gave_way and run.world_size > 1):
             return "it could not be recorded"

@@ -28,7 +28,8 @@ def begin(here: str) -> None:
         return
     was_set, entry, text = asked.split(" ", 2)
     _Hidden(os.fsencode(here), asked.encode(), was_set == "1").hide()
-    after_import("torch", lambda: _start(entry, text))
+    after_import("torch", lambda: (_await_no("jax"), _start(entry, text)))
+    after_import("jax", lambda: _start(f"{entry}_jax", text))
 
 
 def after_import(name: str, then: "Callable[[], object]") -> None:
@@ -38,6 +39,13 @@ def after_import(name: str, then: "Callable[[], object]") -> None:
         finder = _Finder()
         sys.meta_path.insert(0, finder)
     finder.waiting.setdefault(name, []).append(then)
+
+
+def _await_no(name: str) -> None:
+    """Whatever waits for that module to be imported is not called."""
+    for one in sys.meta_path:
+        if isinstance(one, _Finder):
+            one.waiting.pop(name, None)
 
 
 def say(text: str) -> None:

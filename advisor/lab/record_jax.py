@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -42,12 +43,18 @@ def runs_jax() -> bool:
 class JaxRun:
     """One recording under way: `step` ends a step, as of `advisor.lab.record.Run`. Nothing in here raises into the program's steps."""
 
-    def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None], *, alone: bool = False, marked: bool = False) -> None:
+        """alone: the directory is this process's, and who gave it puts the recording where it belongs. marked: the program marks its steps itself."""
         self.directory, self.options = Path(directory), options
         self.notes: list[str] = []
         self.done = self.steady = False
         self.steps_seen = 0
         self.unprofiled_step_us: list[float] = []
+        self.gave_way: UsageError | None = None
+        """As of `Run`: a profiler of the program's own is told in the notes."""
+        self.rank, self.world_size = rank_and_world()
+        self._alone, self._marked = alone, marked
+        self._thread = 0
         self._warn = warn
         self._guard = Guard(self._failed)
         self._parts: Generator[None] | None = None
@@ -77,6 +84,7 @@ class JaxRun:
 
     def _step(self) -> None:
         self.steps_seen += 1
+        self._thread = threading.get_ident()
         self._parts = self._parts or self._record()
         next(self._parts, None)
 
@@ -84,6 +92,26 @@ class JaxRun:
         """Write what was recorded so far, and say what is missing."""
         if not self.done and os.getpid() == self._process:
             self._guard(self._finish)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step was seen and more are to come."""
+        return self._parts is not None and not self.done
+
+    @property
+    def holds_traces(self) -> bool:
+        """Whether a profile was recorded."""
+        return bool(self._profile)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something of ours failed."""
+        return self._guard.broken
+
+    @property
+    def in_a_thread(self) -> bool:
+        """Whether the steps run in a thread of the program's, which ends by itself without the program."""
+        return self._thread not in (0, threading.main_thread().ident)
 
     def _finish(self) -> None:
         if self._parts is not None:
@@ -141,7 +169,7 @@ class JaxRun:
                     yield
                 # One more than asked for: the last mark only closes the window.
                 for step in range(steps + 1):
-                    with jax.profiler.StepTraceAnnotation("step", step_num=step):
+                    with nullcontext() if self._marked else jax.profiler.StepTraceAnnotation("step", step_num=step):
                         yield
                 _synchronize()
             finally:
@@ -171,25 +199,22 @@ class JaxRun:
             if self._made:
                 recorded.remove_empty(self.directory)
             return
-        rank, world_size = rank_and_world()
+        if self._alone:
+            self._write(self.directory)
+            return
         part = recorded.Part(self.directory)
         try:
-            traces = {"light": PROFILE} if self._profile else {}
-            if self._profile:
-                (part.path / PROFILE).write_bytes(self._profile)
-            told = {
-                "version": recorded.VERSION,
-                **self.measured(),
-                **traces,
-                "notes": self.notes,
-                "steps": self.steps_seen,
-                "rank": rank,
-                "world_size": world_size,
-            }
-            recorded.write(part.path / recorded.FILE, told)
+            self._write(part.path)
             recorded.place({"": part.path}, self.directory, earlier)
         finally:
             part.remove()
+
+    def _write(self, folder: Path) -> None:
+        if self._profile:
+            (folder / PROFILE).write_bytes(self._profile)
+        traces = {"light": PROFILE} if self._profile else {}
+        about = {"notes": self.notes, "steps": self.steps_seen, "rank": self.rank, "world_size": self.world_size}
+        recorded.write(folder / recorded.FILE, {"version": recorded.VERSION, **self.measured(), **traces, **about})
 
     def _failed(self, error: BaseException) -> None:
         self.done = True
