@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -123,11 +123,30 @@ class JaxRun:
             self._put()
 
     def _record(self) -> Generator[None]:
-        yield from self._settle()
+        with self._seeing_marks():
+            yield from self._settle()
         yield from self._time()
         if self.options.light:
             yield from self._trace(self.options.light)
         self._put()
+
+    @contextmanager
+    def _seeing_marks(self) -> Iterator[None]:
+        """While steps settle: whether the program marks its steps itself, for two marks a step would be two steps."""
+        import jax
+
+        kind = jax.profiler.StepTraceAnnotation
+        leave = kind.__exit__
+
+        def left(mark: Any, *error: Any) -> Any:
+            self._marked = True
+            return leave(mark, *error)
+
+        kind.__exit__ = left
+        try:
+            yield
+        finally:
+            kind.__exit__ = leave
 
     def _settle(self) -> Generator[None]:
         """Each step is waited for: what compiles shows as a step that takes long."""

@@ -3,7 +3,6 @@
 import gzip
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -11,7 +10,7 @@ import pytest
 
 import advisor
 from advisor.errors import UsageError
-from advisor.lab import record_jax
+from advisor.lab import find_steps_jax, record_jax
 from advisor.lab.record import record
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
@@ -35,11 +34,17 @@ def jax(monkeypatch):
         run.mkdir(parents=True)
         (run / "host.xplane.pb").write_bytes(PROFILE)
 
-    def marked(name, step_num):
-        fake.marks.append(step_num)
-        return nullcontext()
+    class Mark:
+        def __init__(self, name, step_num):
+            fake.marks.append(step_num)
 
-    fake.profiler = SimpleNamespace(start_trace=lambda log: fake.logs.append(Path(log)), stop_trace=stop, StepTraceAnnotation=marked)
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+    fake.profiler = SimpleNamespace(start_trace=lambda log: fake.logs.append(Path(log)), stop_trace=stop, StepTraceAnnotation=Mark)
     monkeypatch.setitem(sys.modules, "jax", fake)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return fake
@@ -56,6 +61,16 @@ def test_a_recording_carries_times_without_the_profiler_and_its_profile(tmp_path
     assert told["light"] == "light.xplane.pb" and told["jax"] == "0.11.2" and told["unprofiled_step_us"] == run.unprofiled_step_us
     timeline = advisor.load(tmp_path / "r")
     assert timeline.source.format == "jax" and timeline.source.unprofiled_step_us == tuple(run.unprofiled_step_us)
+
+
+def test_a_program_that_marks_its_steps_gets_no_second_marks(tmp_path, jax):
+    with record(tmp_path / "r", **FEW) as run:
+        for i in run.steps(range(100, 900)):
+            if run.done:
+                break
+            with jax.profiler.StepTraceAnnotation("train", step_num=i):
+                pass
+    assert run.done and min(jax.marks) >= 100
 
 
 def test_the_true_step_is_the_one_that_was_timed(tmp_path, jax):
@@ -87,3 +102,17 @@ def test_a_profiler_that_does_not_start_costs_no_step(tmp_path, jax):
 def test_what_is_torchs_alone_is_refused(tmp_path, jax):
     with pytest.raises(UsageError, match="nsys"):
         record(tmp_path / "r", nsys=3)
+
+
+def test_marks_of_a_program_that_knows_nothing_of_us_are_its_steps(tmp_path, jax, monkeypatch):
+    monkeypatch.setattr(find_steps_jax.atexit, "register", lambda *a: None)
+    monkeypatch.setattr(find_steps_jax.os, "register_at_fork", lambda **a: None)
+    monkeypatch.setitem(sys.modules, "jax.profiler", jax.profiler)
+    find_steps_jax.install(json.dumps({"directory": str(tmp_path), "steps": "auto", "keep_going": False, **FEW}))
+    with pytest.raises(SystemExit):
+        for i in range(800):
+            with jax.profiler.StepTraceAnnotation("train", step_num=i):
+                pass
+    (told,) = tmp_path.glob("*/recording.json")
+    assert len(json.loads(told.read_text())["unprofiled_step_us"]) == record_jax.ROUNDS
+    assert (told.parent / "light.xplane.pb").read_bytes() == PROFILE
