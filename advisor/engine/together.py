@@ -27,15 +27,16 @@ def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
         gain = _gain(replay, fixes)
         if gain > most:
             best, most, taken = fixes, gain, other
-    if taken is None:
-        return [*found]
-    names = taken.instead_of
-    return [
-        f._replace(counted=True, instead_of=()) if f is taken
-        else f._replace(counted=False, instead_of=(taken.finding.rule,)) if f.finding.rule in names and not any(f is one for one in best)
-        else f
-        for f in found
-    ]  # fmt: skip
+    there = {f.finding.rule for f in found}
+
+    def told(item: Judged) -> Judged:
+        if item is taken:
+            return item._replace(counted=True, instead_of=())
+        if taken and item.finding.rule in taken.instead_of and not any(item is one for one in best):
+            return item._replace(counted=False, instead_of=(taken.finding.rule,))
+        return item._replace(instead_of=tuple(rule for rule in item.instead_of if rule in there))
+
+    return [told(item) for item in found]
 
 
 def _stands(replay: Replay, item: Judged) -> bool:

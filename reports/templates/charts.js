@@ -230,7 +230,7 @@ const treeChart = (root, tree) => {
   const crumbs = html("nav", "crumbs");
   crumbs.setAttribute("aria-label", "Where the treemap is");
   let path = [whole];
-  const height = 320, HEAD = 18;
+  const height = 270, HEAD = 18;
   let again = () => {};
   const go = (next, focus) => { path = next; again(); if (focus) crumbs.querySelector("button:last-of-type")?.focus(); };
   canvasOf(root, height, "GPU time by module, op and kernel")((picture, width) => {
