@@ -8,15 +8,17 @@ mkdir -p -- "$out"
 # A path that begins with a dash is no option, and one with a bracket or a mark no expression of find's.
 path() { case "$1" in [[:alnum:]/._~]*) printf '%s' "$1" ;; *) printf './%s' "$1" ;; esac; }
 
-# A pull request that runs with this repository's rights and secrets does not bring its own settings, nor rules, which are code.
+# Where the checkout is this repository's own, or runs without its rights and secrets, its settings hold, and its rules, which are code. On every
+# other event, also one that GitHub has yet to think of, what is checked out may be a stranger's. Without an event no runner's rights are there.
 config=(${ADVISOR_CONFIG:+--config "$(path "$ADVISOR_CONFIG")"})
 case "${GITHUB_EVENT_NAME:-}" in
-pull_request_target | workflow_run | issue_comment)
+"" | push | pull_request | merge_group | schedule | workflow_dispatch | release) ;;
+*)
     export ADVISOR_OWN_RULES=no
     if [ ${#config[@]} -eq 0 ]; then
         : >"${RUNNER_TEMP:-/tmp}/advisor-no-settings.toml"
         config=(--config "${RUNNER_TEMP:-/tmp}/advisor-no-settings.toml")
-        echo "advisor: settings of the pull request are ignored on $GITHUB_EVENT_NAME"
+        echo "advisor: settings of the checkout are ignored on this event, which may be a stranger's"
     fi
     ;;
 esac

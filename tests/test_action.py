@@ -231,6 +231,23 @@ def test_a_pull_request_with_rights_does_not_bring_its_own_settings(step, tmp_pa
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    ("event", "own"),
+    [("push", "yes"), ("pull_request", "yes"), ("pull_request_target", "no"), ("issues", "no"), ("discussion", "no"), ("pull_request_review_comment", "no"), ("new", "no")],
+)  # fmt: skip
+def test_own_rules_run_on_listed_events_alone(event, own, tmp_path):
+    command = f'. "{ROOT}/action/common.sh"; echo "own rules: ${{ADVISOR_OWN_RULES:-yes}}, ${{#config[@]}}"'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**os.environ, "GITHUB_EVENT_NAME": event}, capture_output=True, text=True, check=True)
+    assert f"own rules: {own}, {0 if own == 'yes' else 2}" in done.stdout
+
+
+def test_a_trace_that_is_called_as_standard_input_is_a_file(step, tmp_path):
+    (tmp_path / "b.toml").write_text("[budgets]\nstep_ms = 1000\n")
+    shutil.copy(SLOW, tmp_path / "-")
+    done = step("check.sh", ADVISOR_TRACE="-", ADVISOR_CONFIG="b.toml")
+    assert done.returncode == 0 and "kept         step_ms" in done.stdout, done.stderr
+
+
 def test_modules_of_the_workspace_are_not_imported(step, tmp_path):
     for name in ("json", "os", "secrets", "pip", "venv"):
         (tmp_path / f"{name}.py").write_text(f"open('{name}.ran', 'w').close()\n")

@@ -21,6 +21,7 @@ from advisor.cli.terminal import (
     UnjudgedOption,
     destination,
     format_option,
+    given_path,
     only_one,
     progress_of,
     selection,
@@ -38,10 +39,14 @@ AnywayOption = Annotated[bool, typer.Option("--anyway", help="Compare even what 
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(help=f"The side before: {_CAPTURE}.")],
-    after: Annotated[Path, typer.Argument(help="The side after, the same.")],
-    more_before: Annotated[list[Path] | None, typer.Option("--before", help="One more capture before; may be repeated.")] = None,
-    more_after: Annotated[list[Path] | None, typer.Option("--after", help="One more capture after; may be repeated.")] = None,
+    before: Annotated[Path, typer.Argument(parser=given_path, help=f"The side before: {_CAPTURE}.")],
+    after: Annotated[Path, typer.Argument(parser=given_path, help="The side after, the same.")],
+    more_before: Annotated[
+        list[Path] | None, typer.Option("--before", parser=given_path, metavar="<path>", help="One more capture before; may be repeated.")
+    ] = None,
+    more_after: Annotated[
+        list[Path] | None, typer.Option("--after", parser=given_path, metavar="<path>", help="One more capture after; may be repeated.")
+    ] = None,
     format: Annotated[str | None, format_option("text", "html", "markdown", "json")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -84,8 +89,10 @@ def diff(
 
 
 def check(
-    trace: Annotated[Path, typer.Argument(help=f"{_CAPTURE[0].upper()}{_CAPTURE[1:]}.")],
-    baseline: Annotated[list[Path] | None, typer.Option("--baseline", help="What to hold the step against; may be repeated.")] = None,
+    trace: Annotated[Path, typer.Argument(parser=given_path, help=f"{_CAPTURE[0].upper()}{_CAPTURE[1:]}.")],
+    baseline: Annotated[
+        list[Path] | None, typer.Option("--baseline", parser=given_path, metavar="<path>", help="What to hold the step against; may be repeated.")
+    ] = None,
     anyway: AnywayOption = False,
     allow_unjudged: UnjudgedOption = False,
     rules: RulesOption = None,
@@ -123,7 +130,7 @@ def check(
 
 def history(
     directory: Annotated[Path, typer.Argument(help="Where reports are kept, a file a commit.")],
-    add: Annotated[Path | None, typer.Option("--add", help="A trace or a saved report to keep under --commit.")] = None,
+    add: Annotated[Path | None, typer.Option("--add", parser=given_path, metavar="<path>", help="A trace or a saved report to keep under --commit.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit that was measured; without it, HEAD of this repository.")] = None,
     format: Annotated[str | None, format_option("text", "html")] = None,
     output: OutputOption = None,

@@ -39,7 +39,13 @@ def format_option(*names: str, alone: str | bool = False) -> Any:
     return typer.Option("--format", "-f", help=said, show_default=alone, autocompletion=one_of(*names))
 
 
-OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
+def given_path(text: str) -> Path:
+    """A path as it was given: `-` alone is a standard stream, and `./-` a file, of which pathlib would make `-`."""
+    path = Path(text)
+    return path if text == "-" or str(path) != "-" else path.absolute()
+
+
+OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", parser=given_path, metavar="<path>", help="Where to write; - is standard output.")]
 """For commands that write one file: `only_one` says so where two are given, of which click would take the last."""
 OutputsOption = Annotated[
     list[Path] | None,
