@@ -116,11 +116,12 @@ class _Hidden:
         self._asked = asked
         self._seen: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
         found = self._without_us(self._seen.get(_PATH, b""))
-        self._path = found if found or was_set else None
+        self._given = found if found or was_set else None
 
     def hide(self) -> None:
         self._seen.pop(ASKED.encode(), None)
-        self._show(self._path)
+        self._show(self._given)
+        os.putenv, os.unsetenv = self._putting(os.putenv), self._taking(os.unsetenv, os.putenv)
         import _posixsubprocess
 
         _posixsubprocess.fork_exec = fork_exec = self._forking(_posixsubprocess.fork_exec)
@@ -148,9 +149,7 @@ class _Hidden:
 
         def started(*arguments: "Any") -> int:
             environment = arguments[5]
-            if environment is None:
-                self._keep()
-            elif not any(one.startswith(ASKED.encode() + b"=") for one in environment):
+            if environment is not None and not any(one.startswith(ASKED.encode() + b"=") for one in environment):
                 path = next((one.partition(b"=")[2] for one in environment if one.startswith(_PATH + b"=")), None)
                 kept = [one for one in environment if not one.startswith(_PATH + b"=")]
                 ours = (_PATH + b"=" + self._with_us(path), ASKED.encode() + b"=" + self._asking(path))
@@ -178,9 +177,30 @@ class _Hidden:
         """What asks for us, where PYTHONPATH is to be this one again."""
         return (b"0 " if path is None else b"1 ") + self._asked.partition(b" ")[2]
 
-    def _keep(self) -> None:
-        """What C holds, after the program has set PYTHONPATH: with us before it."""
-        path = self._seen.get(_PATH)
-        if path != self._path:
-            self._path = path
-            os.putenv(_PATH, self._with_us(path))
+    def _putting(self, putenv: "Callable[[Any, Any], None]") -> "Callable[[Any, Any], None]":
+        """`os.putenv`, through which `os.environ` sets what C holds: there we stand before what the program sets."""
+
+        def put(name: "Any", value: "Any", /) -> None:
+            if _is_path(name):
+                path = os.fsencode(value)
+                putenv(ASKED, os.fsdecode(self._asking(path)))
+                value = self._with_us(path)
+            putenv(name, value)
+
+        return put
+
+    def _taking(self, unsetenv: "Callable[[Any], None]", putenv: "Callable[[Any, Any], None]") -> "Callable[[Any], None]":
+        """`os.unsetenv`, after which we alone are there."""
+
+        def unset(name: "Any", /) -> None:
+            if _is_path(name):
+                putenv(ASKED, os.fsdecode(self._asking(None)))
+                putenv(name, self._with_us(None))
+            else:
+                unsetenv(name)
+
+        return unset
+
+
+def _is_path(name: "Any") -> bool:
+    return name in (_PATH, _PATH.decode())

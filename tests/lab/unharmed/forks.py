@@ -24,7 +24,8 @@ elif sys.argv[1] == "midway":  # while the parent is recorded, whatever it is at
             child = os.fork()
             if not child:
                 trained(steps=3, pause_s=0)
-                sys.exit(step)
+                # Python's own end takes a second after a fork: torch's modules are copied as they are taken apart.
+                (os._exit if step % 4 else sys.exit)(step)
             ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     print(ended)
 else:
