@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import run as run_rules
 from advisor.views.replay.build import Replay
 from advisor.views.replay.compiled_loops import CompiledLoops
 from tests.build import Trace
@@ -46,6 +48,12 @@ def test_turns_are_told_with_what_the_loop_spends_on_itself():
 def test_a_loop_that_a_value_ends_is_tested_less_often():
     finding = found("loop-overhead", looped(by_value=True))
     assert "Test less often" in finding.fix.title and "tests and counts" in finding.summary and "scan" not in finding.fix.code.after
+
+
+def test_the_first_line_does_not_say_that_nothing_is_found():
+    both, alone = (run_rules(looped().timeline(), [built_in()[rule] for rule in rules], {}) for rules in (("launch-gap", "loop-overhead"), ("launch-gap",)))
+    assert "launch-gap finds nothing to do about that" in alone.headline.summary
+    assert both.headline.bottleneck == "launch-bound" and "finds nothing" not in both.headline.summary
 
 
 def test_own_work_is_counters_and_tests_alone():
