@@ -88,8 +88,9 @@ def graph_candidate(
     predicted with every fix has the one of the two that makes it shorter.
 
     How to fix it
-    Capture the step once with `torch.cuda.graph`, copy each batch into the captured input, and replay. Where the code
-    compiles, `torch.compile(mode="reduce-overhead")` does the same.
+    Capture the step once with `torch.cuda.graph`, copy each batch into the captured input, and replay. Where inference
+    compiles, `torch.compile(mode="reduce-overhead")` does the same. In training it leaves guards, wrappers and the optimizer to the host: of two host-bound
+    steps one took 0.87 of the time so, one 0.11 captured whole.
 
     When to ignore it
     When shapes or control flow change from step to step beyond what was traced, or memory is short: a graph keeps its own.
