@@ -97,6 +97,16 @@ def test_junit_has_a_case_a_rule_and_counts_them(name):
         assert len(cases) == len(rules) + len(report.clear) + len(report.skipped) + len(report.failed)
 
 
+@pytest.mark.parametrize("char", ["\ufffe", "\uffff", "\ufdd0", "\ud800", "\x00", "\x0b", "\x7f"], ids=ascii)
+def test_what_no_text_may_hold_leaves_every_format_readable(char):
+    """Unicode has characters that are none, of which XML allows no two: whatever a name holds, their readers read what we write."""
+    report = EXAMPLES["launch-bound"]()
+    first = msgspec.structs.replace(report.findings[0], summary=f"kernel a{char}b", title=f"a{char}b")
+    report = msgspec.structs.replace(report, findings=(first,), source=msgspec.structs.replace(report.source, path=f"a{char}b.json"))
+    assert ET.fromstring(junit.render(report).encode()).find("testsuite").get("name").startswith("a\\")
+    assert json.loads(sarif.render(report)) and json.loads(gitlab.render(report)) and char not in gitlab.render(report)
+
+
 def test_junit_fails_for_what_matters_only():
     report = with_lines()
     low = tuple(msgspec.structs.replace(f, severity="low") for f in report.findings)
