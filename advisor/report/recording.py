@@ -114,7 +114,7 @@ TOUCHES = ("host", "kernels", "counters", "memory", "ranks")
 counters of a kernel, what memory held, how ranks are matched."""
 
 
-READ_INSTEAD = ("fuller-file", "latest-recording")
+READ_INSTEAD = ("fuller-file", "latest-recording", "one-process")
 """Checks that something is told by though nothing is wrong: which file was read in place of another."""
 
 LOOK_AT_EACH = "advisor analyze --each looks at each"

@@ -12,11 +12,12 @@ from pathlib import PurePath
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.files import is_ours
 from advisor.recordings.recording import Recording
-from advisor.recordings.timeline import TABLES, Timeline
+from advisor.recordings.timeline import TABLES, ReadIssue, Timeline
 from advisor.report.model import Kind
 from advisor.report.numbers import counted
 from advisor.sources.paths import is_remote, open_binary
@@ -369,3 +370,39 @@ def recording_of(timeline: Timeline, path: str) -> Recording:
         return Recording("trace", path, (timeline,))
     traces = tuple(RankTrace(path, f"device {rank}", rank, part) for rank, part in enumerate(parts))
     return Recording("job", path, (JobTraces(traces, (OF_ONE_EXPORT,)),))
+
+
+OTHERS = 0.05
+"""Of the time of an export's GPU ops: what other processes ran for less is no second program."""
+
+
+def of_busiest_process(timeline: Timeline) -> Timeline:
+    """Of processes that do not communicate, the one whose work takes devices longest, with what is left out: a step is of one process, and holds
+    no work of others."""
+    ops, calls = timeline.gpu_ops, timeline.api_calls[(timeline.api_calls["correlation"] >= 0).to_numpy()]
+    pids, of_call = np.unique(calls["pid"].to_numpy(), return_inverse=True)
+    if len(pids) < 2 or not len(ops):
+        return timeline
+    order = np.argsort(calls["correlation"].to_numpy(), kind="stable")
+    keys, owners = calls["correlation"].to_numpy()[order], of_call[order]
+
+    def owner(rows: pd.DataFrame) -> np.ndarray:
+        at = np.minimum(np.searchsorted(keys, rows["correlation"].to_numpy()), len(keys) - 1)
+        return np.where(keys[at] == rows["correlation"].to_numpy(), owners[at], -1)
+
+    of_op, us = owner(ops), ops["dur_us"].to_numpy()
+    each = np.bincount(of_op[of_op >= 0], weights=us[of_op >= 0], minlength=len(pids))
+    main, left = int(each.argmax()), np.flatnonzero(each >= OTHERS * us.sum())
+    if len(left) < 2:
+        return timeline
+    tables = {}
+    for name, spec in TABLES.items():
+        frame = getattr(timeline, name)
+        if "pid" in spec:
+            frame = frame[(frame["pid"] == pids[main]).to_numpy()]
+        elif "correlation" in spec:
+            frame = frame[np.isin(owner(frame), (main, -1))]
+        tables[name] = frame.reset_index(drop=True)
+    told = f"of {len(left)} processes that do not communicate, {pids[main]} was read, whose work takes {each[main] / us.sum():.0%} of the GPU ops' time; the others not"
+    issue = ReadIssue("one-process", told, "ok")
+    return Timeline.build(replace(timeline.source, issues=(*timeline.source.issues, issue)), timeline.devices, timeline.base_ns, **tables)

@@ -24,7 +24,7 @@ from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
 from advisor.sources.opened import Opened
-from advisor.sources.ranks import recording_of
+from advisor.sources.ranks import of_busiest_process, recording_of
 from advisor.sources.time_issues import time_issues
 
 RECORD = "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
@@ -41,7 +41,9 @@ def record(opened: Opened) -> Recording:
     """The recording of one export."""
     opened.check_seekable("an nsys export")
     opened.check_size()
-    return recording_of(read(opened.path), opened.path)
+    timeline = read(opened.path)
+    made = recording_of(timeline, opened.path)
+    return made if made.kind == "job" else Recording("trace", opened.path, (of_busiest_process(timeline),))
 
 
 def read(path: str) -> Timeline:

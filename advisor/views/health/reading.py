@@ -100,6 +100,7 @@ def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
         "poorer-format": "give the .xplane.pb of which it was made",
         "fuller-file": "",
         "latest-recording": LOOK_AT_EACH,
+        "one-process": "Record another alone to see its steps",
     }
     issues = [i for i in timeline.source.issues if i.check in hints]
     return tuple(

@@ -132,10 +132,21 @@ def test_processes_and_gpus_stay_apart(tmp_path):
     mapping += [("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?,?,?)", (0, 0, 77), (1, 0, 78))]
     # Both processes call their GPU 0 and use correlation 9.
     rows = [call(0, 1000, 9, pid=77), call(50_000, 51_000, 9, pid=78), kernel(2000, 3000, 9, pid=77), kernel(52_000, 60_000, 9, pid=78)]
-    timeline = load(export(tmp_path / "a.sqlite", *mapping, *rows))
+    timeline = nsys.read(str(export(tmp_path / "a.sqlite", *mapping, *rows)))
     assert timeline.gpu_ops["device"].tolist() == [0, 1] and timeline.gpu_ops["correlation"].nunique() == 2
     report = analyze(timeline)
     assert [t.device for t in report.time] == [0, 1] and not [h for h in report.health if h.check == "launch-links" and h.status != "ok"]
+
+
+@pytest.mark.parametrize(("other_us", "alone"), [(2, True), (0.1, False)])
+def test_of_processes_that_do_not_communicate_one_is_judged_and_the_others_are_said(tmp_path, other_us, alone):
+    rows = [call(0, 1000, 9, pid=77), call(50_000, 51_000, 9, pid=78), kernel(2000, 2000 + int(1000 * other_us), 9, pid=77), kernel(52_000, 60_000, 9, pid=78)]
+    timeline = load(export(tmp_path / "a.sqlite", *rows))
+    assert timeline.gpu_ops["dur_us"].tolist() == ([8] if alone else [0.1, 8])
+    assert timeline.api_calls["pid"].tolist() == ([78] if alone else [77, 78])
+    assert [i.detail for i in timeline.source.issues if i.check == "one-process"] == [
+        "of 2 processes that do not communicate, 78 was read, whose work takes 80% of the GPU ops' time; the others not"
+    ] * alone
 
 
 def test_whole_graphs_are_busy_and_said(tmp_path):
