@@ -46,13 +46,16 @@ def counted(found: Iterable[Judged]) -> list[Judged]:
     return [item for item in found if not left_out(item)]
 
 
-def as_told(found: Iterable[Judged], steps: int) -> tuple[Finding, ...]:
-    """The findings as a report tells them: why the step predicted with every fix does not have one, and what its evidence takes a step."""
-    return tuple(msgspec.structs.replace(item.finding, left_out=left_out(item), evidence_us=_evidence_us(item.finding, steps)) for item in found)
+def as_told(found: Iterable[Judged], steps: int, step_us: float) -> tuple[Finding, ...]:
+    """The findings as a report tells them: why the step predicted with every fix does not have one, and what its evidence takes a step.
+    steps, step_us: how many were recorded, and how long each was."""
+    return tuple(msgspec.structs.replace(f.finding, left_out=left_out(f), evidence_us=_evidence_us(f.finding, steps, step_us)) for f in found)
 
 
-def _evidence_us(finding: Finding, steps: int) -> float | None:
-    """What a finding's evidence takes in one of so many steps; None where it is of memory."""
+def _evidence_us(finding: Finding, steps: int, step_us: float) -> float | None:
+    """What a finding's evidence takes a step; None where it is of memory. Places that sum to more than the step lie in one another, as an op in
+    the function that calls it: then the largest is told."""
     if any(item.bytes is not None for item in finding.evidence):
         return None
-    return sum(item.dur_us for item in finding.evidence) / max(steps, 1)
+    each = [item.dur_us / max(steps, 1) for item in finding.evidence]
+    return sum(each) if sum(each) <= step_us else max(each)

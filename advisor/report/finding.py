@@ -196,7 +196,8 @@ class Finding(msgspec.Struct, frozen=True):
     left_out: str = ""
     """Why the step predicted with every fix does not have this one; "" where it does, and where no step is predicted."""
     evidence_us: float | None = None
-    """What all of its evidence takes a step, as `saving` is of a step; None where it is no time, or was saved before this was told."""
+    """What its evidence takes a step as recorded, as `saving` is of a step; the largest place alone where places lie in one another. None where it
+    is no time, or was saved before this was told."""
 
     @property
     def loud(self) -> bool:

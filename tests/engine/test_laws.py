@@ -5,7 +5,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.report.finding import Saving
+from advisor.report.finding import Evidence, Saving
 from advisor.report.model import Together
 from advisor.report.recording import Prediction
 from advisor.report.step import PathPart
@@ -98,7 +98,14 @@ def test_what_another_stream_runs_in_a_gap_is_no_gap():
 
 def test_evidence_is_told_of_one_step():
     report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
-    for finding in report.findings:
-        assert finding.evidence_us == pytest.approx(sum(item.dur_us for item in finding.evidence) / report.window.steps)
+    gap = report.findings[0]
+    assert gap.rule == "launch-gap" and gap.evidence_us == pytest.approx(sum(item.dur_us for item in gap.evidence) / report.window.steps)
     shown = formats()["markdown"].render(report)
     assert "Evidence in a step, the mean of 2" in shown
+
+
+def test_places_that_lie_in_one_another_are_not_added_up():
+    """Of a loader that takes 15 µs of a step of 20, and an op in it that takes 12."""
+    places = Evidence("next batch", 0.0, 60.0, 4), Evidence("aten::stack in the loader", 1.0, 48.0, 4)
+    (finding,) = run(steps(), [ruled(halved(evidence=places))]).findings
+    assert finding.evidence_us == pytest.approx(15.0)

@@ -367,7 +367,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         time=None,
         health=health(workspace),
         headline=_headline(job, summaries, fixes, parts),
-        findings=as_told(outcomes.found, job.steps),
+        findings=as_told(outcomes.found, job.steps, job.step_us),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),

@@ -211,7 +211,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),
         headline=headline(workspace, outcomes),
-        findings=as_told(found, steps.steps),
+        findings=as_told(found, steps.steps, steps.step_us),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),
