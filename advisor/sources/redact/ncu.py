@@ -23,6 +23,12 @@ _COUNTER = re.compile(
 _WHO = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 
 
+_NAMED = (5, 6, 7)
+"""Of a result the kernel's name: mangled, without and with its arguments."""
+_REQUIRED = b"".join(written(number, 0) for number in (2, 3, 4)) + written(8, 3) + written(9, b"".join(written(axis, 0) for axis in (1, 2, 3)))
+"""What is not read, and no result of NVIDIA's format is without: its call, program, kernel's number, dimensions and offset."""
+
+
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
     """The kernels of a report or a page to give away. Raises TraceError where it is damaged."""
     is_report = head.startswith(NCU_MAGIC)
@@ -51,8 +57,10 @@ def _report(profiles: KernelProfiles, names: Names) -> Iterator[bytes]:
         held = b"".join(written(13, written(1, i) + written(2, value)) for i, value in enumerate(values))
         sizes = b"".join(written(n, b"".join(written(axis, size) for axis, size in enumerate(dim, 1))) for n, dim in ((10, kernel.grid), (11, kernel.block)))
         binary = binaries.get((kernel.source, kernel.flags))
-        placed = written(15, written(1, binary)) if binary else b""
-        result = written(1, kernel.process) + written(7, names.kernel(kernel.name)) + sizes + held + placed + written(23, kernel.stream)
+        placed = written(15, written(1, binary) if binary else b"")
+        name = names.kernel(kernel.name)
+        called = written(1, kernel.process) + _REQUIRED + b"".join(written(number, name) for number in _NAMED)
+        result = called + sizes + held + placed + written(23, kernel.stream)
         yield _block(2, [result], written(4, b"".join(written(1, text) for text in strings)))
 
 
