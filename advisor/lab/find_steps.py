@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,7 +72,7 @@ class StepFinder:
             self._stop_at_optimizers()
         profilers.seen()
         atexit.register(self._guard, self._ended)
-        os.register_at_fork(after_in_child=lambda: self._guard(self._in_child))
+        os.register_at_fork(after_in_child=self._forked_child)
 
     def _stop_at_optimizers(self) -> None:
         """Where there is an optimizer, its steps are the program's: no forward is looked at from then on, nor shows in its tracebacks."""
@@ -162,6 +163,12 @@ class StepFinder:
         self._handles.clear()
         self._stop_forwards()
 
+    def _forked_child(self) -> None:
+        if isinstance(self._run, Run) and self._run.profiled:
+            with suppress(Exception):
+                _end_without_kineto()
+        self._guard(self._in_child)
+
     def _in_child(self) -> None:
         """In a process that has just forked from this one: what is under way there is not this one's."""
         self._forked = True
@@ -195,6 +202,17 @@ class StepFinder:
             self._progress.tell(failed=told)
         except Exception:
             say(f"{told}. The program runs on")
+
+
+def _end_without_kineto() -> None:
+    """In a process that forked after torch's profiler had started: as Kineto is taken down when C ends, it waits for ever for a thread that stayed
+    with the parent. `on_exit` of glibc hands the exit code to `_exit`, before that: what C registers from here on is still called."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        libc.on_exit(libc._exit, None)
+        atexit.register(libc.fflush, None)
 
 
 class _Undo:

@@ -28,7 +28,12 @@ def begin(here: str) -> None:
         return
     was_set, entry, text = asked.split(" ", 2)
     _Hidden(os.fsencode(here), asked.encode(), was_set == "1").hide()
-    after_import("torch", lambda: (_await_no("jax"), _start(entry, text)))
+
+    def with_torch() -> None:
+        _await_no("jax")
+        _start(entry, text)
+
+    after_import("torch", with_torch)
     after_import("jax", lambda: _start(f"{entry}_jax", text))
 
 

@@ -92,6 +92,7 @@ class Run:
         self._earlier: dict[Path, tuple[int, int]] = {}
         self._traces: dict[str, str] = {}
         self._profiler: profile | None = None
+        self._profiled = False
         self._over = False
         """Whether what was recorded is written: nothing more is."""
         self._between_steps = threading.RLock()
@@ -203,6 +204,11 @@ class Run:
     def holds_traces(self) -> bool:
         """Whether a trace was recorded."""
         return bool(self._traces)
+
+    @property
+    def profiled(self) -> bool:
+        """Whether torch's profiler was started: what it begins in C stays until the process ends."""
+        return self._profiled
 
     @property
     def in_a_thread(self) -> bool:
@@ -354,6 +360,7 @@ class Run:
             export(profiler, self._folder / f"{name}.json.gz", self.measured())
             self._traces[name] = f"{name}.json.gz"
 
+        self._profiled = True
         self._profiler = profile(
             activities=activities,
             schedule=schedule(wait=0, warmup=warmup, active=steps, repeat=1),
