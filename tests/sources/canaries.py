@@ -10,9 +10,14 @@ import pickle
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from advisor.recordings.timeline import TABLES
+from advisor.sources import kineto
+from advisor.sources.columns.layout import encode, zstd
+from advisor.sources.stream import ZSTD_MAGIC, Stream
 from tests.fuzz import examples, mutate
 
 WORD = "lovelace"
@@ -56,6 +61,8 @@ def found_in(data: bytes) -> list[bytes]:
     texts = [data, data.replace(b"\\/", b"/"), data.replace(b"\0", b"")]
     if data.startswith(b"\x1f\x8b"):
         texts.append(gzip.decompress(data))
+    if data.startswith(ZSTD_MAGIC):
+        texts.append(zstd.decompress(data))
     return [match[0] for text in texts for match in LEFT.finditer(text)]
 
 
@@ -248,9 +255,32 @@ def _ncu_report() -> Planted:
     yield ("a block of sources", False), lambda text: report(block(payload=text.encode()), block([body], NAMES_HELD))
 
 
+_PROGRAM_COLUMNS = {
+    ("gpu_ops", "name"), ("cpu_ops", "name"), ("cpu_ops", "kernel_file"), ("cpu_ops", "call_stack"), ("cpu_ops", "module"), ("python_calls", "name"),
+    ("api_calls", "name"),
+}  # fmt: skip
+
+
+def _columns() -> Planted:
+    """Every text of every column of a timeline, and what its source says of the recorder."""
+    timeline = kineto.read(Stream(io.BytesIO(json.dumps(examples.kineto()[0]).encode())), "x")
+
+    def made(table: str, column: str, text: str) -> bytes:
+        frame = getattr(timeline, table)
+        texts = frame[column].cat.categories
+        changed = frame[column].cat.rename_categories({one: f"{one} {text}" for one in texts})
+        return encode(replace(timeline, **{table: frame.assign(**{column: changed})}))
+
+    for table, spec in TABLES.items():
+        for column in (column for column, dtype in spec.items() if dtype == "str" and len(getattr(timeline, table)) and column != "kind"):
+            yield (f"{table}.{column}", (table, column) in _PROGRAM_COLUMNS), lambda text, t=table, c=column: made(t, c, text)
+    yield ("source", False), lambda text: encode(replace(timeline, source=replace(timeline.source, path=text, metadata={"note": text, text: 1})))
+
+
 def files(folder: Path) -> Iterator[tuple[str, str, Planted]]:
     """Source, suffix and places of each format that a source reads."""
     yield "kineto", ".json", _kineto()
+    yield "columns", ".trace.zst", _columns()
     yield "jax", ".json", _chrome()
     yield "jax", ".xplane.pb", in_message(examples.xplane()[-1], _of_program)
     yield "jax", ".xplane.pb", in_message(examples.tpu(), _of_program)

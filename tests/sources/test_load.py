@@ -113,7 +113,7 @@ def test_other_json_hides_no_snapshot(tmp_path: Path) -> None:
 
 def test_each_recording_of_a_directory_is_looked_at_whatever_its_kind_and_nothing_else(tmp_path: Path) -> None:
     saved = b'{"schema":4,"advisor":"0.1.0","note":"\\"ph\\":"}'
-    schedule = b'{"displayTimeUnit": "ns", "trace-advisor": {}, "traceEvents": []}'
+    schedule = b'{"displayTimeUnit": "ns", "trace-advisor": {"advisor": "0.1.0", "trace": "x"}, "traceEvents": []}'
     recorded = {
         "a.pt.trace.json": TRACE, "b.json.gz": gzip.compress(TRACE), "c.sqlite": b"", "d.pickle.gz": b"", "e.ncu-rep": b"", "f.xplane.pb": b"",
         "g.csv": b'"ID","Process ID","Kernel Name"\n', "h.csv.gz": gzip.compress(b'"ID","Kernel Name"\n'), "i.prof": PPROF_HEAD, "j.json": TRACE[:40],

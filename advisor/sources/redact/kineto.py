@@ -238,7 +238,7 @@ class _Events:
             "dst kind": lambda t: words(t, _COPIES), "dtype": lambda t: words(t, _DTYPES), "Collective name": lambda t: words(t, _COLLECTIVES),
             "cuda_sync_kind": lambda t: words(t, _SYNCS), "Process Group Name": names.group, "Comms Id": names.group, "Process Group Ranks": _numbers,
             "In split size": _numbers, "Out split size": _numbers, "kernel_file": names.path, "Call stack": names.frames,
-            "Module Hierarchy": lambda t: ".".join(map(names.op, t.split("."))) if t else "",
+            "Module Hierarchy": lambda t: ".".join(map(names.op, names.plain(t).split("."))) if t else "",
         }  # fmt: skip
         self._lists: dict[str, Callable[[Any], Any]] = {
             "Input Dims": _nested_numbers, "Input dims": _nested_numbers, "Input Strides": _nested_numbers, "grid": _nested_numbers, "block": _nested_numbers,

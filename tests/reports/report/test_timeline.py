@@ -125,12 +125,12 @@ def test_a_row_draws_for_as_long_as_it_is_busy(window: Seen, tmp_path: Path, sam
     try:
         recording = read(ROOT / "samples" / sample)
     except AdvisorError:
-        pytest.skip("it is refused")
+        pytest.skip("it has no timeline: it is refused")
     if recording.kind != "trace":
         pytest.skip("it has no timeline")
     made = picture(Workspace(*recording.parts), ())
     if made.whole is None or made.step is None:
-        pytest.skip("nothing is drawn")
+        pytest.skip("its timeline is empty: nothing is drawn")
     bad = at_three_zooms(window, made.whole, (made.step.start_us, made.step.end_us), tmp_path / "page.html")
     assert not bad
 

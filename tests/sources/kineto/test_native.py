@@ -213,7 +213,7 @@ ODD_TEXTS = {
     "a phase that nobody knows": (X.replace('"X"', '"~"') + "}", True),
     "no category": (X.replace('"cat":"cpu_op",', "") + "}", False),
     "a category null": (X.replace('"cpu_op"', "null") + "}", False),
-    "a category that nobody knows": (X.replace("cpu_op", "cpu_op ") + "}", True),
+    "a category that nobody knows": (X.replace("cpu_op", "cpu_op ") + "}", False),
     "a queue": (X.replace("cpu_op", "mtia_ccp_events") + "}", False),
     "no name": (X.replace('"name":"n",', "") + "}", True),
     "a name null": (X.replace('"n"', "null") + "}", True),
