@@ -23,7 +23,7 @@ _VENDORS = {
     "a GitLab token": r"gl(?:pat|dt|rt|ptt)-[\w-]{20,}",
     "a package registry's token": r"npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|dckr_pat_[\w-]{20,}",
     "a cloud's token": r"dop_v1_[0-9a-f]{40,}|SG\.[\w-]{16,}\.[\w-]{16,}|dapi[0-9a-f]{32}|sq0[a-z]{3}-[\w-]{20,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,-]*",
+    "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[A-Za-z0-9+/=\s\\:,-]*?-----END [A-Z ]{0,40}PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,-]*)",
     "a JSON web token": r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
 }
 _HOLDS = {
