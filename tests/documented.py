@@ -22,8 +22,8 @@ ELSEWHERE = ("dask://", "advisor mcp", "--install-completion")
 tests/integrations/test_mcp.py and tests/cli/test_completion.py run them."""
 WHOLE_ALONE = {"rules", "schema"}
 """Commands that say something without an argument; a page that names another one alone only speaks of it."""
-EXIT = {"--fail-on": 1}
-"""What a gate returns for the trace that stands for all."""
+EXIT = {"--fail-on": 1, "--kernels": 2}
+"""What a gate returns for the trace that stands for all; and that the report which stands for all is of another program than that."""
 
 NAMES = {"RULE": "launch-gap", "3/8": "1/1"}
 """What stands for a word that is no file."""

@@ -13,17 +13,18 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
-EACH = {"all": 1, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
-"""Of so many samples one is read where every one could be: all take many minutes, which only CI spends, and that once; on further Pythons a few do."""
+MANY_SAMPLES = ALL_SAMPLES or os.environ.get("ADVISOR_SAMPLES") == "many"
+EACH = {"all": 1, "many": 3, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
+"""Of so many samples one is read where every one could be: all take a quarter of an hour, CI reads a third, and a few on further Pythons."""
 
 
 def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
     """All of them as parameters, of which every `each`th is read and the others skip."""
-    others = pytest.mark.skip(reason="one in so many is read: ADVISOR_SAMPLES=all reads every one")
+    others = pytest.mark.skip(reason="one in so many is read: ADVISOR_SAMPLES=all reads every one, CI a third")
     return [recording if at % each == 0 else pytest.param(recording, marks=others) for at, recording in enumerate(recordings)]
 
 
-slow = pytest.mark.skipif(not ALL_SAMPLES, reason="starts many programs, or measures time: ADVISOR_SAMPLES=all runs it, as CI does")
+slow = pytest.mark.skipif(not MANY_SAMPLES, reason="starts many programs, or measures time: ADVISOR_SAMPLES=many runs it, as CI does")
 
 once = pytest.mark.skipif(os.environ.get("ADVISOR_SAMPLES") == "few", reason="holds tables against traces, which are the same on every Python")
 

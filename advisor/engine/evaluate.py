@@ -98,8 +98,9 @@ def _refuse_other_step(timed: Timed | None) -> None:
 
 
 def _refuse_strangers(job: Job) -> None:
-    """Raises UsageError where nothing says that the traces are of one job: no name or number of a rank, and no collective on two of them."""
-    if len(job.ranks) < 2 or job.matched.said.matched or not all(one.facts.rank_from == COUNTED for one in job.ranks):
+    """Raises UsageError where nothing says that the traces are of one job: no name or number of a rank, and no collective on two of them.
+    JAX names no rank: it writes a file a host into one directory."""
+    if len(job.ranks) < 2 or job.matched.said.matched or not all(one.facts.rank_from == COUNTED and one.facts.format != "jax" for one in job.ranks):
         return
     names = ", ".join(one.facts.label for one in job.ranks[:2])
     told = f"nothing says that these {len(job.ranks)} traces ({names} …) are ranks of one job: none says its rank, and no collective is on two of them"

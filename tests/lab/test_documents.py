@@ -15,7 +15,7 @@ from tests.paths import ALL_SAMPLES, ROOT
 SAMPLES = ROOT / "samples"
 
 
-@pytest.mark.skipif(not ALL_SAMPLES, reason="analyses every sample, which takes minutes: CI does it with the goldens")
+@pytest.mark.skipif(not ALL_SAMPLES, reason="analyses every sample, a quarter of an hour: ADVISOR_SAMPLES=all, when documents are written anew")
 @pytest.mark.parametrize(
     ("option", "document", "made"),
     [

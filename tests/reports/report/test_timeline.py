@@ -19,7 +19,7 @@ from advisor.sources import read
 from advisor.views.charts.build import picture
 from advisor.views.workspace import Workspace
 from tests.golden.digest import name, recordings
-from tests.paths import ALL_SAMPLES, ROOT
+from tests.paths import ALL_SAMPLES, MANY_SAMPLES, ROOT
 from tests.reports.browser import Seen, drawn
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def window(browser: Browser) -> Iterator[Seen]:
         yield seen
 
 
-@pytest.mark.parametrize("sample", [name(path) for path in recordings()] if ALL_SAMPLES else FEW)
+@pytest.mark.parametrize("sample", [name(path) for path in recordings()[:: 1 if ALL_SAMPLES else 24]] if MANY_SAMPLES else FEW)
 def test_a_row_draws_for_as_long_as_it_is_busy(window: Seen, tmp_path: Path, sample: str) -> None:
     try:
         recording = read(ROOT / "samples" / sample)
