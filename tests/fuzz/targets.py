@@ -30,11 +30,12 @@ from advisor.recordings.recording import Recording
 from advisor.report.saved import is_report, read_report
 from advisor.reports import formats
 from advisor.sources import kineto
+from advisor.sources.columns import layout
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_in_python, decode_piece
 from advisor.sources.opened import STANDARD_INPUT, Opened
-from advisor.sources.sniff import SNIFF_BYTES, source_of
+from advisor.sources.sniff import COLUMNS_MAGIC, SNIFF_BYTES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
 from tests.fuzz import examples, mutate
 from tests.fuzz.laws import error_is_clear, nothing_is_raw, recording_is_sound, report_is_sound
@@ -195,6 +196,26 @@ def make_xplane(rng: random.Random) -> bytes:
 
 def make_memory_profile(rng: random.Random) -> bytes:
     return _changed_message(rng, "memory_profile")
+
+
+def make_columns(rng: random.Random) -> bytes:
+    """A timeline's file, unpacked and broken, half of the time with a checksum that fits."""
+    data = bytearray(zstd.decompress(_columns_of(rng.randrange(1, 6))))
+    at = len(COLUMNS_MAGIC) + layout._SIZES.size
+    for _ in range(rng.choice((1, 2, 4, 30))):
+        data[rng.randrange(at if rng.random() < 0.9 else 0, len(data))] = rng.randrange(256)
+    if rng.random() < 0.2:
+        del data[rng.randrange(at, len(data)) :]
+    if rng.random() < 0.5:
+        _, size, _ = layout._SIZES.unpack(data[len(COLUMNS_MAGIC) : at])
+        data[len(COLUMNS_MAGIC) : at] = layout._SIZES.pack(1, size, layout._digest(bytes(data[at:])))
+    return bytes(data)
+
+
+@cache
+def _columns_of(steps: int) -> bytes:
+    text = json.dumps(examples.training(steps)).encode()
+    return layout.encode(kineto.read(Stream(io.BytesIO(text)), "x"))
 
 
 def make_nsys(rng: random.Random) -> bytes:
@@ -448,6 +469,7 @@ TARGETS: tuple[Target, ...] = (
     Target("kineto-timeline", "kineto", make_kineto, reads, 100_000),
     Target("jax-chrome", "jax", make_jax_chrome, reads, 100_000),
     Target("xplane", "jax", make_xplane, reads, 100_000),
+    Target("columns", "columns", make_columns, reads),
     Target("nsys", "nsys", make_nsys, reads_file, 100_000),
     Target("ncu-report", "ncu", make_ncu_report, reads),
     Target("ncu-page", "ncu", make_ncu_page, reads),

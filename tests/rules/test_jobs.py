@@ -18,7 +18,7 @@ from advisor.engine.run import run
 from advisor.report.finding import Evidence, Finding, Fix, Saving
 from advisor.report.recording import Health
 from advisor.sources import read
-from advisor.views.ranks.job import Job
+from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.workspace import Workspace
 from tests.paths import ROOT
 
@@ -87,9 +87,10 @@ def test_a_rank_whose_lateness_is_taken_for_the_recorder_s_is_named_and_the_job_
 
 @pytest.mark.parametrize(("ranks", "named"), [((), True), ((0, 1), True), ((0,), False)])
 def test_a_fault_of_the_whole_job_hides_no_rank_that_is_recorded_late(ranks, named):
-    job = Workspace(*reduced(read(JOBS / CASES["ddp_even_2"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job)
+    workspace = Workspace(*reduced(read(JOBS / CASES["ddp_even_2"]["dir"]), Judging(rules=()), executor="serial").parts)
+    job = workspace.get(Job)
     top = msgspec.structs.replace(fused(0.3 * job.step_us), rule="small-messages", severity="high", ranks=ranks)
-    headline = _headline(job, [Judged(top, None)], report_of("ddp_even_2").breakdown)
+    headline = _headline(job, workspace.get(RankSummaries), [Judged(top, None)], report_of("ddp_even_2").breakdown)
     assert headline.bottleneck == "small-messages" and ("rank 1" in headline.judged_why) == named
 
 
@@ -209,10 +210,11 @@ def test_the_little_that_is_left_of_a_host_recorded_late_is_no_surer_than_the_he
 
 
 def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():
-    job, report = Workspace(*reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job), report_of("ddp_even")
+    workspace = Workspace(*reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial").parts)
+    job, report = workspace.get(Job), report_of("ddp_even")
     large = msgspec.structs.replace(fused(0.4 * job.step_us), severity="high")
     small = msgspec.structs.replace(fused(0.02 * job.step_us), rule="straggler", severity="low")
-    headline = _headline(job, [Judged(small, None), Judged(large, None)], report.breakdown)
+    headline = _headline(job, workspace.get(RankSummaries), [Judged(small, None), Judged(large, None)], report.breakdown)
     assert headline.bottleneck == "unfused-elementwise"
 
 

@@ -90,7 +90,7 @@ def decode(data: bytes, path: str, cut: str = "") -> Timeline:
     try:
         held = msgspec.json.decode(payload[:size], type=_Held)
         return _timeline(held, payload[size:])
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+    except (msgspec.MsgspecError, TraceError, ValueError, TypeError, OverflowError) as error:  # TraceError: of a table that cannot be
         raise _damaged(path, str(error)) from None
 
 
