@@ -14,13 +14,13 @@ SHARED = ROOT.parent / "shared"
 
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
 MANY_SAMPLES = ALL_SAMPLES or os.environ.get("ADVISOR_SAMPLES") == "many"
-EACH = {"all": 1, "many": 3, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
-"""Of so many samples one is read where every one could be: all take a quarter of an hour, CI reads a third, and a few on further Pythons."""
+EACH = {"all": 1, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
+"""Of so many samples one is read where every one could be: all take a quarter of an hour, and a few are read on further Pythons."""
 
 
 def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
     """All of them as parameters, of which every `each`th is read and the others skip."""
-    others = pytest.mark.skip(reason="one in so many is read: ADVISOR_SAMPLES=all reads every one, CI a third")
+    others = pytest.mark.skip(reason="one in so many is read: ADVISOR_SAMPLES=all reads every one")
     return [recording if at % each == 0 else pytest.param(recording, marks=others) for at, recording in enumerate(recordings)]
 
 
