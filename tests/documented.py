@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shlex
@@ -83,6 +84,7 @@ def prepare(place: Path) -> None:
             shutil.copy(ROOT / "samples" / sample, place / name)
     for name, text in TEXTS.items():
         (place / name).write_text(text)
+    merge(ROOT / "samples" / "jobs" / "ddp_even_2", place / "merged.json.gz")
     report = advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz").to_json()
     for name in SAVED:
         (place / name).parent.mkdir(exist_ok=True)
@@ -92,3 +94,13 @@ def prepare(place: Path) -> None:
     for name, team in (("mine.py", "mine/"), ("acme_rules/use_our_kernel.py", "acme/")):  # of two files, two rules
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text((ROOT / OWN_RULE).read_text().replace("acme/", team))
+
+
+def merge(ranks: Path, out: Path) -> None:
+    """One file of a job's ranks, named as engines that serve name them."""
+    events = []
+    for rank, path in enumerate(sorted(ranks.glob("rank*.json.gz"))):
+        with gzip.open(path) as file:
+            events += [{**event, "pid": f"[TP{rank:02}] {event.get('pid')}"} for event in json.load(file)["traceEvents"]]
+    with gzip.open(out, "wt") as file:
+        json.dump({"traceEvents": events}, file)

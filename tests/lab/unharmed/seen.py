@@ -23,4 +23,4 @@ from loop import trained
 
 print(trained(), advisor.MINE, statistics.MINE, sitecustomize.MINE, sys.path)
 print({name: value for name, value in environment().items() if start.get(name) != value}, start.keys() - environment().keys())
-print(sys.meta_path, os.getcwd() == os.path.dirname(os.path.abspath(__file__)))
+print([str(finder).partition(" at 0x")[0] for finder in sys.meta_path], os.getcwd() == os.path.dirname(os.path.abspath(__file__)))
