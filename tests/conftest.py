@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("advisor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.paths import examples
+
+settings.register_profile("advisor", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100))
 settings.load_profile("advisor")
 
 LONG = (

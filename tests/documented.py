@@ -48,7 +48,7 @@ SAMPLES = {
     "jobs/ddp_even_2/rank0.json.gz": "rank0.json.gz traces/rank0.json.gz JOB_DIR/rank0.json.gz",
     "jobs/ddp_even_2/rank1.json.gz": "rank1.json.gz traces/rank1.json.gz JOB_DIR/rank1.json.gz",
 }
-SAVED = ["saved.json", "main.json", "perf/main.json", "before.json", "after.json"]
+SAVED = ["saved.json", "report.json", "main.json", "perf/main.json", "before.json", "after.json"]
 OWN_RULE = "docs/examples/team_rules/acme_rules/use_our_kernel.py"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ SHARED = ROOT.parent / "shared"
 
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
 MANY_SAMPLES = ALL_SAMPLES or os.environ.get("ADVISOR_SAMPLES") == "many"
-EACH = {"all": 1, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
-"""Of so many samples one is read where every one could be: all take a quarter of an hour, and a few are read on further Pythons."""
+EACH = 1 if ALL_SAMPLES else 8 if MANY_SAMPLES else 64
+"""Of so many samples one is read where every one could be: all take a quarter of an hour, and the README's command is to take four minutes."""
 
 
 def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
@@ -24,11 +24,28 @@ def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
     return [recording if at % each == 0 else pytest.param(recording, marks=others) for at, recording in enumerate(recordings)]
 
 
-slow = pytest.mark.skipif(not MANY_SAMPLES, reason="starts many programs, or measures time: ADVISOR_SAMPLES=many runs it, as CI does")
+slow = pytest.mark.skipif(not MANY_SAMPLES, reason="starts programs, reads much or measures time: ADVISOR_SAMPLES=many runs it, as .ci/run does")
 
-once = pytest.mark.skipif(os.environ.get("ADVISOR_SAMPLES") == "few", reason="holds tables against traces, which are the same on every Python")
 
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces (../shared) are not here")
+def slowly(parameters: Iterable[Any], quick: int = 0) -> list[Any]:
+    """Parameters of which all but the first `quick` are slow."""
+    return [
+        each if at < quick else pytest.param(*each, marks=slow) if isinstance(each, tuple) else pytest.param(each, marks=slow)
+        for at, each in enumerate(parameters)
+    ]
+
+
+FEW_EXAMPLES = 25
+
+
+def examples(many: int) -> int:
+    """How many examples of a property are drawn: a few by the README's command, all of them by .ci/run."""
+    return many if MANY_SAMPLES else min(many, FEW_EXAMPLES)
+
+
+needs_shared = pytest.mark.skipif(
+    not (MANY_SAMPLES and SHARED.is_dir()), reason="traces of ../shared, which is not published: ADVISOR_SAMPLES=many reads them where they are"
+)
 
 
 def shared_files(pattern: str) -> list[Path]:

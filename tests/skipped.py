@@ -1,5 +1,5 @@
 """What one run of the tests skips, for a run in an environment that lacks nothing: with `-p tests.skipped` the one has
-`--skipped-into FILE`, the other `--skipped-in FILE`, which runs those tests alone."""
+`--skipped-into FILE`, the other `--skipped-in FILE`, which runs those tests, and of properties more examples than the one drew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skipped")
     group.addoption("--skipped-into", type=Path, help="write which tests were skipped")
-    group.addoption("--skipped-in", type=Path, help="run only the tests that another run has written there")
+    group.addoption("--skipped-in", type=Path, help="run only the tests that another run has written there, and properties")
 
 
 class _Notes:
@@ -46,6 +46,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (file := config.getoption("--skipped-in")) is None:
         return
     skipped = {*file.read_text(encoding="utf-8").splitlines()}
-    chosen = [item for item in items if item.nodeid in skipped or item.nodeid.partition("::")[0] in skipped]
+    chosen = [item for item in items if item.nodeid in skipped or item.nodeid.partition("::")[0] in skipped or item.get_closest_marker("hypothesis")]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,16 @@ LAB = ROOT / "advisor" / "lab"
 PACKAGE = sorted((ROOT / "advisor").rglob("*.py"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path: Path) -> set[str]:
     found = set()
     package = path.relative_to(ROOT).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -65,9 +72,9 @@ def test_only_the_command_line_prints_or_exits():
     for path in [*PACKAGE, *(ROOT / "rules").glob("*.py"), *(ROOT / "reports").rglob("*.py")]:
         if path.is_relative_to(COMMAND_LINE):
             continue
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         if path.is_relative_to(LAB):
-            tree.body = [n for n in tree.body if not isinstance(n, ast.FunctionDef) or f"{path.stem}.{n.name}" not in PRINTING]
+            tree = ast.Module([n for n in tree.body if not isinstance(n, ast.FunctionDef) or f"{path.stem}.{n.name}" not in PRINTING], [])
         calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
         assert not [c.id for c in calls if isinstance(c, ast.Name) and c.id in ("print", "exit", "quit")], path
         assert not [c for c in calls if isinstance(c, ast.Attribute) and ast.unparse(c) == "sys.exit"], path
@@ -75,7 +82,7 @@ def test_only_the_command_line_prints_or_exits():
 
 def test_only_the_lab_imports_torch_and_only_when_it_is_asked_to_measure():
     for path in PACKAGE:
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         inside = [n for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) for n in ast.walk(f)]
         checked = [n for f in tree.body if isinstance(f, ast.If) and ast.unparse(f.test) == "TYPE_CHECKING" for n in ast.walk(f)]
         for node in ast.walk(tree):

@@ -9,7 +9,7 @@ import pytest
 from advisor import analyze
 from advisor.errors import AdvisorError
 from advisor.reports import formats
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 
 TRACES = sorted(p for p in (ROOT / "samples").glob("*/*.json.gz") if p.stat().st_size < 60_000)
 STRANGE = [None, -1, "x", [], {}, 1e300, True, "-5", 1 << 70]
@@ -53,7 +53,7 @@ def move_threads(events, rng):
 
 
 @pytest.mark.parametrize("mutate", [drop, drop_categories, drop_arguments, shift_times, double, mistype, move_threads])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slowly(range(4), quick=1))
 def test_the_laws_hold_on_a_damaged_trace(tmp_path, mutate, seed):
     rng = random.Random(f"{mutate.__name__} {seed}")
     trace = json.loads(gzip.decompress(rng.choice(TRACES).read_bytes()))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
 
 TESTS = {
     "test_whole.py": "import pytest\npytest.importorskip('no_such_package')\ndef test_a(): pass\n",
@@ -28,6 +28,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@slow
 def test_what_one_run_skips_is_what_the_next_one_runs(tmp_path: Path) -> None:
     for name, text in TESTS.items():
         (tmp_path / name).write_text(text)

@@ -13,7 +13,7 @@ import typer
 
 from advisor.cli import app
 from tests.command import advisor
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 
 PRESSED = {
     # zsh finds the script by the command's name and loads it on the first Tab; `_arguments` shows what it is given.
@@ -42,7 +42,7 @@ def tab(request, tmp_path_factory):
     return lambda words: run(shell, "-c", PRESSED[shell] % words)
 
 
-@pytest.mark.parametrize(("words", "offered"), [("explain launch", "launch-gap"), ("analyze --fail-on me", "medium"), ("diff -f mark", "markdown")])
+@pytest.mark.parametrize(("words", "offered"), slowly([("explain launch", "launch-gap"), ("analyze --fail-on me", "medium"), ("diff -f mark", "markdown")]))
 def test_the_first_tab_completes(tab, words, offered):
     assert offered in tab(words)
 

@@ -13,7 +13,7 @@ from advisor.sources import load
 from advisor.views.health import TraceHealth
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 
 SAMPLES = ("sync-stall/print_loss_each_step.slow", "unfused-elementwise/slow", "unfused-norm/slow")
 
@@ -74,7 +74,7 @@ def two_ranks_on_a_stream(timeline):
         (bad_durations, "durations"), (lost_buffer, "gpu-events"), (two_ranks_on_a_stream, "stream-order"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", slowly(SAMPLES, quick=1))
 def test_one_defect_silences_the_rules_that_rely_on_what_it_touches(sample, damage, check):
     good = load(str(ROOT / "samples" / f"{sample}.json.gz"))
     assert not Workspace(good).get(TraceHealth).failed

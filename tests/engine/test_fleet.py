@@ -32,10 +32,11 @@ from advisor.sources import isolated, load, read, read_several
 from advisor.sources.ranks import holds_ranks, others_left, traces_among
 from advisor.views.ranks.job import RankSummaries, UnreadRank
 from advisor.views.ranks.summary import RankSummary
+from tests.analysed import summarised
 from tests.benchmarks.many_ranks import report
 from tests.build import Trace
 from tests.kernels import kernel
-from tests.paths import ROOT
+from tests.paths import ROOT, slow, slowly
 from tests.views.ranks.build import rank_timeline, summary_of
 
 JOB = ROOT / "samples" / "jobs" / "ddp_forward_host_2"
@@ -79,7 +80,7 @@ def packed(recording):
 
 
 def test_shards_merge_to_the_same_job_and_are_not_made_again(tmp_path):
-    whole = packed(reduced(read(JOB), BARE, executor="serial"))
+    whole = packed(summarised(JOB))
     traces = traces_of(read(JOB)).traces
     for part in (0, 1):
         reduce(traces[part::2], BARE, executor="serial", kept=Kept(tmp_path))
@@ -124,7 +125,7 @@ def test_a_shard_says_which_rank_it_could_not_read_until_it_can(tmp_path):
 
 
 def test_processes_give_the_same():
-    assert packed(reduced(read(JOB), BARE, workers=2)) == packed(reduced(read(JOB), BARE, executor="serial"))
+    assert packed(reduced(read(JOB), BARE, workers=2)) == packed(summarised(JOB))
 
 
 def test_small_traces_start_no_other_process(monkeypatch):
@@ -146,6 +147,7 @@ def test_here_too_a_rank_that_breaks_costs_no_other(monkeypatch):
     assert len(found.summaries) == 1 and [(u.label, u.why) for u in found.unread] == [("rank1.json.gz", "MemoryError: too large")]
 
 
+@slow
 def test_a_script_without_a_guard_analyses_a_job(tmp_path):
     script = tmp_path / "look.py"
     script.write_text(
@@ -156,6 +158,7 @@ def test_a_script_without_a_guard_analyses_a_job(tmp_path):
     assert done.stdout.split() == ["begins", "straggler"], done.stderr
 
 
+@slow
 def test_a_process_that_dies_costs_its_rank_and_no_other(tmp_path):
     rules = tmp_path / "harsh.py"
     rules.write_text(DEADLY)
@@ -164,7 +167,7 @@ def test_a_process_that_dies_costs_its_rank_and_no_other(tmp_path):
 
 
 def test_what_rules_say_of_each_rank_is_carried_to_the_job():
-    job = reduced(read(JOB), BARE, executor="serial")
+    job = summarised(JOB)
     of_each = [
         {"clear": (Clear(rule="both-clear", why="few"), Clear(rule="one-skips", why="few")), "failed": (Failed(rule="one-fails", error="KeyError: 1"),)},
         {
@@ -181,7 +184,7 @@ def test_what_rules_say_of_each_rank_is_carried_to_the_job():
 
 
 def test_what_single_ranks_show_of_ranks_is_left_to_the_job_and_more_samples_shorten_no_step():
-    job = reduced(read(JOB), BARE, executor="serial")
+    job = summarised(JOB)
     (part,) = job.parts
     (one,) = run(read(ROOT / "samples" / "launch-gap" / "slow.json.gz"), [catalog()["launch-gap"]]).findings
     samples = msgspec.structs.replace(one, rule="low-arithmetic-intensity", saving=msgspec.structs.replace(one.saving, per="sample"))
@@ -375,7 +378,7 @@ def test_the_commands(tmp_path):
     assert done.exit_code == 0 and '"kind": "job"' in done.stdout and '"straggler"' in done.stdout
 
 
-@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("is_there", slowly([False, True], quick=1))
 def test_summaries_merge_into_a_directory_as_traces_are_analysed_into_one(tmp_path, is_there):
     run, job = CliRunner().invoke, tmp_path / "job"
     assert run(app, ["analyze", str(JOB), "--shard", "1/1", "-o", str(tmp_path / "kept"), "--executor", "serial"]).exit_code == 0
@@ -446,6 +449,7 @@ def test_what_cannot_be_taken_away_costs_no_report(tmp_path, monkeypatch):
     assert len(reduced(read(JOB), Judging(rules=("launch-gap",)), executor="serial", kept=kept).parts[0].ranks) == 2
 
 
+@slow
 def test_a_command_says_how_much_of_earlier_runs_it_took_away(tmp_path):
     for job in (JOB, JOB.with_name("ddp_even_2")):
         done = CliRunner().invoke(app, ["analyze", str(job), "-o", str(tmp_path / "job"), "--executor", "serial"])
@@ -463,7 +467,7 @@ def test_a_job_is_not_merged_into_its_summaries(tmp_path):
         assert isinstance(refused, UsageError) and "is the input" in refused.message and sorted(kept.iterdir()) == there
 
 
-@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("is_there", slowly([False, True], quick=1))
 def test_beside_a_jobs_directory_files_are_written_in_any_order(tmp_path, monkeypatch, is_there):
     opened, job = [], tmp_path / "job"
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -523,6 +527,7 @@ def test_measured_kernels_are_found_in_every_rank():
     assert [[f.rule for f in rank.facts.findings] for rank in job.parts[0].ranks] == [["low-occupancy"], []]
 
 
+@slow
 def test_among_hundreds_of_ranks_the_late_one_is_found():
     made = report(300, late=123)
     assert made.findings[0].rule == "straggler" and made.findings[0].ranks == (123,) and len(made.ranks) == 300

@@ -10,8 +10,9 @@ import pytest
 from advisor.sources.sniff import SOURCES
 from tests.fuzz.harness import KEPT, Progress, made, run, signature, strict, tried
 from tests.fuzz.targets import TARGETS, Target
+from tests.paths import MANY_SAMPLES
 
-SECONDS = 0.5
+SECONDS = 0.5 if MANY_SAMPLES else 0.1
 """Of processor time, a target: `python -m tests.fuzz` runs as long as one likes, and `.ci/run` for minutes."""
 
 BY_NAME = {target.name: target for target in TARGETS}

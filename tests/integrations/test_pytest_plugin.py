@@ -20,12 +20,12 @@ from advisor.engine.run import analyze
 from advisor.errors import UsageError
 from advisor.integrations.pytest_plugin import _Held
 from advisor.reports.report import json as json_format
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 
 PROJECT = "[tool.advisor.budgets]\nstep_ms = 100\nidle_share = 0.1\n"
 
 
-@pytest.mark.parametrize("parallel", [[], ["-p", "xdist", "-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("parallel", slowly([[], ["-p", "xdist", "-n", "2"]], quick=1), ids=["alone", "xdist"])
 def test_each_budget_is_a_test(tmp_path: Path, parallel: list[str]) -> None:
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from advisor.knowledge.kernel_names import Family, family, library_product, op_family, precision, tensor_core
-from tests.paths import needs_shared, once, shared_files
+from tests.paths import needs_shared, shared_files
 
 AT = "void at::native::"
 BF16 = '["c10::BFloat16", "c10::BFloat16"]'
@@ -234,7 +234,6 @@ def _nsys_names(path: Path) -> Iterator[str]:
                 yield name
 
 
-@once
 @needs_shared
 def test_every_kernel_of_the_shared_traces_has_a_family() -> None:
     """By the name alone, which is all that nsys and CUDA graphs leave."""

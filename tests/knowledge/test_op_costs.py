@@ -18,7 +18,7 @@ from advisor.knowledge.kernel_names import Family, op_family, precision
 from advisor.knowledge.op_costs import DTYPE_BYTES, OPS, op_cost
 from advisor.knowledge.op_costs.fused_attention import UNALIGNED, Scores, attention_us, is_fused, of_causal
 from advisor.knowledge.op_costs.products import Attention, AttentionBackward, Convolution
-from tests.paths import needs_shared, once, shared_files
+from tests.paths import needs_shared, shared_files
 
 BF16 = "c10::BFloat16"
 MI = 1 << 20
@@ -258,7 +258,6 @@ def test_kind_agrees_with_the_family_of_the_op() -> None:
             assert op_family(f"aten::{op}") is kind, op
 
 
-@once
 @needs_shared
 def test_types_and_ops_of_the_shared_corpus_are_known() -> None:
     """Nothing raises on a real record, and the ops that a GPU spends its time in have a cost."""
@@ -288,7 +287,6 @@ def test_types_and_ops_of_the_shared_corpus_are_known() -> None:
     assert {name for name in in_table - priced if "foreach" not in name and "fused" not in name} <= {"aten::cat", "aten::stack"}
 
 
-@once
 @needs_shared
 def test_no_op_of_the_shared_corpus_beats_the_chip() -> None:
     """What a formula counts too much shows as a rate above the H200's peak (a cost counted for each kernel, a sparse peak)."""

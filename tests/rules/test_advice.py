@@ -13,7 +13,7 @@ from advisor.report.finding import Code, Fix
 from advisor.report.model import Report
 from advisor.rules._copying import Copied, copying
 from tests.analysed import analysed
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
 
 SAMPLES = ROOT / "samples"
 
@@ -75,6 +75,7 @@ def test_without_the_devices_rates_nobody_says_that_products_keep_it_busy(tmp_pa
     assert "rate" in skipped.why
 
 
+@slow
 def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> None:
     after = code("advised/bridge_topology.slow.json.gz", "launch-gap")
     assert "torch.where(converged(x), x, one_pass(x))" in after and "while not converged(x)" in after
@@ -88,6 +89,7 @@ def test_gradients_of_an_energy_are_no_training() -> None:
     assert fix.code and "torch.func.grad" in fix.code.after and "train" not in fix.title and "optimizer" not in fix.code.after
 
 
+@slow
 def test_sizes_that_differ_from_step_to_step_compile_once() -> None:
     assert "dynamic=True" in code("advised/pocket_ligands.slow.json.gz", "launch-gap")
     assert "dynamic=True" not in code("advised/viola_timbre.slow.json.gz", "launch-gap")

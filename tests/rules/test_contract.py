@@ -17,8 +17,9 @@ from advisor.report.finding import Code, Fix
 from advisor.sources import read
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace
+from tests import paths
 from tests.analysed import analysed
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 from tests.rules.kinds import misfits
 
 SAMPLES = ROOT / "samples"
@@ -41,10 +42,11 @@ those takes the casts along and gains more; issuing the norms of weights, or ada
 
 
 def pairs():
-    """Slow and fixed trace of each pair, in the folder of the rule that it is of."""
+    """Slow and fixed trace of each pair, in the folder of the rule that it is of; the first of each rule is read by everybody."""
     for slow in sorted(SAMPLES.glob("*/*slow.json.gz")):
         if slow.parent.name.replace("-", "_") + ".py" in {path.name for path in (ROOT / "rules").glob("*.py")}:
-            yield pytest.param(slow.parent.name, slow, slow.with_name(slow.name.replace("slow", "fixed")), id=str(slow.relative_to(SAMPLES)))
+            others = () if slow.name == "slow.json.gz" else paths.slow
+            yield pytest.param(slow.parent.name, slow, slow.with_name(slow.name.replace("slow", "fixed")), id=str(slow.relative_to(SAMPLES)), marks=others)
 
 
 PAIRS = list(pairs())
@@ -106,14 +108,14 @@ KINDS = {
 """Kinds of program that neither train nor have a loader."""
 
 
-@pytest.mark.parametrize(("rule", "slow"), {pair.values[0]: pair.values[:2] for pair in PAIRS}.values())
-def test_no_fix_asks_for_what_such_a_program_is_without(rule, slow):
+@pytest.mark.parametrize("kind", slowly(KINDS, quick=1))
+@pytest.mark.parametrize(("rule", "slow"), {pair.values[0]: pair.values[:2] for pair in reversed(PAIRS)}.values())
+def test_no_fix_asks_for_what_such_a_program_is_without(rule, slow, kind):
     """Whatever the sample's own program is: the same trace, told to be of each kind."""
-    (timeline,) = read(slow).parts
-    for kind, program in KINDS.items():
-        assert program.kind == kind
-        report = run(Recording("trace", "", (timeline, program)), [RULES[rule]])
-        assert not report.failed and not misfits(report, Workspace(timeline, program)), kind
+    (timeline,), program = read(slow).parts, KINDS[kind]
+    assert program.kind == kind
+    report = run(Recording("trace", "", (timeline, program)), [RULES[rule]])
+    assert not report.failed and not misfits(report, Workspace(timeline, program))
 
 
 def test_a_training_fix_is_for_programs_that_train():

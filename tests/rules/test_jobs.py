@@ -20,7 +20,8 @@ from advisor.report.recording import Health
 from advisor.sources import read
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.workspace import Workspace
-from tests.paths import ROOT
+from tests.analysed import summarised
+from tests.paths import MANY_SAMPLES, ROOT, sampled
 
 JOBS = ROOT / "samples" / "jobs"
 CASES = json.loads((JOBS / "manifest.json").read_text())["cases"]
@@ -30,10 +31,10 @@ LOUD = ("high", "medium")
 
 @cache
 def report_of(name):
-    return run(reduced(read(JOBS / CASES[name]["dir"]), Judging(rules=()), executor="serial"), RULES)
+    return run(summarised(JOBS / CASES[name]["dir"]), RULES)
 
 
-@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c["rule"]])
+@pytest.mark.parametrize("name", sampled([n for n, c in CASES.items() if c["rule"]], 1 if MANY_SAMPLES else 3))
 def test_the_fault_is_found_first_with_its_culprit_and_cause(name):
     case, report = CASES[name], report_of(name)
     first = next(f for f in report.findings if f.severity in LOUD)
@@ -49,7 +50,7 @@ def test_the_step_that_fits_how_ranks_share_their_work_leads(name, way):
     assert uneven.fix.steps[0].startswith(way) and len({*uneven.fix.steps}) == 3
 
 
-@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.get("control")])
+@pytest.mark.parametrize("name", sampled([n for n, c in CASES.items() if c.get("control")], 1 if MANY_SAMPLES else 3))
 def test_a_job_without_a_fault_is_left_alone(name):
     report = report_of(name)
     assert not [f.rule for f in report.findings if f.severity in LOUD] and report.matching.status == "ok"
@@ -87,7 +88,7 @@ def test_a_rank_whose_lateness_is_taken_for_the_recorder_s_is_named_and_the_job_
 
 @pytest.mark.parametrize(("ranks", "named"), [((), True), ((0, 1), True), ((0,), False)])
 def test_a_fault_of_the_whole_job_hides_no_rank_that_is_recorded_late(ranks, named):
-    workspace = Workspace(*reduced(read(JOBS / CASES["ddp_even_2"]["dir"]), Judging(rules=()), executor="serial").parts)
+    workspace = Workspace(*summarised(JOBS / CASES["ddp_even_2"]["dir"]).parts)
     job = workspace.get(Job)
     top = msgspec.structs.replace(fused(0.3 * job.step_us), rule="small-messages", severity="high", ranks=ranks)
     headline = _headline(job, workspace.get(RankSummaries), [Judged(top, None)], report_of("ddp_even_2").breakdown)
@@ -129,7 +130,7 @@ CUT = Health(check="complete-file", status="failed", detail="its compressed data
     ],
 )
 def test_a_rank_recorded_for_less_than_the_others_is_a_straggler_only_possibly(facts, why):
-    job = reduced(read(JOBS / CASES["tensor_host"]["dir"]), Judging(rules=()), executor="serial")
+    job = summarised(JOBS / CASES["tensor_host"]["dir"])
     (part,) = job.parts
     late, *others = part.ranks
     fewer = {"steps_us": late.steps_us[: facts["steps"]]} if "steps" in facts else {}
@@ -158,7 +159,7 @@ def fused(saved_us):
 @pytest.mark.parametrize(("part", "headline"), [(0.08, "balanced"), (0.4, "unfused-elementwise")])
 def test_what_every_rank_shows_by_itself_is_the_jobs_headline_where_it_gains_much(part, headline):
     # Kernels hold 92 % of the step: a fix that gains 8 % of it is a finding, not what bounds the job.
-    job = reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial")
+    job = summarised(JOBS / CASES["ddp_even"]["dir"])
     (ranks,) = job.parts
     shown = tuple(replace(one, facts=msgspec.structs.replace(one.facts, findings=(fused(part * one.facts.true_step_us.expected),))) for one in ranks.ranks)
     report = run(replace(job, parts=(replace(ranks, ranks=shown),)), RULES)
@@ -168,7 +169,7 @@ def test_what_every_rank_shows_by_itself_is_the_jobs_headline_where_it_gains_muc
 
 def job_whose_ranks_show(name, findings):
     """A recorded job of which each rank shows this finding by itself, None for no one."""
-    job = reduced(read(JOBS / CASES[name]["dir"]), Judging(rules=()), executor="serial")
+    job = summarised(JOBS / CASES[name]["dir"])
     (ranks,) = job.parts
     shown = (
         replace(one, facts=msgspec.structs.replace(one.facts, findings=() if finding is None else (finding,)))
@@ -204,13 +205,13 @@ def test_what_the_rank_that_others_wait_for_shows_may_gain_the_job_what_they_wai
 )
 def test_the_little_that_is_left_of_a_host_recorded_late_is_no_surer_than_the_headline(blamed, cause, severity, status):
     # Of this job the headline says that rank 1 was recorded late, and that recording may have made it.
-    job = Workspace(*reduced(read(JOBS / CASES["ddp_even_2"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job)
+    job = Workspace(*summarised(JOBS / CASES["ddp_even_2"]["dir"]).parts).get(Job)
     finding = msgspec.structs.replace(fused(0.03 * job.step_us), rule="straggler", severity=severity, cause=cause, ranks=(blamed,))
     assert _of_recording(job, Judged(finding, None)).finding.status == status
 
 
 def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():
-    workspace = Workspace(*reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial").parts)
+    workspace = Workspace(*summarised(JOBS / CASES["ddp_even"]["dir"]).parts)
     job, report = workspace.get(Job), report_of("ddp_even")
     large = msgspec.structs.replace(fused(0.4 * job.step_us), severity="high")
     small = msgspec.structs.replace(fused(0.02 * job.step_us), rule="straggler", severity="low")

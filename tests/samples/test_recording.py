@@ -10,6 +10,10 @@ import pytest
 from advisor.report.model import Report
 from advisor.report.numbers import duration
 from tests.analysed import analysed
+from tests.paths import slow
+
+pytestmark = slow
+"""Of every public model recorded: how near the true step is told is a measurement, and goldens hold what is told."""
 
 HERE = Path(__file__).parents[2] / "samples" / "recording"
 PROGRAMS = json.loads((HERE / "recordings.json").read_text())["programs"]

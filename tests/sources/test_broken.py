@@ -18,6 +18,7 @@ from advisor.sources import kineto
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import Event, parse
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
+from tests.paths import examples
 from tests.sources.kineto.layouts import EVENTS, LAYOUTS, Events, x
 from tests.sources.kineto.test_layouts import read
 
@@ -46,7 +47,7 @@ def whole_before(text: str, cut: int, n: int) -> int:
     return count
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_file_cut_anywhere_gives_the_whole_events_before(data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(["kineto", "torch213", "indented", "compact", "turned", "bare"]))
@@ -197,7 +198,7 @@ def test_the_report_counts_damaged_events() -> None:
     assert issue.check == "complete-file" and "2 events of invalid JSON" in issue.detail
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 5000), st.binary(max_size=30), st.integers(0, 60), st.sampled_from(CHUNKS))
 def test_no_damage_raises_anything_but_a_trace_error(at: int, junk: bytes, gone: int, chunk_bytes: int) -> None:
     text = LAYOUTS["kineto"](numbered(20)).encode()

@@ -20,7 +20,7 @@ from advisor.sources import read
 from advisor.sources.redact import COPIERS, redact
 from advisor.sources.redact.names import Names, device
 from advisor.sources.secrets_in import secrets_like
-from tests.paths import ROOT, shared_files
+from tests.paths import MANY_SAMPLES, ROOT, sampled, shared_files, slow, slowly
 
 SECRET = "hf_" + "a1B2" * 8
 
@@ -69,7 +69,7 @@ def named(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+@pytest.mark.parametrize("suffix", slowly([".json", ".json.gz"], quick=1))
 def test_a_trace_keeps_its_figures_and_loses_its_names(tmp_path, named, suffix):
     target = tmp_path / f"clean{suffix}"
     redact(named, target)
@@ -153,13 +153,14 @@ CORPUS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", [*SAMPLES, *CORPUS], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*sampled(SAMPLES, 1 if MANY_SAMPLES else 5), *slowly(CORPUS)], ids=lambda p: p.name)
 def test_a_redacted_recording_gives_the_same_report(path, tmp_path):
     target = tmp_path / path.name
     redact(path, target)
     same_but_for_names(report_of(path), report_of(target))
 
 
+@slow
 def test_a_redacted_recording_is_redacted_already(tmp_path):
     for number, path in enumerate(SAMPLES[:1] + SAMPLES[-2:]):
         once, twice = tmp_path / f"once{number}{path.name}", tmp_path / f"twice{number}{path.name}"

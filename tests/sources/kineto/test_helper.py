@@ -21,6 +21,7 @@ from advisor.sources.kineto import native
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
+from tests.paths import slow, slowly
 
 CHUNK = 1 << 14
 
@@ -100,7 +101,7 @@ def test_two_processes_give_the_same_timeline(text: bytes) -> None:
     assert_helped()
 
 
-@pytest.mark.parametrize("layout", ["compact", "indented"])
+@pytest.mark.parametrize("layout", slowly(["compact", "indented"]))
 def test_in_every_layout(layout: str, tmp_path: Path) -> None:
     generate.kineto(tmp_path / "trace.json", 2_000_000, layout)
     text = (tmp_path / "trace.json").read_bytes()
@@ -108,7 +109,7 @@ def test_in_every_layout(layout: str, tmp_path: Path) -> None:
     assert_helped()
 
 
-@pytest.mark.parametrize("at", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("at", slowly([0.5, 0.2, 0.9], quick=1))
 def test_invalid_json_in_the_middle(text: bytes, at: float) -> None:
     start = text.index(b'"ts"', int(at * len(text)))
     broken = text[:start] + b'"ts": oops' + text[start:]
@@ -118,6 +119,7 @@ def test_invalid_json_in_the_middle(text: bytes, at: float) -> None:
     assert_helped(1)
 
 
+@slow
 def test_a_separator_inside_an_event(tmp_path: Path) -> None:
     """A guess that is wrong costs nothing but time."""
     generate.kineto(tmp_path / "trace.json", 2_000_000, "compact")
@@ -131,13 +133,14 @@ def test_a_separator_inside_an_event(tmp_path: Path) -> None:
     assert_helped()
 
 
-@pytest.mark.parametrize("size", [0.3, 0.7])
+@pytest.mark.parametrize("size", slowly([0.3, 0.7]))
 def test_a_file_that_was_cut_off(text: bytes, size: float) -> None:
     cut = text[: int(size * len(text))]
     assert_same(read(cut, 1), read(cut, 2))
     assert_helped(5)
 
 
+@slow
 def test_times_too_large_for_floats(text: bytes) -> None:
     later = text.replace(b'"ts": 4346342', b'"ts": 17908570264346342')
     assert_same(read(later, 1), read(later, 2))
@@ -150,14 +153,14 @@ def test_the_helper_dies(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_helped(4)
 
 
-@pytest.mark.parametrize("python", ["", "/no/such/python"])
+@pytest.mark.parametrize("python", slowly(["/no/such/python", ""], quick=1))
 def test_the_helper_cannot_start(text: bytes, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = read(text, 1)
     monkeypatch.setattr(sys, "executable", python)
     assert_same(one, read(text, 2))
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, TraceError])
+@pytest.mark.parametrize("error", slowly([TraceError, KeyboardInterrupt]))
 def test_nothing_is_left_behind(text: bytes, error: type[BaseException]) -> None:
     def stop(done: int, size: int | None) -> None:
         if done > len(text) // 2:
@@ -184,7 +187,7 @@ class Refusing:
         return (0, 0, [], []) if self.given % self.one_in == 0 else None
 
 
-@pytest.mark.parametrize("one_in, helped", [(1, False), (2, False), (3, True)])
+@pytest.mark.parametrize("one_in, helped", slowly([(1, False), (2, False), (3, True)]))
 def test_help_comes_where_the_decoder_in_c_gives_most_back(text: bytes, one_in: int, helped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "DECODER", Refusing(one_in))
     try:

@@ -19,7 +19,7 @@ from advisor.sources import load
 from advisor.sources.copies import describe_copy
 from advisor.sources.kineto.columns import InexactTimes, Microseconds, integer, integers, nanoseconds
 from advisor.sources.kineto.events import Args, Event, parse
-from tests.paths import needs_shared, shared_files
+from tests.paths import examples, needs_shared, shared_files
 from tests.sources.kineto import reference
 from tests.sources.kineto.compare import assert_same
 from tests.sources.kineto.layouts import EVENTS, compact, events_first, kineto, x
@@ -79,14 +79,14 @@ def test_times_are_exact_to_the_nanosecond() -> None:
     assert times.tolist() == [ns, 8796093022207999, 1, 5000, 7500] and valid.all()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(-(2**43) * 1000 + 1, 2**43 * 1000 - 1))
 def test_any_time_below_2_to_the_43_is_exact(ns: int) -> None:
     sign, digits = ("-" if ns < 0 else ""), abs(ns)
     assert nanoseconds([float(f"{sign}{digits // 1000}.{digits % 1000:03d}")])[0].tolist() == [ns]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(2**43 * 1000, 8 * 10**18), st.lists(st.integers(0, 2**52), min_size=1, max_size=4))
 def test_times_above_are_read_as_text(base: int, offsets: list[int]) -> None:
     times = [base + offset for offset in offsets]

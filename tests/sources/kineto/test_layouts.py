@@ -16,6 +16,7 @@ from advisor.sources.kineto.chunks import Text, find_events
 from advisor.sources.kineto.events import parse
 from advisor.sources.kineto.structure import brackets, objects
 from advisor.sources.stream import Stream
+from tests.paths import examples
 from tests.sources.kineto import reference
 from tests.sources.kineto.compare import assert_same
 from tests.sources.kineto.layouts import EVENTS, LAYOUTS, METADATA, Events, x
@@ -62,7 +63,7 @@ _EVENT = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(_EVENT, min_size=1, max_size=8),
     st.sampled_from(sorted(LAYOUTS)),
@@ -78,7 +79,7 @@ def test_any_names_in_any_layout(events: Events, layout: str, chunk_bytes: int, 
     assert found.whole and not found.bad
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.recursive(_NASTY | st.none(), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_NASTY, inner, max_size=4)))
 def test_structure_is_that_of_a_plain_scan(value: Any) -> None:
     text = json.dumps([{"b": [value]}, {"a": value}], ensure_ascii=False).encode()

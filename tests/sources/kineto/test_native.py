@@ -28,7 +28,7 @@ from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
-from tests.paths import EACH, ROOT, sampled, shared_files
+from tests.paths import ROOT, examples, sampled, shared_files, slowly
 from tests.sources.kineto.compare import assert_same_piece
 from tests.sources.kineto.layouts import EVENTS, LAYOUTS, x
 
@@ -44,9 +44,9 @@ def small(paths: Iterable[Path]) -> list[Path]:
 
 FILES = [
     *sampled(small(sorted((ROOT / "samples").glob("**/*.json.gz")))),
-    *sampled(small(shared_files("public/kineto/**/*.json.gz")), max(1, EACH // 8)),
-    *small(shared_files("corpus/kineto/*.json.gz")),
-    *small(shared_files("hostile/**/*.json*")),
+    *slowly(small(shared_files("public/kineto/**/*.json.gz"))),
+    *slowly(small(shared_files("corpus/kineto/*.json.gz"))),
+    *slowly(small(shared_files("hostile/**/*.json*"))),
 ]
 
 
@@ -298,7 +298,7 @@ def test_names_that_were_made_to_meet_in_one_place_are_given_back(monkeypatch: p
 
 
 @installed
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_bytes_changed_anywhere(data: st.DataObject) -> None:
     text = bytearray(LAYOUTS[data.draw(st.sampled_from(["kineto", "compact"]))](EVENTS).encode())

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from advisor.errors import TraceError
 from advisor.sources import read
 from advisor.sources.memory.pickles import loads
+from tests.paths import examples
 
 leaves = st.none() | st.booleans() | st.integers(-(2**100), 2**100) | st.floats(allow_nan=False) | st.text() | st.binary(max_size=300)
 values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner), max_leaves=30)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(values, st.sampled_from([2, 3, 4, 5]))
 def test_data_is_read_as_the_standard_library_reads_it(value, protocol):
     try:

@@ -11,6 +11,7 @@ from advisor.sources import read
 from advisor.sources.ncu.flags import flags_of, note_of
 from advisor.sources.redact import redact
 from tests.kernels import block, field, report, result
+from tests.paths import examples
 from tests.sources.ncu.test_lines import elf, sources, table
 
 
@@ -57,7 +58,7 @@ def test_line_numbers_are_there_or_not():
 
 
 @given(st.integers(0, 700), st.binary(min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_damage_never_raises(at, junk):
     good = bytearray(binary(note("-arch sm_90 -O3")))
     good[at : at + len(junk)] = junk

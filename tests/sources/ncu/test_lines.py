@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from advisor.sources.ncu.lines import Line, first_line
 from tests.kernels import block, field, plain_report, report, result
+from tests.paths import examples
 
 
 def table(program: bytes, version: int = 2) -> bytes:
@@ -46,7 +47,7 @@ def test_binaries_of_several_kernels_or_none_say_nothing():
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_damage_says_nothing_and_never_raises(at, junk):
     good = bytearray(elf(text_k=b"x", debug_line=table(bytes([3, 50, 1]))))
     good[at : at + len(junk)] = junk

@@ -14,6 +14,7 @@ from advisor.reports import formats
 from advisor.sources import read
 from advisor.sources.stream import zstd
 from tests.kernels import NAMES_HELD, block, field, plain_report, report, result
+from tests.paths import examples
 
 
 def opened(tmp_path: Path, data: bytes, name: str = "k.ncu-rep") -> KernelProfiles:
@@ -112,7 +113,7 @@ def test_a_zstd_bomb_is_refused(tmp_path):
         opened(tmp_path, bomb)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_no_damage_breaks_the_reader(tmp_path_factory, data):
     good = plain_report()

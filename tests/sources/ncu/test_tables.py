@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from advisor.errors import TraceError
 from advisor.recordings.kernel_profiles import KernelProfile
 from advisor.sources import read
-from tests.paths import ROOT
+from tests.paths import ROOT, examples, slowly
 
 WHO = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
 LAUNCH = '"0","9","python","host","f(int)","1","7","(256, 1, 1)","(1024, 2, 1)","0","9.0"'
@@ -137,7 +137,7 @@ def test_a_remark_with_what_is_no_number_says_nothing(tmp_path):
 LOCALES = {"German": (".", ","), "French": ("\u202f", ","), "Swiss": ("’", "."), "Russian": ("\u00a0", ",")}
 
 
-@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("locale", slowly(LOCALES, quick=1))
 @pytest.mark.parametrize("page", ["raw", "details"])
 def test_a_whole_page_says_the_same_in_every_locale(tmp_path, page, locale):
     english = gzip.decompress((ROOT / "samples" / "kernels" / f"pairs_{page}.csv.gz").read_bytes()).decode()
@@ -165,7 +165,7 @@ def test_a_page_without_kernels_says_how_to_get_one(tmp_path, text):
     assert "ncu" in caught.value.hint
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from([RAW, DETAILS, OLD, SUMMARY]), st.integers(0, 900), st.text(max_size=12), st.integers(0, 40))
 def test_no_damage_breaks_the_reader(tmp_path_factory, page, at, damage, cut):
     path = tmp_path_factory.mktemp("fuzz") / "k.csv"

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.views.memory.allocator import LARGE_SEGMENT, SMALL_SEGMENT, Allocator, Settings, segment_size
+from tests.paths import examples
 
 MIB = 1 << 20
 
@@ -84,7 +85,7 @@ def test_divisions_round_to_steps_between_powers_of_two():
     assert s.rounded(5 * MIB) == 5 * MIB and s.rounded(int(4.5 * MIB)) == 5 * MIB and s.rounded(9 * MIB) == 10 * MIB
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.integers(0, 1)), max_size=60), st.booleans(), st.randoms())
 def test_nothing_is_lost_whatever_is_asked(requests, expandable, random):
     a = Allocator(Settings(expandable=expandable))

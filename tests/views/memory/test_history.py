@@ -18,7 +18,7 @@ from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.summary import MemorySummary
 from advisor.views.workspace import Workspace
 from tests.memory_build import MIB, Memory, at, backward, optimizer, parameter
-from tests.paths import ROOT, SHARED
+from tests.paths import ROOT, SHARED, examples
 
 
 def history(memory):
@@ -118,7 +118,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_history_whose_start_was_overwritten_contradicts_itself_and_breaks_nothing(events, expandable):
     trace = [{"action": a, "addr": at, "size": size, "stream": 0, "time_us": i, "frames": []} for i, (a, at, size) in enumerate(events)]
     block = {"address": 3 * MIB, "size": MIB, "requested_size": 700_000, "state": "active_allocated", "frames": []}

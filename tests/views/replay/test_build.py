@@ -32,6 +32,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us, run
 from tests.build import Trace
+from tests.paths import examples
 
 STEPS = 6
 
@@ -404,7 +405,7 @@ def schedules(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(schedules(), st.data())
 def test_no_edit_that_takes_time_away_makes_the_step_longer(schedule, data):
     n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
@@ -426,7 +427,7 @@ def ended_us(schedule):
     return run(schedule, 1, 0.0, {})[0][-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(schedules())
 def test_a_step_is_at_least_its_host_time_and_its_busiest_stream(schedule):
     found = ended_us(schedule)
@@ -440,7 +441,7 @@ def test_a_step_is_at_least_its_host_time_and_its_busiest_stream(schedule):
     assert found <= most + 1e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(schedules(), st.floats(0.1, 10))
 def test_a_step_in_other_units_is_the_same_step(schedule, unit):
     scaled = replace(

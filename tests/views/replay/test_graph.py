@@ -13,7 +13,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import START
 from tests.build import Trace
-from tests.paths import ROOT
+from tests.paths import ROOT, examples
 from tests.views.replay.test_simulate import schedules
 
 
@@ -26,7 +26,7 @@ def times_us(made):
     return at
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(schedules(), st.integers(1, 3))
 def test_the_graph_is_an_oracle_of_the_replay(schedule, repeats):
     finished, _ = simulate.run(schedule, repeats, 0.0, {})
@@ -35,7 +35,7 @@ def test_the_graph_is_an_oracle_of_the_replay(schedule, repeats):
         assert at[f"{r}:done"] == pytest.approx(end, abs=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(schedules())
 def test_the_longest_path_is_as_long_as_that_of_the_graph(schedule):
     at = times_us(schedule.graph(4))

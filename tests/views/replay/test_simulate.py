@@ -11,6 +11,7 @@ from advisor.recordings.extension import EXTENSION
 from advisor.views.replay import simulate
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
+from tests.paths import examples
 
 TIMES = st.floats(0, 100)
 installed = pytest.mark.skipif(EXTENSION is None, reason="trace_advisor_native is not installed")
@@ -40,7 +41,7 @@ def schedules(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(schedules(), st.integers(1, 4), st.dictionaries(st.integers(0, 2), TIMES, max_size=2))
 def test_stretches_and_single_calls_end_at_the_same_times(schedule, repeats, busy):
     told = []
@@ -55,7 +56,7 @@ def test_stretches_and_single_calls_end_at_the_same_times(schedule, repeats, bus
 
 
 @installed
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(schedules(), st.integers(1, 4), st.dictionaries(st.integers(0, 2), TIMES, max_size=2))
 def test_c_and_python_end_at_the_same_times_call_by_call_to_the_bit(schedule, repeats, busy):
     before, simulate.SHORTEST = simulate.SHORTEST, 10**9

@@ -11,6 +11,7 @@ from advisor.views.time.device_time import Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.steps import Steps
 from tests.build import H200, Trace
+from tests.paths import examples
 
 CLASSES = ("compute", "communication", "copy", "memset", "idle")
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
@@ -109,7 +110,7 @@ def report(rows, shift=0):
     return trace
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(work, st.randoms(use_true_random=False), st.integers(0, 10**7))
 def test_any_work_is_divided_as_counted_in_any_order_at_any_time(rows, random, shift):
     trace = report(rows)

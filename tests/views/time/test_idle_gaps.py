@@ -14,6 +14,7 @@ from advisor.recordings.timeline import Device
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from tests.build import H200, Trace
+from tests.paths import examples
 
 WORKER = 2
 
@@ -219,7 +220,7 @@ host_rows = st.lists(
 gpu_rows = st.lists(st.tuples(st.integers(0, 900), st.integers(0, 90), st.integers(-30, 400), st.booleans(), st.integers(7, 8)), min_size=1, max_size=8)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(host_rows, gpu_rows)
 def test_causes_sum_to_idle_whatever_happened(host, gpu):
     trace = Trace()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from advisor.views.trace.ops import Ops
 from tests.build import Trace
+from tests.paths import examples
 
 
 def chains(trace):
@@ -70,7 +71,7 @@ def test_without_ops_every_kernel_stands_alone():
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(1, 2)), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(spans, st.integers(0, 80), st.integers(1, 2))
 def test_an_op_around_a_launch_was_running_then_on_its_thread(rows, at, tid):
     trace = Trace()
