@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 
 def validate(
-    directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has, or a ledger that verify wrote.")],
+    directory: Annotated[
+        Path, typer.Argument(help="A directory with ledger.csv (corpus/) or manifest.json (samples/) and traces, or a ledger that verify wrote.")
+    ],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
@@ -52,8 +54,7 @@ def validate(
     given = {"--sample": sample, "--seed": seed or None, "--workers": workers, "--format": format, "--output": output}
     if alone := next((option for option, value in given.items() if value is not None), None):
         raise UsageError(f"{alone} is for --stability", "Add --stability, or leave it out.")
-    from advisor.lab import accuracy as ledger
-    from advisor.lab import coverage, jobs, true_steps
+    from advisor.lab import accuracy, accuracy_page, coverage, jobs, true_steps
     from advisor.lab.accuracy_chart import as_svg
     from advisor.report.numbers import counted
 
@@ -64,20 +65,28 @@ def validate(
         print(true_steps.as_markdown(true_steps.held(directory), str(directory)))
         return
     if table:
-        found = coverage.samples(directory)
-        print(coverage.as_markdown(found, coverage.reasons(directory), str(directory)))
+        said = coverage.samples(directory)
+        print(coverage.as_markdown(said, coverage.reasons(directory), str(directory)))
         return
-    pairs = ledger.read_ledger(directory) if directory.suffix == ".jsonl" else ledger.validate(directory)
+    if directory.suffix == ".jsonl":
+        pairs = accuracy.read_ledger(directory)
+        found = accuracy.Validated(pairs, 0, len(pairs))
+    else:
+        found = accuracy.validate(directory)
     if markdown or svg:
-        print(ledger.as_markdown(pairs, str(directory)) if markdown else as_svg(pairs))
+        print(accuracy_page.as_markdown(found, str(directory)) if markdown else as_svg(found.pairs))
         return
-    for p in sorted(pairs, key=lambda p: (p.rule, p.name)):
+    for p in sorted(found.pairs, key=lambda p: (p.rule, p.name)):
         mark = "" if p.inside else "  outside"
         print(f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}")
-    inside = sum(p.inside for p in pairs) / len(pairs)
-    correlation = ledger.rank_correlation(pairs)
+    inside = sum(p.inside for p in found.pairs) / len(found.pairs)
+    correlation = accuracy.rank_correlation(found.pairs)
     ranked = "unknown" if math.isnan(correlation) else f"{correlation:.2f}"
-    print(f"\n{counted(len(pairs), 'pair')}: rank correlation {ranked}, {inside:.0%} inside the interval")
+    print(f"\n{counted(len(found.pairs), 'pair')}: rank correlation {ranked}, {inside:.0%} inside the interval")
+    if found.anew and found.kept:
+        print(
+            f"{counted(found.anew, 'prediction')} made just now, of traces that are here; {counted(found.kept, 'prediction')} kept, of programs whose trace is not"
+        )
 
 
 def _stability(directory: Path, sample: int | None, seed: int, workers: int | None, form: str, target: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""The ledger as a picture: measured over predicted savings."""
+"""The ledger as pictures: measured over predicted savings, and how far off sets were that nobody had seen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from advisor.lab.accuracy import Pair
+from advisor.lab.accuracy_page import BlindSet
 
 _PLOT, _MARGIN = 400, 44
 
@@ -43,6 +44,46 @@ def as_svg(pairs: Sequence[Pair]) -> str:
     lines += [
         f'<text x="{side / 2}" y="{side - 8}" text-anchor="middle">predicted saving, share of the step (bar: the interval)</text>',
         f'<text transform="translate(12 {side / 2}) rotate(-90)" text-anchor="middle">measured</text>',
+        "</svg>",
+    ]
+    return "\n".join(lines)
+
+
+_WIDE, _HIGH, _MOST = 660, 220, 0.18
+
+
+def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
+    """The mean error of each set of programs that were predicted unseen, in their order, as a bar as wide as it has fixes; the median as a line."""
+    sets = [one for one in sets if one.mean_error is not None]
+    per_fix = _WIDE / sum(one.fixes for one in sets)
+
+    def up(share: float) -> float:
+        return round(_MARGIN + (1 - min(share, _MOST) / _MOST) * _HIGH, 1)
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE + 2 * _MARGIN} {_HIGH + 2 * _MARGIN}" width="{_WIDE + 2 * _MARGIN}" '
+        f'height="{_HIGH + 2 * _MARGIN}" font-family="sans-serif" font-size="11" fill="#222">',
+        f'<rect width="{_WIDE + 2 * _MARGIN}" height="{_HIGH + 2 * _MARGIN}" fill="#fff"/>',
+    ]
+    for percent in range(0, round(100 * _MOST) + 1, 3):
+        y = up(percent / 100)
+        lines += [f'<path d="M{_MARGIN} {y}H{_MARGIN + _WIDE}" stroke="#ddd"/>', f'<text x="{_MARGIN - 6}" y="{y + 4}" text-anchor="end">{percent}%</text>']
+    left, month = float(_MARGIN), ""
+    for one in sets:
+        width, mean = one.fixes * per_fix, one.mean_error or 0.0
+        said = f"set {one.number}, {one.date}: {one.fixes} fixes, mean error {mean:.1%}, median {one.median_error:.1%}: {one.programs}"
+        lines += [
+            f'<rect x="{left:.1f}" y="{up(mean)}" width="{max(1.0, width - 1):.1f}" height="{round(up(0) - up(mean), 1)}" fill="#1668b8" fill-opacity=".55">'
+            f"<title>{escape(said)}</title></rect>",
+            f'<path d="M{left:.1f} {up(one.median_error)}h{max(1.0, width - 1):.1f}" stroke="#c2410c" stroke-width="2"/>',
+        ]
+        if one.date != month:
+            lines.append(f'<text x="{left:.1f}" y="{up(0) + 14}">{one.date[5:]}</text>')
+            month = one.date
+        left += width
+    lines += [
+        f'<text x="{_MARGIN}" y="{_MARGIN - 16}">Error on programs that nobody had seen, shares of the step: mean (bars), median (lines); a bar is as wide as its set has fixes</text>',
+        f'<text x="{_MARGIN + _WIDE / 2}" y="{_HIGH + 2 * _MARGIN - 8}" text-anchor="middle">sets in the order in which they were predicted</text>',
         "</svg>",
     ]
     return "\n".join(lines)

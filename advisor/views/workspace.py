@@ -56,6 +56,11 @@ class Workspace:
         made: T = self._made[view]
         return made
 
+    @property
+    def views(self) -> tuple[object, ...]:
+        """What was made so far, parts among it."""
+        return tuple(self._made.values())
+
     def call(self, function: Any, **options: Any) -> Any:
         """Call a function with the views that its parameters name, and keyword options as given."""
         return function(**{name: self._need(need) for name, need in needs_of(function).items()}, **options)
