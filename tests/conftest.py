@@ -23,7 +23,7 @@ LONG = (
 
 def _shares(file: Path) -> bool:
     """Whether a file asks for `analysed` samples."""
-    return "from tests.analysed import" in file.read_text(encoding="utf-8")
+    return "from tests.analysed import analysed" in file.read_text(encoding="utf-8")
 
 
 def pytest_collection_finish() -> None:

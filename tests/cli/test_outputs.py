@@ -16,7 +16,6 @@ from advisor.errors import OutputError, UsageError
 from advisor.files import is_ours, write_whole
 from advisor.lab.page import page
 from advisor.reports import comparison, formats, history
-from tests.analysed import analysed
 from tests.cli.test_analyze import SLOW
 from tests.command import advisor as run
 from tests.paths import ROOT, slowly
@@ -330,7 +329,7 @@ def test_no_input_is_overwritten_even_by_force(tmp_path):
     ],
 )
 def test_options_that_contradict_what_is_asked_for_are_refused_before_any_work(command, says, tmp_path):
-    (tmp_path / "r.json").write_bytes(analysed(SLOW).to_json())
+    (tmp_path / "r.json").write_text(formats()["json"].render(EXAMPLES["launch-bound"]()))
     done = advisor(*command, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr and not done.stdout, (done.returncode, done.stderr)
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
