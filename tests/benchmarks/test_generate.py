@@ -8,11 +8,12 @@ import pytest
 
 from advisor import analyze, load
 from tests.benchmarks import generate, nsys_export
+from tests.paths import slowly
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"layout": "compact"}, {"layout": "indented", "stacks": True}, {"shapes": False}, {"stacks": True, "names": 500}],
+    slowly([{"layout": "indented", "stacks": True, "shapes": False}, {}, {"layout": "compact"}, {"shapes": False}, {"stacks": True, "names": 500}], quick=1),
 )
 def test_kineto(options: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.command import advisor
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 
 SLOW = ROOT / "samples" / "launch-gap" / "slow.json.gz"
 HEALTHY = ROOT / "samples" / "healthy" / "gemm_loop.json.gz"
@@ -23,7 +23,7 @@ def test_alone_it_prints_a_summary_and_writes_html_here(tmp_path):
     assert advisor("analyze", SLOW, cwd=tmp_path).returncode == 0, "its own file may be overwritten"
 
 
-@pytest.mark.parametrize("format_", ["text", "html", "markdown", "json"])
+@pytest.mark.parametrize("format_", slowly(["html", "text", "markdown", "json"], quick=1))
 def test_every_format_to_standard_output_and_to_a_file_it_may_overwrite(tmp_path, format_):
     done = advisor("analyze", SLOW, "-f", format_, "-o", "-", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout and not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.test_analyze import HEALTHY, SLOW
 from tests.command import advisor
-from tests.paths import ROOT
+from tests.paths import ROOT, slowly
 
 FIXED = ROOT / "samples" / "launch-gap" / "fixed.json.gz"
 OTHER_DEVICE = {"deviceProperties": []}
@@ -53,7 +53,7 @@ def test_sides_of_other_devices_are_refused_unless_asked_for(tmp_path):
     assert done.returncode == 0 and b"NOT COMPARABLE: device" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["out.html", "out.md", "out.json", "out.txt"])
+@pytest.mark.parametrize("name", slowly(["out.html", "out.md", "out.json", "out.txt"], quick=1))
 def test_a_comparison_goes_to_a_file_of_any_format_and_overwrites_its_own_only(tmp_path, name):
     for _ in range(2):
         assert advisor("diff", SLOW, FIXED, "-o", name, cwd=tmp_path).returncode == 0

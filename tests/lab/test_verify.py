@@ -12,12 +12,15 @@ from advisor.errors import TraceError, UsageError
 from advisor.lab import accuracy
 from advisor.lab.verify import Gain, Prediction, Verification, against, append, gain, prediction, verify_commands, words
 from tests.lab.programs import TRAIN, written
-from tests.paths import ROOT
+from tests.paths import MANY_SAMPLES, ROOT
 
 
 def runs(rng, middle, count=3, spread=0.005, steps=30):
     """Runs whose medians differ by `spread`, their steps by 2 %."""
     return [middle * (1 + spread * rng.standard_normal()) * (1 + 0.02 * rng.standard_normal(steps)) for _ in range(count)]
+
+
+TRIALS = 200 if MANY_SAMPLES else 50
 
 
 def test_the_gain_is_a_share_of_the_time_before():
@@ -29,7 +32,7 @@ def test_the_gain_is_a_share_of_the_time_before():
 
 def test_the_interval_covers_the_truth_though_runs_differ():
     rng = np.random.default_rng(1)
-    found = [gain(runs(rng, 100.0), runs(rng, 80.0)) for _ in range(200)]
+    found = [gain(runs(rng, 100.0), runs(rng, 80.0)) for _ in range(TRIALS)]
     assert np.mean([g.low <= 0.2 <= g.high for g in found]) >= 0.85
     assert np.median([g.high - g.low for g in found]) < 0.04
 
@@ -37,8 +40,8 @@ def test_the_interval_covers_the_truth_though_runs_differ():
 def test_identical_sides_have_no_difference_or_it_cannot_be_told():
     for spread, usual in ((0.001, "no difference"), (0.05, "cannot tell")):
         rng = np.random.default_rng(2)
-        verdicts = [gain(runs(rng, 100.0, spread=spread), runs(rng, 100.0, spread=spread)).verdict for _ in range(200)]
-        assert verdicts.count("faster") + verdicts.count("slower") <= (2 if spread < 0.01 else 40)
+        verdicts = [gain(runs(rng, 100.0, spread=spread), runs(rng, 100.0, spread=spread)).verdict for _ in range(TRIALS)]
+        assert verdicts.count("faster") + verdicts.count("slower") <= (0.01 if spread < 0.01 else 0.2) * TRIALS
         assert max(verdicts, key=verdicts.count) == usual
 
 

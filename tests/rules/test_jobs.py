@@ -21,7 +21,7 @@ from advisor.sources import read
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.workspace import Workspace
 from tests.analysed import summarised
-from tests.paths import MANY_SAMPLES, ROOT, sampled
+from tests.paths import MANY_SAMPLES, ROOT, sampled, slow, slowly
 
 JOBS = ROOT / "samples" / "jobs"
 CASES = json.loads((JOBS / "manifest.json").read_text())["cases"]
@@ -62,6 +62,7 @@ MANY_COLLECTIVES = pytest.param(
 )
 
 
+@slow
 @pytest.mark.parametrize("name", [*TOLD, MANY_COLLECTIVES])
 def test_the_job_is_told_in_the_time_it_takes_unrecorded(name):
     report, measured_us = report_of(name), 1000 * CASES[name]["step_ms"]
@@ -69,7 +70,7 @@ def test_the_job_is_told_in_the_time_it_takes_unrecorded(name):
     assert abs(report.headline.step_us / measured_us - 1) < 0.1
 
 
-@pytest.mark.parametrize("name", [*TOLD, "reduces_merged", "reduces_each", "fsdp_even_2", "fsdp_input_even_2"])
+@pytest.mark.parametrize("name", [*TOLD, *slowly(["reduces_merged", "reduces_each", "fsdp_even_2", "fsdp_input_even_2"])])
 def test_the_job_s_interval_holds_the_time_it_takes_unrecorded(name):
     true = report_of(name).window.true_step_us
     assert true.low <= 1000 * CASES[name]["step_ms"] <= true.high
@@ -232,6 +233,7 @@ def test_what_all_fixes_leave_agrees_with_the_only_finding():
     assert (after.low, after.expected, after.high) == pytest.approx((step_us - saving.high, step_us - saving.expected, step_us - saving.low))
 
 
+@slow
 def test_the_predicted_gain_holds_against_the_job_without_the_fault():
     apart = []
     for name in (
