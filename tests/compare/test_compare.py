@@ -79,6 +79,7 @@ def test_a_trace_compared_with_itself_did_not_change():
     assert {f.status for f in comparison.findings} == {"same"} and not comparison.applied and not comparison.differences
 
 
+@needs_shared
 @pytest.mark.parametrize(("slow", "fixed"), PAIRS, ids=[f"{slow.parent.name}-{slow.name}" for slow, _ in PAIRS])
 def test_rows_sum_to_the_change_on_every_pair(slow, fixed):
     before, after = analysed(slow), analysed(fixed)
