@@ -23,7 +23,7 @@ _OURS = re.compile(
     rb"""(?x)
     advisor\ VERSION\ (?:
         \xc2\xb7\ [^\n]+(?:\n[^\n]+){0,8}\n\n[A-Z][A-Z0-9/_ -]{2,60}\ \ [^\n]                          # a report: what it is of, and its bottleneck
-        | \xc2\xb7\ (?:bench|attention|verify|stability)\n
+        | \xc2\xb7\ (?:bench|attention|verify|stability|ablation)\n
         | diff\nbefore:\ [^\n]+\nafter:\ \ [^\n]+\n
         | diff\ --across\nleft:\ \ [^\n]+\nright:\ [^\n]+\n
         | history\nStep\ time\ )
@@ -39,6 +39,7 @@ _OURS = re.compile(
     | <\?xml\ version="1\.0"\ encoding="UTF-8"\?>\n<testsuites\ name="advisor"(?:\ \w{5,8}="\d{1,9}"){4}>\n\ <testsuite\ name="[^"]*"(?:\ \w{5,8}="\d{1,9}"){4}
     | <!doctype\ html><html\ lang="en"><head><meta\ charset="utf-8"><meta\ name="generator"\ content="trace-advisor">
     | \{\s*"advisor":\s*"VERSION",\s*"measured":\s*"\w{1,20}",
+    | \[\n\ \{\n\ \ "mechanism":\ "
     | \[\n\ \{\n\ \ "engine_name":\ "trace-advisor",\n\ \ "description":\ "
     | \[\n\ {13}\n\]\n\Z                                                                # no issue: GitLab takes nothing else there
     """.replace(b"VERSION", _VERSION)

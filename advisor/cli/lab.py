@@ -35,8 +35,13 @@ def validate(
     stability: Annotated[
         bool, typer.Option("--stability", help="Change the traces below in ways that do not change the truth, and print which findings flip.")
     ] = False,
-    sample: Annotated[int | None, typer.Option(min=1, help="With --stability: so many of the traces, by lot.")] = None,
-    seed: Annotated[int, typer.Option(help="With --stability: of the lot and of the changes.")] = 0,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Switch each mechanism off on the traces below that it was not written on, and print what that moves.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="With --ablate: this mechanism alone; may be given again.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="With --ablate: a file that is read first and added to, so that a run can be ended and go on.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="With --stability or --ablate: so many of the traces, by lot.")] = None,
+    seed: Annotated[int, typer.Option(help="With --stability or --ablate: of the lot and of the changes.")] = 0,
     workers: Annotated[int | None, typer.Option(min=1, help="With --stability: traces changed at once; as many as there are cores by default.")] = None,
     format: Annotated[str | None, format_option("text", "json", "markdown", alone="text")] = None,
     output: OutputOption = None,
@@ -45,15 +50,21 @@ def validate(
     """Hold predicted savings against measured ones.
 
     Over pairs with known step times; of jobs the replay against the recorded step too. With --stability, reports of traces against those of the same traces,
-    changed.
+    changed. With --ablate, reports with each mechanism against those without it.
     """
+    if ablate:
+        form, target = check_measured(format, output, force, STABILITY_FORMATS)
+        _ablate(directory, only or [], resume, sample, seed, form, target)
+        return
+    if alone := next((option for option, value in {"--only": only, "--resume": resume}.items() if value), None):
+        raise UsageError(f"{alone} is for --ablate", "Add --ablate, or leave it out.")
     if stability:
         form, target = check_measured(format, output, force, STABILITY_FORMATS)
         _stability(directory, sample, seed, workers, form, target)
         return
     given = {"--sample": sample, "--seed": seed or None, "--workers": workers, "--format": format, "--output": output}
     if alone := next((option for option, value in given.items() if value is not None), None):
-        raise UsageError(f"{alone} is for --stability", "Add --stability, or leave it out.")
+        raise UsageError(f"{alone} is for --stability and --ablate", "Add one of them, or leave it out.")
     from advisor.lab import accuracy, accuracy_page, coverage, jobs, true_steps
     from advisor.lab.accuracy_chart import as_svg
     from advisor.report.numbers import counted
@@ -101,6 +112,27 @@ def _stability(directory: Path, sample: int | None, seed: int, workers: int | No
         write(("<!-- trace-advisor -->\n" if target else "") + shown.as_markdown(found), target)
     else:
         write_measured("stability", shown.as_text(found), json.dumps(found.as_data()), "", form, target)
+
+
+def _ablate(directory: Path, only: list[str], resume: Path | None, sample: int | None, seed: int, form: str, target: Path | None) -> None:
+    from advisor.lab.ablation import run, shown
+    from advisor.lab.ablation.mechanisms import MECHANISMS
+    from advisor.lab.ablation.traces import traces_of
+
+    known = {one.name: one for one in MECHANISMS}
+    if other := next((name for name in only if name not in known), None):
+        raise no_such("mechanism", other, known)
+    mechanisms = [one for one in MECHANISMS if not only or one.name in only]
+    traces = traces_of(directory, sample, seed)
+    tried = _tracked(len(traces), lambda step: run.ablated(traces, mechanisms, seed, resume, progress=step))
+    lot = "".join([*(f" --only {name}" for name in only), f" --sample {sample}" if sample else "", f" --seed {seed}" if seed else ""])
+    found = shown.summed(mechanisms, tried, f"advisor validate {directory}{lot} --ablate -f markdown", seed)
+    if form == "json":
+        write(json.dumps(found.as_data(), indent=1), target)
+    elif form == "markdown":
+        write(("<!-- trace-advisor -->\n" if target else "") + shown.as_markdown(found), target)
+    else:
+        write((f"advisor {version('trace-advisor')} \u00b7 ablation\n" if target else "") + shown.as_text(found), target)
 
 
 def record(

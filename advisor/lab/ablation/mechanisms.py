@@ -1,0 +1,228 @@
+"""The mechanisms that can be switched off: what each is, how it is switched off, and what it was written on."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from advisor.engine import doubt
+from advisor.intervals import EMPTY
+from advisor.knowledge import grouped_convolutions
+from advisor.lab.ablation.switch import Number, Result, Switch
+from advisor.views.replay import (
+    activations,
+    adapters,
+    attention,
+    build,
+    by_index,
+    capturable,
+    casts,
+    channels_last,
+    compiled_loops,
+    compiled_step,
+    embedding_tables,
+    fused_attention,
+    fusion,
+    graph_breaks,
+    host_between,
+    layout_copies,
+    loops,
+    made_on_host,
+    micro_batches,
+    optimizer_step,
+    outside_clock,
+    parameter_loops,
+    recurrent_loop,
+    released_memory,
+    repeated_heads,
+    round_trips,
+    staged_copies,
+    value_waits,
+    wide_activations,
+    widened,
+    written_out,
+)  # fmt: skip
+from advisor.views.replay.edits import combine
+from advisor.views.time import double_work, wide_products
+from advisor.views.trace import attention_plans, compilation, first_pass, spellings, startup
+
+NEVER = re.compile(r"(?!)")
+"""Matches nothing."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A recogniser or a fitted constant.
+
+    until: when nine tenths of its lines, or a constant, had their present form; programs that were recorded later were unseen (see `traces.unseen`). what: what it
+    does, in a line. written_on: the programs that it was fitted to, as its own comment says, "" where it names none; programs: how many these are, 0 where it is
+    no fit.
+    """
+
+    name: str
+    until: str
+    what: str
+    switches: tuple[Switch, ...]
+    written_on: str = ""
+    programs: int = 0
+
+
+def _empty(*names: str) -> Any:
+    """Makes of a view one whose arrays of these names are empty."""
+    return lambda made, *_, **__: replace(made, **{name: getattr(made, name)[:0] for name in names})
+
+
+def _with(**values: Any) -> Any:
+    """Makes of a view one with these values."""
+    return lambda made, *_, **__: replace(made, **values)
+
+
+def _always(value: Any) -> Any:
+    return lambda *_, **__: value
+
+
+def _none(made: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
+    """As long a mask, of which nothing is chosen."""
+    return np.zeros_like(made)
+
+
+def _empty_array(made: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
+    return made[:0]
+
+
+def _no_loop(made: Any) -> Any:
+    return replace(made, ops=made.ops[:0], spans=EMPTY, waits=made.waits[:0], tensors=0)
+
+
+def _no_compiled_loop(made: Any, *_: Any, **__: Any) -> Any:
+    nowhere = {name: np.full_like(getattr(made, name), -1) for name in ("of_op", "of_call")}
+    nothing = {name: np.zeros_like(getattr(made, name)) for name in ("own", "copies")}
+    return replace(made, number=made.number[:0], **nowhere, **nothing, by_value=False, idle_us=0.0)
+
+
+def _no_gradient(made: Any, *_: Any, **__: Any) -> Any:
+    rows = ("gradients", "table", "read", "lookups", "fills", "updates", "share")
+    nowhere = {name: np.full_like(getattr(made, name), -1) for name in ("within", "reading")}
+    return replace(made, **{name: getattr(made, name)[:0] for name in rows}, **nowhere, shapes=())
+
+
+MECHANISMS = (
+    # What a compiler fuses
+    Mechanism("fused-chains", "2026-11-25T22:08", "pointwise work between products becomes one kernel", (Result(fusion, "Fusion.build", _empty("stretches", "looped")),)),
+    Mechanism(
+        "loop-passes", "2026-11-23T02:37", "a chain in a loop is cut into the loop's passes, each compiled as a body",
+        (Result(loops, "passes", lambda made, run, *_: [run]), Result(loops, "looped", _empty_array)),
+    ),
+    Mechanism("gather-scatter", "2026-11-25T23:01", "gathers and scatters beside a chain join its kernel", (Result(by_index, "ByIndex.build", _with(fetched={}, added={}, elements={})),)),
+    Mechanism("rotated-operands", "2026-11-21T17:06", "a kernel that joins, stacks or rolls takes twice its bytes' time", (Number(fusion, "TURNED", 1.0, "Stretch.fused_us"),), written_on="kernels of heads turned by halves", programs=1),
+    Mechanism("recomputed-tables", "2026-11-22T19:17", "tables of cosines and powers are made anew for each element", (Number(fusion, "TABLES_PER_S", math.inf, "Stretch.fused_us"),), written_on="one rotary embedding", programs=1),
+    Mechanism("recomputed-values", "2026-11-23T09:46", "values made on the chip bound a kernel that reads less", (Number(fusion, "WORKED_OUT_PER_S", math.inf, "Stretch.fused_us"),), written_on="distances between two sets of points", programs=1),
+    Mechanism("random-rate", "2026-11-21T17:06", "dropout's random numbers bound a fused kernel", (Number(fusion, "RANDOM_PER_S", math.inf, "Stretch.fused_us"),), written_on="a sweep on one device"),
+    Mechanism("narrow-softmax", "2026-11-22T23:11", "a softmax of few rows keeps its time when it is fused", (Number(fusion, "NARROW_US", math.inf, "Fusion.build"),)),
+    Mechanism("repeated-operands", "2026-11-21T17:06", "every second operand of a size that was read is the same tensor", (Number(fusion, "AGAIN", 1.0, "Fusion.build"),)),
+    Mechanism("long-rows", "2026-11-21T17:06", "rows longer than 16 kB are read again by a fused softmax", (Number(fusion, "ROW_BYTES", math.inf, "Fusion.build"),)),
+    Mechanism(
+        "slow-compiled-gradients", "2026-11-23T01:43", "a chain with a cumulative product's gradient gains nothing when compiled",
+        (Number("unfused-elementwise", "_SLOW_COMPILED", NEVER),),
+        written_on="one product of 384 factors a row", programs=1,
+    ),
+    # The compiled step
+    Mechanism("bias-gradients", "2026-11-27T06:33", "sums for gradients of biases join the kernel that makes the gradient", (Number(compiled_step, "BIAS_US", math.inf, "CompiledStep.build"),), written_on="four trained networks", programs=4),
+    Mechanism("passed-on", "2026-11-25T23:19", "a compiled gather beside pointwise work moves half of its bytes", (Number(compiled_step, "PASSED_ON", 1.0, "CompiledStep.build"),), written_on="three trained graph networks", programs=3),
+    Mechanism("interpolation", "2026-11-23T22:31", "Inductor's own kernels enlarge images at the memory's rate", (Number(compiled_step, "_INTERPOLATING", NEVER, "CompiledStep.build"),), written_on="one upsampling of feature maps", programs=1),
+    Mechanism("padded-products", "2026-11-23T00:00", "a compiler pads products off alignment, at half their time", (Number(compiled_step, "UNALIGNED", NEVER, "CompiledStep.build"),)),
+    Mechanism(
+        "fewest-fused", "2026-11-25T15:17", "a part or a loop's body counts as compiled from 8 or 6 fused launches on",
+        (Number(compiled_step, "FUSED_BY_A_PART", 0, "CompiledStep.build"), Number(compiled_step, "FUSED_BY_A_BODY", 0, "CompiledStep.build")),
+        written_on="19 programs that it changes", programs=19,
+    ),
+    Mechanism(
+        "compiled-part-cost", "2026-11-22T14:33", "each compiled part and kernel of a training step costs the host",
+        (Number(compiled_step, "COMPILED_PART_US", 0.0, "CompiledStep.build"), Number(compiled_step, "COMPILED_KERNEL_US", 0.0, "CompiledStep.build")),
+        written_on="ten programs by chain, GPT-2 and ViT", programs=12,
+    ),
+    Mechanism(
+        "compiled-call-cost", "2026-11-23T01:07", "each call of a loop's compiled body costs the host",
+        (Number(compiled_step, "COMPILED_CALL_US", 0.0, "CompiledStep.build"), Number(compiled_step, "COMPILED_INFERENCE_CALL_US", 0.0, "CompiledStep.build")),
+        written_on="functions of one chain, one loop of 256 passes", programs=2,
+    ),
+    Mechanism("library-loops", "2026-11-27T10:01", "ops that launch 16 kernels or more by themselves keep their issuing cost", (Number("launch-gap", "LIBRARY_LOOP", math.inf, "_of_library"),), written_on="one set of 15 programs"),
+    Mechanism("recurrent-cells", "2026-11-27T02:39", "a Python loop over a recurrent cell becomes one library call", (Result(recurrent_loop, "RecurrentLoop.build", _with(cells=0.0, edit=combine())),), written_on="two loops", programs=2),
+    Mechanism("recurrent-heads", "2026-11-27T02:39", "heads of a recurrent cell wait until its loop is over", (Number(recurrent_loop, "HEAD", 0.0, "RecurrentLoop.build"),), written_on="one head beside one cell", programs=1),
+    Mechanism(
+        "gradient-accumulation", "2026-11-27T00:00", "micro-batches of a step run as one batch",
+        (Result(micro_batches, "MicroBatches.build", lambda made, *_, **__: replace(
+            made, times=1.0, kept=made.kept[:0], together_us=made.together_us[:0], gone=made.gone[:0], waits=made.waits[:0])),),
+    ),
+    # Attention and norms
+    Mechanism("decomposed-norms", "2026-11-25T03:27", "norms and softmaxes written out op by op", (Result(written_out, "WrittenOut.build", _empty("chains")),)),
+    Mechanism("unfused-attention", "2026-11-26T02:42", "attention written out as products and a softmax", (Result(attention, "Attentions.build", _empty("found")),)),
+    Mechanism("attention-by-compiler", "2026-11-23T22:20", "Inductor fuses the spellings of attention that it knows", (Result(fused_attention, "_known_to_inductor", _always(False)),), written_on="spellings, each tried with PyTorch 2.13"),
+    Mechanism("aligned-scores", "2026-11-23T22:20", "Inductor pads scores whose rows are no multiple of 4, and leaves them", (Number(fused_attention, "ALIGNED", 1, "FusedAttentions.build"),), written_on="CLIP, DINOv2 and Whisper", programs=3),
+    Mechanism("repeated-heads", "2026-11-25T18:24", "keys and values repeated for query heads that share them", (Result(repeated_heads, "RepeatedHeads.build", _empty("found")),)),
+    Mechanism("host-inside-patterns", "2026-11-22T19:01", "host time between the ops of a fused pattern goes with it", (Result(host_between, "host_between", _always(EMPTY)),)),
+    Mechanism("lora", "2026-11-25T18:24", "adapters beside a layer join its weight", (Result(adapters, "Adapters.build", _empty("found")),)),
+    # Precision and layout
+    Mechanism("casts", "2026-11-23T08:31", "conversions between floating types, and what each is for", (Result(casts, "Casts.build", _empty("all")),)),
+    Mechanism("fp32-activations", "2026-11-25T18:24", "activations that autocast leaves in FP32", (Result(wide_activations, "WideActivations.build", _empty("at", "dur_us", "share")),)),
+    Mechanism("handed-on", "2026-11-25T18:04", "models in 16 bits spare half of what FP32 activations cost", (Number("dtype-casts", "HANDED_ON", 1.0),), written_on="seven programs of the ledger", programs=7),
+    Mechanism("halved-activations", "2026-11-23T18:18", "activations of a layer take half of their time in 16 bits", (Result(activations, "activations", _empty_array),)),
+    Mechanism("fp32-matmuls", "2026-11-24T23:10", "products in FP32 or TF32", (Result(wide_products, "WideProducts.build", lambda made, *_, **__: made.of_ops(())),)),
+    Mechanism("grouped-convolutions", "2026-11-24T22:45", "grouped convolutions that leave Tensor Cores in 16 bits", (Result(grouped_convolutions, "falls_back", _always(False)),), written_on="a sweep of sizes, WavLM and HuBERT", programs=2),
+    Mechanism("fp64-kernels", "2026-11-28T15:05", "kernels that compute in FP64", (Result(double_work, "DoubleWork.build", lambda made, *_, **__: replace(
+        made, at=made.at[:0], likely=combine(), best=combine())),)),
+    Mechanism("transpose-pairs", "2026-11-22T22:59", "a transpose and its way back around work that needs neither",
+              (Result(round_trips, "RoundTrips.build", _empty("there", "back", "left", "mixed", "around_products")),)),
+    Mechanism("layout-copies", "2026-11-26T05:08", "conversions between NCHW and NHWC", (Result(layout_copies, "LayoutCopies.build", _empty("at", "of_sequences")),)),
+    Mechanism("norms-in-tf32", "2026-11-23T14:37", "channels_last gains in TF32 where cuDNN's norms take a tenth", (Number(channels_last, "OF_LIBRARY", math.inf, "ChannelsLast.build"),), written_on="four steps bound by the GPU, seven by the host", programs=11),
+    Mechanism("layout-by-compiler", "2026-11-23T08:03", "Inductor keeps images in channels_last", (Result(channels_last, "_by_compiler", _always(False)),)),
+    Mechanism("dense-gradients", "2026-11-28T15:05", "dense gradients of embedding tables", (Result(embedding_tables, "DenseGradients.build", _no_gradient),)),
+    # The optimizer and loops over parameters
+    Mechanism("optimizer-step", "2026-11-28T15:02", "an optimizer that updates parameters one by one",
+              (Result(optimizer_step, "OptimizerStep.build", lambda made, *_, **__: replace(made, kind="none", ops=made.ops[:0], spans=EMPTY, parameters=0)),)),
+    Mechanism("parameter-loops", "2026-11-22T23:02", "other loops over parameters", (Result(parameter_loops, "ParameterLoops.build", lambda made, *_, **__: replace(
+        made, zeroing=_no_loop(made.zeroing), updating=_no_loop(made.updating))),)),
+    # The host
+    Mechanism("shrinking-loops", "2026-11-23T15:52", "a loop that drops finished rows needs the sizes that it asks for", (Result(value_waits, "sparing", _none),)),
+    Mechanism("judging-ops", "2026-11-22T23:09", "reductions and comparisons go with the read that they are for", (Result(value_waits, "_judging", _none),)),
+    Mechanism("graph-breaks", "2026-11-22T23:09", "a read that cuts a compiled region costs what entering the next part takes", (Result(graph_breaks, "behind_breaks", _always(EMPTY)),)),
+    Mechanism("passes-between-reads", "2026-11-27T12:53", "a graph holds one pass of a loop that reads after each", (Result(capturable, "_in_passes", _always(False)),), written_on="17 programs below its share", programs=17),
+    Mechanism("capturable-parts", "2026-11-26T09:36", "parts alike in all steps are captured by themselves", (Result(capturable, "_parts", _always(())),)),
+    Mechanism("decided-branches", "2026-11-26T19:43", "steps that differ by a condition or a mask alone can be captured", (Result(capturable, "_decided", _always(False)),)),
+    Mechanism("resized-steps", "2026-11-27T13:21", "steps of other sizes are told from steps that differ", (Result(capturable, "_resized", _always(False)),)),
+    Mechanism("masks-of-few", "2026-11-26T20:04", "no graph works on all rows where products take more than a tenth", (Number("graph-candidate", "FEW_PRODUCTS", math.inf),), written_on="one of twelve ordinary programs", programs=1),
+    Mechanism("host-tensors", "2026-11-26T13:14", "tensors made on the CPU and copied", (Result(made_on_host, "MadeOnHost.of", lambda made, *_, **__: replace(
+        made, copies=made.copies[:0], spans=EMPTY)),)),
+    Mechanism("sent-behind", "2026-11-26T13:14", "copies of what the host has just made go with that work", (Result(made_on_host, "unsent_behind", _always(combine())),)),
+    Mechanism("widened-before-copy", "2026-11-26T20:15", "integers that the host widens before it sends them", (Result(widened, "Widened.build", lambda made, *_, **__: made.inside(EMPTY)),)),
+    Mechanism("staged-copies", "2026-11-22T13:24", "arrays that JAX stages on the host", (Result(staged_copies, "StagedCopies.build", _with(spans=EMPTY, us=0.0, same=False)),)),
+    Mechanism("compiled-loops", "2026-11-28T17:26", "turns of a loop that XLA runs", (Result(compiled_loops, "CompiledLoops.build", _no_compiled_loop),)),
+    Mechanism("external-pace", "2026-11-22T22:58", "a clock outside paces the steps", (Result(outside_clock, "OutsideClock.build", _with(paces=False)),)),
+    Mechanism("released-memory", "2026-11-28T17:18", "host memory is given back behind copies", (Result(released_memory, "ReleasedMemory.build", _with(spans=EMPTY, us=0.0)),)),
+    Mechanism(
+        "loader-beside", "2026-11-23T08:50", "worker processes cost the loop what unpacking their batches takes",
+        (Number("data-loading", "BESIDE_US", 0.0, "_edits"), Number("data-loading", "BESIDE_MOST_US", 0.0, "_edits"),
+         Number("data-loading", "UNPINNED_US_PER_MB", 0.0, "_edits")),
+        written_on="five programs recorded both ways", programs=5,
+    ),
+    # Idioms
+    Mechanism("idiom-cell", "2026-11-27T00:30", "a loop over a recurrent cell, by its ops", (Result(spellings, "Spellings.build", _with(cell="", cells=0.0)),)),
+    Mechanism("idiom-sliced", "2026-11-27T00:30", "products of slices, one head or expert at a time", (Result(spellings, "Spellings.build", _with(sliced=0.0)),)),
+    Mechanism("idiom-picked", "2026-11-27T00:30", "a log-softmax and a pick instead of a cross entropy", (Result(spellings, "Spellings.build", _with(picked=0.0)),)),
+    Mechanism("idiom-grows", "2026-11-27T00:30", "a cache that grows by concatenation", (Result(spellings, "Spellings.build", _with(grows=None, grows_values=None)),)),
+    # Start-up
+    Mechanism("one-time-work", "2026-11-28T15:05", "loading, tuning and first launches are start-up, not the step", (Result(startup, "StartUp.build", lambda made, *_, **__: replace(
+        made, once=EMPTY, calls=(), ends_us=made.ends_us[:0])),)),
+    Mechanism("first-pass", "2026-11-23T14:56", "a recording of a program's first pass alone", (Result(first_pass, "FirstPass.build", _with(only=False, taken=0, brief=False)),)),
+    Mechanism("attention-plans", "2026-11-23T20:42", "cuDNN plans attention inside a step", (Result(attention_plans, "AttentionPlans.build", lambda made, *_, **__: replace(
+        made, spans=EMPTY, calls=made.calls[:0], steps=0, sizes=0)),)),
+    Mechanism("compilation", "2026-11-21T20:09", "compilation inside the window", (Result(compilation, "Compilation.build", _with(spans=EMPTY, compilers=EMPTY)),)),
+    # How sure a saving is
+    Mechanism("hidden-host", "2026-11-28T15:02", "a host that does not bound the step is as fast as it may be",
+              (Number(build, "SEEN", -1.0, "Replay.hidden"), Number(build, "HIDDEN", -2.0, "Replay.hidden")), written_on="35 fixes that it moves", programs=35),
+    Mechanism("unsure-is-low", "2026-11-25T00:37", "a fix that may gain nothing is low below 15 % of the step", (Number(doubt, "UNSURE", 0.0, "doubted"),), written_on="the ledger's findings whose interval begins near 0", programs=100),
+)  # fmt: skip

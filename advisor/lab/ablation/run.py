@@ -1,0 +1,188 @@
+"""Judges traces with each mechanism and without it: which predictions move, which findings flip, and which flip where a trace is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from advisor.engine.rule import catalog
+from advisor.engine.run import run
+from advisor.errors import RuleError, TraceError, UsageError
+from advisor.lab.ablation.mechanisms import Mechanism
+from advisor.lab.ablation.reuse import Kept
+from advisor.lab.ablation.switch import off, watched
+from advisor.lab.ablation.traces import Trace, chosen
+from advisor.lab.stability import events
+from advisor.lab.stability.changes import CHANGES, Change
+from advisor.lab.stability.held import compared
+from advisor.recordings.garbage import uncollected
+from advisor.recordings.recording import Recording
+from advisor.report.model import Report
+from advisor.sources import columns, load, read
+from advisor.sources.kineto.write import write
+
+MOST_TRACES = 25
+"""Traces that a mechanism is switched off on, at most: more of them narrow the interval little for what they cost."""
+
+CHANGES_A_TRACE = 1
+"""Changes of a trace, drawn by lot: each costs as much as the trace itself, and more traces tell more."""
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """Of one timed fix, as shares of the step: measured, and predicted with the mechanism and without."""
+
+    rule: str
+    measured: float
+    on: float
+    off: float
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What switching one mechanism off does to one trace.
+
+    flips: rules whose findings are medium or above with it or without it alone, as often as they are. changed: findings that the trace and its changes
+    show; flips_on, flips_off: of these how many flip by the changes, with the mechanism and without.
+    """
+
+    mechanism: str
+    predictions: list[Prediction]
+    flips: list[str]
+    changed: int = 0
+    flips_on: int = 0
+    flips_off: int = 0
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """One trace. tried: the mechanisms that were watched on it; effects: of those that had any; left: why it could not be analysed, "" where it was."""
+
+    trace: str
+    seed: int
+    tried: list[str]
+    effects: list[Effect]
+    left: str = ""
+
+
+def ablated(
+    traces: Sequence[Trace],
+    mechanisms: Sequence[Mechanism],
+    seed: int = 0,
+    kept: Path | None = None,
+    most: int = MOST_TRACES,
+    progress: Callable[[object], None] = lambda what: None,
+) -> list[Tried]:
+    """Every trace with the mechanisms that had not seen it. kept: a file that is read first and then added to, so that a run may be ended and go on."""
+    done = {one.trace: one for one in _read(kept) if one.seed == seed}
+    often: Counter[str] = Counter()
+    found = []
+    for trace in traces:
+        progress(trace.path.name)
+        name = str(trace.path)
+        wanted = [one for one in chosen(mechanisms, trace.program) if often[one.name] < most]
+        had = done.get(name, Tried(name, seed, [], []))
+        if missing := [one for one in wanted if one.name not in had.tried]:
+            made = _tried(trace, missing, seed)
+            had = Tried(name, seed, [*had.tried, *made.tried], [*had.effects, *made.effects], made.left)
+            _add(kept, had)
+        names = {one.name for one in wanted}
+        found.append(Tried(name, seed, [one for one in had.tried if one in names], [one for one in had.effects if one.mechanism in names], had.left))
+        often.update(effect.mechanism for effect in found[-1].effects)
+    return found
+
+
+def _read(kept: Path | None) -> list[Tried]:
+    """Later lines of a trace hold all that its earlier ones do. Raises UsageError where the file is another."""
+    if kept is None or not kept.exists():
+        return []
+    try:
+        return msgspec.json.Decoder(Tried).decode_lines(kept.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{kept} holds no ablation: {error}", "Give the file that --resume of an earlier run wrote, or a new one.") from None
+
+
+def _add(kept: Path | None, one: Tried) -> None:
+    if kept is not None:
+        with kept.open("ab") as file:
+            file.write(msgspec.json.encode(one) + b"\n")
+
+
+@uncollected()
+def _tried(trace: Trace, mechanisms: Sequence[Mechanism], seed: int) -> Tried:
+    names = [one.name for one in mechanisms]
+    try:
+        recording = read(trace.path)
+        kept = Kept()
+        with watched(mechanisms) as seen, kept.filled():  # in this order: what is kept is not what was tried to compare
+            base = _report(recording)
+    except TraceError as error:
+        return Tried(str(trace.path), seed, names, [], error.message)
+    active = [one for one in mechanisms if one.name in seen]
+    without = {one.name: _without(recording, one, kept) for one in active}
+    effects = {name: effect_of(trace, base, report, name) for name, report in without.items()}
+    for change, changed in _changed(trace, seed) if active else ():
+        kept = Kept()
+        with kept.filled():
+            with_it = compared(trace.program, change, base, _report(changed))
+        for one in active:
+            without_it = compared(trace.program, change, without[one.name], _without(changed, one, kept))
+            was = effects[one.name]
+            effects[one.name] = msgspec.structs.replace(
+                was, changed=was.changed + with_it.findings, flips_on=was.flips_on + with_it.flips, flips_off=was.flips_off + without_it.flips
+            )
+    return Tried(str(trace.path), seed, names, list(effects.values()))
+
+
+def _report(recording: Recording, without: str = "") -> Report:
+    report = run(recording, catalog().values())
+    if report.failed:
+        told = f"rule {report.failed[0].rule} failed on {recording.path}{f' without {without}' if without else ''}: {report.failed[0].error}"
+        raise RuleError(told, "A switch must leave everything else working.")
+    return report
+
+
+def _without(recording: Recording, mechanism: Mechanism, kept: Kept) -> Report:
+    """The report without a mechanism; what it cannot have changed is taken from the analysis with it."""
+    with kept.reused(mechanism), off(mechanism):
+        return _report(kept.without(mechanism, recording), mechanism.name)
+
+
+def effect_of(trace: Trace, on: Report, without: Report, name: str) -> Effect:
+    """What one mechanism moves, by the reports with it and without."""
+    predictions = [Prediction(fix.rules[0], fix.measured, fix.predicted(on), fix.predicted(without)) for fix in trace.fixes]
+    before, after = (Counter(finding.rule for finding in report.findings if finding.loud) for report in (on, without))
+    return Effect(name, predictions, sorted(((before - after) + (after - before)).elements()))
+
+
+def _changed(trace: Trace, seed: int) -> Iterator[tuple[Change, Recording]]:
+    """The trace as some of the changes of `stability` make it, drawn by lot among those that apply."""
+    lot, made = Random(f"{seed} {trace.program}"), 0
+    with TemporaryDirectory(prefix="advisor-ablation-") as folder:
+        path = Path(folder, "trace.json")
+        recorded = events.read(_as_json(trace.path, path))
+        if recorded is None:
+            return
+        for change in lot.sample(CHANGES, len(CHANGES)):
+            other = change.apply(recorded, Random(f"{seed} {change.name} {trace.program}"))
+            if other is None:
+                continue
+            other.write(path)
+            try:
+                changed = read(path)
+            except TraceError:  # whether a change leaves a trace readable is what `stability` asks
+                continue
+            yield change, changed
+            made += 1
+            if made == CHANGES_A_TRACE:
+                return
+
+
+def _as_json(path: Path, target: Path) -> Path:
+    """A trace's file as Kineto writes it, which changes take apart: `target` where it is in columns."""
+    if not columns.named_as_columns(path):
+        return path
+    target.write_bytes(write(load(str(path))))
+    return target
