@@ -17,6 +17,7 @@ from advisor import analyze
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import UsageError
+from advisor.lab import ledger, tables
 from advisor.lab.ablation import run as ablation
 from advisor.lab.ablation import traces as listed
 from advisor.lab.ablation.mechanisms import MECHANISMS, Mechanism
@@ -204,8 +205,9 @@ def effects(*errors, name="made-up", flips=()):
     [
         ("pays", effects(*[(0.01 * k, 0.1 + 0.02 * k) for k in range(8)])),
         ("harms", effects(*[(0.1 + 0.02 * k, 0.01 * k) for k in range(8)])),
-        ("moves nothing", effects(*[(0.1, 0.1)] * 8)),
-        ("too few to tell", effects(*[(0.1, 0.1)] * 8, flips=["launch-gap"])),
+        ("moves nothing", effects(*[(0.1, 0.1)] * 12)),
+        ("too few to tell", effects(*[(0.1, 0.1)] * 11)),
+        ("too few to tell", effects(*[(0.1, 0.1)] * 12, flips=["launch-gap"])),
         ("too few to tell", effects(*[(0.1, 0.2)] * 4)),
         ("too few to tell", effects(*[(0.1, 0.2), (0.2, 0.1)] * 4)),
         ("too few to tell", []),
@@ -225,17 +227,18 @@ def _predictions(tried):
 
 
 def test_a_mechanism_that_is_no_fit_stays_where_it_moves_nothing():
-    (row,) = summed([mechanism()], effects(*[(0.1, 0.1)] * 8), "", 0).rows
+    (row,) = summed([mechanism()], effects(*[(0.1, 0.1)] * 12), "", 0).rows
     assert row.verdict == "moves nothing" and not row.goes
 
 
 def test_rows_are_sorted_by_what_they_are_worth_and_shown_alike_in_every_format():
     tried = [*effects(*[(0.1, 0.0)] * 6, name="worse"), *effects(*[(0.0, 0.1)] * 6, name="better")]
-    found = summed([mechanism(name="worse"), mechanism(name="better"), mechanism(name="unseen")], tried, "advisor validate x --ablate", 7)
-    assert [row["mechanism"] for row in found.as_data()] == ["better", "unseen", "worse"]
+    found = summed([mechanism(name="worse"), mechanism(name="better"), mechanism(name="idle")], tried, "advisor validate x --ablate", 7)
+    assert [row["mechanism"] for row in found.as_data()] == ["better", "idle", "worse"]
     assert {"mechanism", "written_on", "traces", "predictions", "closer", "further", "flips"} <= found.as_data()[0].keys()
     for text in (as_text(found), as_markdown(found)):
-        assert text.index("better") < text.index("unseen") < text.index("worse") and "+10.00 [+10.00, +10.00]" in text and "it harms" in text
+        assert text.index("better") < text.index("worse") and "+10.00 [+10.00, +10.00]" in text and "it harms" in text
+        assert re.search(r"no unseen trace: `?idle", text, re.IGNORECASE), "it was tried on none"
 
 
 def test_an_effect_counts_predictions_and_loud_findings():
@@ -274,9 +277,9 @@ def test_traces_are_those_of_a_ledger_of_manifests_or_all(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps({"cases": {"p": case}}))
     wanted = [Trace(tmp_path / "t.json", "p", (Fix(("sync-stall",), 0.0), Fix(("launch-gap",), 0.75)))]
     assert traces_of(tmp_path) == wanted
-    (tmp_path / "ledger.csv").write_text(
-        "program,rule,others,way,measured,trace\np,launch-gap,memcpy,,0.5,t.json\np,memcpy,,way,0.1,t.json\ngone,memcpy,,,0.1,\n"
-    )
+    row = ledger.Row("p", "own", "", "launch-gap", "memcpy", "", "H200", 4.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.0, "", "t.json")
+    others = replace(row, way="w"), replace(row, program="gone", trace="")
+    (tmp_path / "ledger.csv").write_text(tables.as_csv([row, *others], ledger.Row))
     assert traces_of(tmp_path) == [Trace(tmp_path / "t.json", "p", (Fix(("launch-gap", "memcpy"), 0.5),))]
 
 

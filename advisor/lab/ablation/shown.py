@@ -19,6 +19,9 @@ MOVED = 0.005
 FEWEST = 5
 """Traces and predictions that move, below which no interval is worth its name: the bootstrap of fewer knows hardly more than their signs."""
 
+FEWEST_STILL = 12
+"""Traces on which nothing moves, below which that tells little: of twelve without an event up to a quarter may have one (rule of three)."""
+
 NOTHING = 0.1
 """Points of mean error. A mechanism whose interval lies within this on either side moves nothing, however many predictions it touches."""
 
@@ -33,9 +36,9 @@ Verdict = Literal["pays", "harms", "moves nothing", "too few to tell"]
 
 @dataclass(frozen=True)
 class Row:
-    """One mechanism over the traces that it had not seen and that it has an effect on.
+    """One mechanism over the traces that it had not seen.
 
-    predictions: timed fixes of these; moved: by more than `MOVED`; closer, further: of the moved, those that are closer to the measured gain, and further from
+    watched: how many these are; traces: those that it has an effect on, of which all the rest speaks. predictions: timed fixes of these; moved: by more than `MOVED`; closer, further: of the moved, those that are closer to the measured gain, and further from
     it, with the mechanism. gain: by how many points of the step it lowers the mean error of `predictions`, with the interval's ends. flips: findings that are
     medium or above with it or without it alone. changed: findings of changed traces, of which so many flip with it and without it.
     """
@@ -44,6 +47,7 @@ class Row:
     what: str
     written_on: str
     fitted_to: int
+    watched: int
     traces: int
     predictions: int
     moved: int
@@ -81,14 +85,15 @@ class Ablation:
 
 def summed(mechanisms: Sequence[Mechanism], tried: Sequence[Tried], where: str, seed: int) -> Ablation:
     """The rows, what pays most first and what harms last."""
-    rows = [_row(one, [effect for trace in tried for effect in trace.effects if effect.mechanism == one.name], seed) for one in mechanisms]
+    rows = [_row(one, tried, seed) for one in mechanisms]
     order = ("pays", "too few to tell", "moves nothing", "harms")
     rows.sort(key=lambda row: (order.index(row.verdict), -(row.gain or 0.0), row.mechanism))
     left = [f"{one.trace}: {one.left}" for one in tried if one.left]
     return Ablation(where, seed, sum(bool(one.tried) and not one.left for one in tried), left, rows)
 
 
-def _row(mechanism: Mechanism, effects: Sequence[Effect], seed: int) -> Row:
+def _row(mechanism: Mechanism, tried: Sequence[Tried], seed: int) -> Row:
+    effects = [effect for trace in tried for effect in trace.effects if effect.mechanism == mechanism.name]
     several = [one for effect in effects for one in effect.predictions]
     moved = [one for one in several if abs(one.on - one.off) > MOVED]
     closer = sum(_gain(one) > 0 for one in moved)
@@ -98,6 +103,7 @@ def _row(mechanism: Mechanism, effects: Sequence[Effect], seed: int) -> Row:
         what=mechanism.what,
         written_on=written_on(mechanism),
         fitted_to=mechanism.programs,
+        watched=sum(mechanism.name in trace.tried and not trace.left for trace in tried),
         traces=len(effects),
         predictions=len(several),
         moved=len(moved),
@@ -141,7 +147,8 @@ def _verdict(effects: Sequence[Effect], moved: int, low: float | None, high: flo
     if low is None or high is None or len(several) < FEWEST:
         return "too few to tell"
     if low >= -NOTHING and high <= NOTHING:
-        return "too few to tell" if any(effect.flips for effect in effects) else "moves nothing"
+        still = len(several) >= FEWEST_STILL and not any(effect.flips for effect in effects)
+        return "moves nothing" if still else "too few to tell"
     movers = sum(any(abs(one.on - one.off) > MOVED for one in effect.predictions) for effect in several)
     if movers < FEWEST or moved < FEWEST or low <= 0 <= high:
         return "too few to tell"
@@ -149,19 +156,34 @@ def _verdict(effects: Sequence[Effect], moved: int, low: float | None, high: flo
 
 
 def as_text(found: Ablation) -> str:
-    """A line each mechanism."""
-    lines = [f"{'mechanism':24} {'traces':>6} {'fixes':>5} {'closer':>6} {'further':>7} {'points gained':>20} {'flips':>5} {'changed':>9}  verdict"]
-    lines += [
-        f"{row.mechanism:24} {row.traces:6} {row.predictions:5} {row.closer:6} {row.further:7} {_points(row):>20} {row.flips:5} {_changed(row):>9}  {row.verdict}"
-        for row in found.rows
+    """A line each mechanism that has an effect anywhere, then the others."""
+    lines = [
+        f"{'mechanism':24} {'unseen':>6} {'traces':>6} {'fixes':>5} {'closer':>6} {'further':>7} {'points gained':>20} {'flips':>5} {'changed':>7}  verdict"
     ]
-    lines += ["", *_going(found, lambda name: name), *(f"left out: {one}" for one in found.left)]
+    lines += [
+        f"{row.mechanism:24} {row.watched:6} {row.traces:6} {row.predictions:5} {row.closer:6} {row.further:7} {_points(row):>20} {row.flips:5} {_changed(row):>7}  "
+        f"{row.verdict}"
+        for row in found.rows
+        if row.traces
+    ]
+    lines += ["", *_going(found, str), *_still(found, str), *(f"left out: {one}" for one in found.left)]
     lines.append(f"{counted(found.traces, 'trace')}, drawn with seed {found.seed}; {_COLUMNS}")
     return "\n".join(lines)
 
 
+def _still(found: Ablation, quoted: Callable[[str], str]) -> list[str]:
+    """The mechanisms without an effect on any trace that they had not seen."""
+    fewest = {True: "no effect on any of {} unseen traces: ", False: "no unseen trace: "}
+    rows = [row for row in found.rows if not row.traces]
+    told = []
+    for watched in sorted({row.watched for row in rows}, reverse=True):
+        names = ", ".join(quoted(row.mechanism) for row in rows if row.watched == watched)
+        told.append(fewest[watched > 0].format(watched) + names)
+    return told
+
+
 _COLUMNS = (
-    "closer, further: predictions with the mechanism that are closer to what the fix gained, or further from it, than without; points gained: by which it lowers "
+    "unseen: of programs recorded after it was written; traces: those of them that it has an effect on; closer, further: predictions with the mechanism that are closer to what the fix gained, or further from it, than without; points gained: by which it lowers "
     f"the mean error, with the {100 * LEVEL:.0f} % interval; flips: findings that are loud with it or without it alone; changed: flips by harmless changes, with -> without"
 )
 
@@ -191,6 +213,7 @@ def as_markdown(found: Ablation) -> str:
         "What is each recogniser and fitted constant worth on programs that it was not written on? Each is **switched off**, one at a time,",
         "on traces of programs that were recorded after it was written. The set of programs that came next was at hand while it was written, so",
         "it does not count either. A trace on which a mechanism changes nothing is skipped.", "",
+        "- **Unseen**: traces of such programs. **Traces**: those of them that the mechanism has an effect on.",
         "- **Closer, further**: predictions of timed fixes that move by more than half a point of the step. Closer are those that are nearer to the",
         "  measured gain with the mechanism than without it.",
         f"- **Points gained**: by how much the mechanism lowers the mean error of all fixes on these traces, with a {100 * LEVEL:.0f} % interval. The",
@@ -198,13 +221,15 @@ def as_markdown(found: Ablation) -> str:
         "- **Flips**: findings that are medium or above with the mechanism alone, or without it alone.",
         f"- **Changed**: flips by {CHANGES_TOLD}: with the mechanism → without it.", "",
         f"A mechanism **pays** or **harms** where the interval leaves 0 out and {FEWEST} predictions or more move on as many traces. It **moves nothing** where the interval lies",
-        f"within {NOTHING} points and nothing flips. Else there are **too few to tell**.", "",
+        f"within {NOTHING} points on {FEWEST_STILL} traces or more and nothing flips. Else there are **too few to tell**.", "",
         f"**{counted(found.traces, 'trace')}, drawn with seed {found.seed}.**", "",
-        "| Mechanism | What it does | Traces | Fixes | Closer | Further | Points gained | Flips | Changed | Verdict |", "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
+        "| Mechanism | What it does | Unseen | Traces | Fixes | Closer | Further | Points gained | Flips | Changed | Verdict |", "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
         *(
-            f"| `{row.mechanism}` | {row.what} | {row.traces} | {row.predictions} | {row.closer} | {row.further} | {_points(row)} | {row.flips} | {_changed(row)} | {row.verdict} |"
+            f"| `{row.mechanism}` | {row.what} | {row.watched} | {row.traces} | {row.predictions} | {row.closer} | {row.further} | {_points(row)} | {row.flips} | {_changed(row)} | {row.verdict} |"
             for row in found.rows
+            if row.traces
         ),
+        "", "## Without an effect", "", *(f"- {line[0].upper()}{line[1:]}" for line in _still(found, lambda name: f"`{name}`")),
         "", "## What should go", "",
         f"A mechanism goes where it harms, or where it was fitted to fewer than {FITTED_TO} programs and moves nothing.", "",
         *([f"- {line.removeprefix('should go: ')}" for line in went] or ["Nothing."]),
