@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property, wraps
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from advisor.engine.rule import Rule, catalog
+from advisor.engine.rule import Rule, built_in
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Result:
 
 
 Switch = Number | Result
-"""`module` is a rule's id where it is the rule's own: nothing here imports a rule by name."""
+"""`module` is named, so that a script that moves modules finds it; by the rule's id where it is a rule's: nothing here imports a rule by name."""
 
 
 class Switched(Protocol):
@@ -61,7 +62,8 @@ def home(switch: Switch) -> ModuleType:
     """The module that a switch is in."""
     if isinstance(switch.module, ModuleType):
         return switch.module
-    return sys.modules[catalog()[switch.module].function.__module__]
+    rule = built_in().get(switch.module)
+    return import_module(rule.function.__module__ if rule else switch.module)
 
 
 def holder(switch: Switch) -> tuple[Any, str]:
@@ -73,7 +75,7 @@ def user(switch: Switch) -> tuple[Any, str]:
     """The module, class or rule that holds the function whose result is changed, and its name there."""
     if isinstance(switch, Result):
         return holder(switch)
-    return _held(switch, switch.within) if switch.within else (catalog()[str(switch.module)], "function")
+    return _held(switch, switch.within) if switch.within else (built_in()[str(switch.module)], "function")
 
 
 def _held(switch: Switch, name: str) -> tuple[Any, str]:
