@@ -35,18 +35,28 @@ class Edit:
 
 @dataclass(frozen=True, eq=False)
 class Combined(Edit):
-    """Several edits, one after the other."""
+    """Several edits, one after the other. What adds time of the host's comes behind what leaves a share of it, which is a share of what the host does now;
+    but before what issues all of it another way."""
 
     edits: tuple[Edit, ...] = ()
 
     def apply(self, schedule: Schedule) -> Schedule:
-        for edit in self.edits:
-            schedule = edit.apply(schedule)
+        for part in self.parts:
+            schedule = part.apply(schedule)
         return schedule
 
     @property
     def parts(self) -> tuple[Edit, ...]:
-        return tuple(part for edit in self.edits for part in edit.parts)
+        made: list[Edit] = []
+        added: list[Edit] = []
+        for part in (part for edit in self.edits for part in edit.parts):
+            if isinstance(part, WithHostTime):
+                added.append(part)
+                continue
+            if isinstance(part, _ISSUED_ANOTHER_WAY):
+                made, added = [*made, *added], []
+            made.append(part)
+        return (*made, *added)
 
 
 def combine(*edits: Edit) -> Edit:
@@ -377,3 +387,6 @@ class WithHostTime(Edit):
         host[calls] += self.us
         dispatch[calls] += self.us
         return schedule.edit(host_us=host, dispatch_us=dispatch)
+
+
+_ISSUED_ANOTHER_WAY = (AsGraph, Batched, CheaperDispatch, WithDispatch)

@@ -9,11 +9,14 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import (
     AsGraph,
     CheaperDispatch,
+    Combined,
     Edits,
     FasterCopies,
     Fused,
     OnSideStream,
     WithDurations,
+    WithHostTime,
+    WithoutHostTime,
     WithoutTime,
     WithoutWaits,
     changes,
@@ -206,3 +209,14 @@ def test_a_chain_may_leave_more_than_one_kernel():
     assert fused.kept.tolist() == [0, 1, 3]
     assert fused.gone.tolist() == [2, 4]
     assert fused.dur_us.tolist() == [3.0, 3.0, 2.0]
+
+
+def test_what_a_fix_adds_is_no_part_of_what_another_takes_a_share_of():
+    """A compiled function's own cost on the host stands, whichever fix is named first: half of what the host does now is gone, not half of that cost."""
+    schedule = host_bound().get(Replay).recorded
+    half = np.full(len(schedule.host_us), 0.5)
+    added, gone = WithHostTime(np.array([0]), 100.0), WithoutHostTime(half, half)
+    either = [combine(*edits).apply(schedule).host_us for edits in ((added, gone), (combine(combine(added), gone), Combined()), (gone, added))]
+    assert all(np.array_equal(host_us, either[0]) for host_us in either)
+    assert either[0].sum() == pytest.approx(schedule.host_us.sum() / 2 + 100)
+    assert [part.name for part in combine(added, CheaperDispatch(0.5), gone).parts] == ["with-host-time", "cheaper-dispatch", "without-host-time"]
