@@ -7,7 +7,9 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
 from advisor.intervals import Ints
+from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
@@ -21,6 +23,9 @@ from advisor.views.trace.evidence import Witness
 
 _EITHER = "in FP32 and TF32 either layout may be the faster one"
 _REFUSED = "group norms between the convolutions take and return NCHW"
+
+UNTOLD = 0.05
+"""Of busy time: copies of which strides would tell what they do, as the rule asks of conversions."""
 
 TOLD = 0.01
 """Of busy time: what less than this is turned and left out is not spoken of."""
@@ -52,7 +57,8 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
     between, are not needed: the step is replayed without them (`low`: without the cheaper of the two), and without what they leave
     in the backward pass: copies that turn gradients the same way, and kernels that read one tensor turned and another not. Outside training, products of a weight without bias may stand between too, where they
-    contract the axis that the copy brought to the end: multiplied from the left they read it where it was, in the same time. Reported from
+    contract the axis that the copy brought to the end: multiplied from the left they read it where it was, in the same time. Where no shapes and strides
+    were recorded and such copies take a twentieth of the time the GPU works, the rule is skipped. Reported from
     `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
@@ -80,6 +86,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     elif share < min_layout_share or not len(shown):
         if again:
             return again
+        _refuse_untold(work, trips)
         beside = float(work.dur_us[images.of_sequences].sum()) / work.busy_us
         told = f"; those in 1-D convolutions, which have no channels_last, take {percent(beside)}" if beside >= TOLD else ""
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else "") + told)
@@ -107,6 +114,16 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
         fix=_fix(images.partly, _image(work, shown)),
     )
     return [conversions, again] if again else conversions
+
+
+def _refuse_untold(work: GpuWork, trips: RoundTrips) -> None:
+    """Raises Unavailable where copies that lie as those of round trips do take enough of the time, and no strides tell what they turn."""
+    share = float(work.dur_us[trips.untold].sum()) / work.busy_us
+    if share >= UNTOLD:
+        raise Unavailable(
+            f"copies between pointwise kernels take {percent(share)} of busy time; whether they turn tensors and turn them back, strides would tell",
+            RECORD_SHAPES,
+        )
 
 
 def _round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: Witness, without: Ints) -> Found | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
+from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
@@ -49,7 +51,8 @@ def optimizer_foreach(
     (45 %, 10 %): a fused optimizer's Python still collects the parameters. Where shapes were recorded, other loops over the
     parameters count too, as clipping each gradient by its own norm, a running mean of the weights or an optimizer of your own: runs of
     pointwise work and reductions outside the backward pass, not interrupted by other kernels, that do the same to tensors of the shapes
-    whose gradients autograd accumulates, half of the parameters and eight at least; the host's waits in them go as well (`low`: stay). Reported from `min_saving_share` of the step
+    whose gradients autograd accumulates, half of the parameters and eight at least; the host's waits in them go as well (`low`: stay). Without shapes the rule is skipped where sixteen such kernels or more
+    follow a backward pass. Reported from `min_saving_share` of the step
     ({min_saving_share}). An optimizer that is `foreach` already is a note at most.
 
     How to fix it
@@ -68,6 +71,11 @@ def optimizer_foreach(
     by_hand = _by_hand(work, loops.updating, host_time, witness) if len(loops.updating.ops) and several else None
     its_own = _optimizer(work, update, host_time, witness, min_parameters)
     if by_hand is None:
+        if len(loops.untold) and not (isinstance(its_own, Found) and update.kind == "loop"):
+            told = (
+                f"{counted(work.a_step(loops.untold), 'pointwise kernel')} a step follow the backward pass; whether they go over parameters, shapes would tell"
+            )
+            raise Unavailable(told, RECORD_SHAPES)
         return its_own
     return [its_own, by_hand] if isinstance(its_own, Found) else by_hand
 

@@ -143,3 +143,10 @@ def test_waits_in_a_loop_go_with_it():
     plain, waiting = (found("optimizer-foreach", train(each(between=between))) for between in (None, waits))
     assert "waits for the GPU 10 times" in waiting.summary and "waits" not in plain.summary
     assert waiting.saving.expected_us >= plain.saving.expected_us
+
+
+def test_a_loop_that_only_shapes_would_tell_is_no_clear_answer():
+    trace = train(each())
+    for row in trace.rows["cpu_ops"]:
+        row["dims"] = row["types"] = ""
+    assert "20 pointwise kernels a step follow the backward pass" in skipped("optimizer-foreach", trace)

@@ -123,6 +123,8 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
     handed = _next_to(work, pointwise, shapes)
     handed[np.array([at for stretch in fusion.stretches for at in stretch.handed], np.int64)] = True
+    # What its bytes are not known of keeps its time.
+    moved = moved[~np.isnan(roofline.limit_us[work.rows[moved]])]
     needed_us = np.where(handed, PASSED_ON, 1.0)[moved] * roofline.limit_us[work.rows[moved]]
     inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
     # Few stretches are one function's, a loss or an activation, which is compiled by itself; as many as these are all over a model.

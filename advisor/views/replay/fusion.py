@@ -70,6 +70,8 @@ _STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford
 """In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
 _BY_ROW = re.compile(r"softmax")
 _COPYING = re.compile(r"^aten::copy_$")
+_OF_COMPLEX = re.compile(r"complex<")
+"""In the names of kernels: a type that they are made for."""
 _PICKING = re.compile(r"^aten::(gather|scatter_?|scatter_add_?)$")
 _WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_", "aten::random_", "aten::exponential_")
 
@@ -157,7 +159,7 @@ class Fusion:
         reader = _Reader(work, shapes, by_index)
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
-        member &= ~work.launched_by(lambda name: "complex" in name) & ~_takes_complex(work)
+        member &= ~work.launched_by(lambda name: "complex" in name) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
         # Pointwise work alone is one chain, however often its loop comes: only what reduces parts a pass from the next.
         kind, reduces = kinds(work), work.of(Family.REDUCTION, Family.NORM, Family.SOFTMAX)
         pieces = [piece for run in runs(work, member) for piece in (passes(run, kind[run]) if reduces[run].any() else [run])]

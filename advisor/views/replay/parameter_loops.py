@@ -54,11 +54,12 @@ class ParameterLoops:
 
     Parameters are known by the shapes that autograd accumulates gradients of. A run of pointwise work and reductions outside the backward
     pass, not interrupted by any other kernel, that does the same to tensors of these shapes is a loop over them. None where shapes were
-    not recorded.
+    not recorded: untold are then the positions of runs right behind a backward pass that may be such loops.
     """
 
     zeroing: ParameterLoop
     updating: ParameterLoop
+    untold: Ints
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, work: GpuWork, update: OptimizerStep) -> ParameterLoops:
@@ -77,6 +78,7 @@ class ParameterLoops:
                 [run for whole in _runs(work, own & ~fills) if _goes_over(work, run := _of_parameters(work, whole, parameters), parameters)],
                 parameters,
             ),
+            np.zeros(0, np.int64) if timeline.source.shapes else _behind_backward(work, _runs(work, own & ~fills)),
         )
 
 
@@ -109,6 +111,12 @@ def _shape(work: GpuWork, op: int) -> Shape:
     """Of an op's first input; () where it is no tensor, or one of a single number."""
     first = next(iter(arguments.numbers(work.timeline.op_text("dims", op))), [])
     return tuple(first) if all(isinstance(n, int) for n in first) else ()
+
+
+def _behind_backward(work: GpuWork, runs: Iterator[Ints]) -> Ints:
+    """Positions of runs of several kernels for each of so many tensors as a loop goes over, right behind the backward pass of their step."""
+    behind = np.r_[False, work.backward[:-1]] & (np.diff(work.step, prepend=-1) == 0)
+    return np.concatenate([np.zeros(0, np.int64), *(run for run in runs if len(run) >= 2 * FEWEST and behind[run[0]])])
 
 
 def _runs(work: GpuWork, chosen: Mask) -> Iterator[Ints]:

@@ -62,17 +62,20 @@ class RoundTrips:
     """there, back: positions of the copies of each round trip; none where strides were not recorded. left: copies of the backward pass
     that turn a gradient as a trip turned its tensor; mixed: kernels there that read one tensor turned so and another not, which takes
     a multiple of the time. around_products: whether products of weights lie between the copies of each trip, which contract the axis that
-    the turn brought to the end: from the left, as torch.bmm(weight, x), they take it where it was."""
+    the turn brought to the end: from the left, as torch.bmm(weight, x), they take it where it was. untold: copies that lie as those of
+    trips do, where strides would tell and were not recorded."""
 
     there: Ints
     back: Ints
     left: Ints
     mixed: Ints
     around_products: Mask
+    untold: Ints
 
     @classmethod
     def build(cls, work: GpuWork) -> RoundTrips:
         turns = _Turns(work)
+        untold = np.zeros(0, np.int64) if work.timeline.source.shapes else _several_between(work)
         pairs = np.array(list(_pairs(work, turns)), np.int64).reshape(-1, 3)
         pairs, around = pairs[:, :2], pairs[:, 2].astype(bool)
         known = {turn for k in pairs[~around, 0].tolist() if (turn := turns.of(k))}
@@ -85,7 +88,7 @@ class RoundTrips:
             # The forward pass has the other order for more than trips, as for a product along another axis.
             turned = turned[:0]
         left, mixed = turned[copies[turned]], turned[~copies[turned]]
-        return cls(pairs[:, 0], pairs[:, 1], left, mixed, around)
+        return cls(pairs[:, 0], pairs[:, 1], left, mixed, around, untold)
 
 
 class _Turns:
@@ -145,6 +148,21 @@ def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
             else:
                 at, _, over = open_turns.pop(match)
                 yield int(here[at]), k, over
+
+
+def _several_between(work: GpuWork) -> Ints:
+    """Copies of two or more of one step with so few kernels between as a round trip has, and none that cares for their order."""
+    copies = work.launched_by("aten::copy_".__eq__) & work.kernel
+    indifferent = work.of(*_INDIFFERENT)
+    found = np.zeros(len(work.rows), bool)
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
+        run = np.cumsum(~indifferent[here] | (np.diff(work.step[here], prepend=-1) != 0))
+        at = np.flatnonzero(copies[here])
+        near = (np.diff(run[at]) == 0) & (np.diff(at) <= MOST_BETWEEN)
+        found[here[at[1:][near]]] = True
+        found[here[at[:-1][near]]] = True
+    return np.flatnonzero(found)
 
 
 def _turn(dims: str, strides: str) -> Turn | None:

@@ -49,6 +49,8 @@ def test_complex_numbers_are_not_fused():
     chain = [("aten::mul", "vectorized_elementwise_kernel", [LOGITS, LOGITS]), ("aten::add", "vectorized_elementwise_kernel", [LOGITS, LOGITS])]
     assert ops_in_a_row(*((*op, ["float", "float"]) for op in chain)).get(Fusion).stretches
     assert not ops_in_a_row(*((*op, ["float", "c10::complex<float>"]) for op in chain)).get(Fusion).stretches
+    told = ops_in_a_row(*((name, f"{kernel}<4, MulFunctor<c10::complex<float> > >", None, None) for name, kernel, _ in chain))
+    assert not told.get(Fusion).stretches, "kernels' names tell it where no types were recorded"
 
 
 @pytest.mark.parametrize(
