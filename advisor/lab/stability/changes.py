@@ -13,11 +13,13 @@ from advisor.lab.stability.events import Recorded
 @dataclass(frozen=True)
 class Change:
     """apply: the trace changed, None where there is nothing to change. takes: what a report may say that it lacks now, "" where a change takes nothing
-    away: findings that abstain for want of that do not flip."""
+    away: findings that abstain for want of that do not flip. slower: how many times as long everything takes on the machines that the changed trace is of;
+    what is known of machines is taken as it is of those."""
 
     name: str
     apply: Callable[[Recorded, Random], Recorded | None]
     takes: str = ""
+    slower: float = 1.0
 
     @property
     def told(self) -> str:
@@ -36,11 +38,11 @@ CHANGES = (
     Change("event-order", spelling.shuffled),
     Change("renumbered", spelling.renumbered),
     Change("no-external-id", spelling.no_external_id),
-    Change("one-step-fewer", times.one_step_fewer),
+    Change("one-step-fewer", times.one_step_fewer, takes="steps"),
     Change("durations", times.uneven),
     Change("device-later", times.device_later),
     Change("device-earlier", times.device_earlier),
-    Change("times-doubled", times.doubled),
+    Change("times-doubled", times.doubled, slower=2.0),
     Change("side-stream", extra.side_stream),
     Change("python-thread", extra.watching_thread),
     Change("one-tf32-convolution", extra.one_convolution_in_tf32),

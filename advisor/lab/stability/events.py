@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
+from advisor.errors import AdvisorError
+from advisor.sources import columns, load
 from advisor.sources.kineto.fields import GPU_KINDS, TABLE_OF
+from advisor.sources.kineto.write import not_held, write
 from advisor.sources.paths import open_binary
 from advisor.sources.sniff import SNIFF_BYTES, source_of
 from advisor.sources.stream import Stream
@@ -44,12 +47,12 @@ class Recorded:
         path.write_bytes(msgspec.json.encode({**self.head, "traceEvents": self.events}))
 
 
-SUFFIXES = (".json", ".json.gz", ".json.zst")
+SUFFIXES = (".json", ".json.gz", ".json.zst", columns.SUFFIX)
 _EVENTS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"advisor_recording"', b'"ph"')
 
 
 def traces_below(directory: Path) -> list[Path]:
-    """Every file below a directory that begins as a trace of Kineto, in the order of their paths."""
+    """Every file below a directory that begins as a trace of Kineto, or as the columns of one, in the order of their paths."""
     return sorted(path for path in directory.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file() and _begins_as_trace(path))
 
 
@@ -57,24 +60,34 @@ def _begins_as_trace(path: Path) -> bool:
     file, size = open_binary(str(path))
     with file:
         head = Stream(file, size).peek(SNIFF_BYTES)
-    return source_of(head) == "kineto" and any(key in head for key in _EVENTS)
+    found = source_of(head)
+    return found == "columns" or (found == "kineto" and any(key in head for key in _EVENTS))
 
 
 def read(path: Path) -> Recorded | None:
     """The trace at a path; None where it is damaged or its events are not as PyTorch writes them: what it means is then not known well enough to be changed."""
-    file, size = open_binary(str(path))
-    with file:
-        stream = Stream(file, size)
-        text = b"".join(iter(lambda: stream.read(1 << 22), b""))
     try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(_of_columns(path) if columns.named_as_columns(path) else _text(path))
+    except (AdvisorError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     listed = found if isinstance(found, list) else found.get("traceEvents") if isinstance(found, dict) else None
     if not isinstance(listed, list) or not all(isinstance(event, dict) and _timed(event) for event in listed):
         return None
     head = {key: value for key, value in found.items() if key != "traceEvents"} if isinstance(found, dict) else {}
     return Recorded(head, listed)
+
+
+def _text(path: Path) -> bytes:
+    file, size = open_binary(str(path))
+    with file:
+        stream = Stream(file, size)
+        return b"".join(iter(lambda: stream.read(1 << 22), b""))
+
+
+def _of_columns(path: Path) -> bytes:
+    """The columns as Kineto's JSON again; nothing where that cannot hold them."""
+    timeline = load(path)
+    return b"" if timeline.source.format != "kineto" or not_held(timeline) else write(timeline)
 
 
 def _timed(event: Event) -> bool:

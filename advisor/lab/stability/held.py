@@ -14,10 +14,12 @@ from tempfile import TemporaryDirectory
 
 from advisor.engine.run import analyze
 from advisor.errors import AdvisorError, TraceError
+from advisor.lab.stability import reasons, slower
 from advisor.lab.stability.changes import CHANGES, Change
-from advisor.lab.stability.events import read, traces_below
+from advisor.lab.stability.events import Recorded, read, traces_below
+from advisor.lab.stability.reasons import Told, share
 from advisor.recordings.garbage import uncollected
-from advisor.report.finding import Finding, Saving
+from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.report.numbers import percent
 
@@ -104,23 +106,30 @@ def _of_trace(directory: Path, names: Sequence[str], seed: int, path: Path) -> l
     trace = read(path)
     if trace is None:
         return "it is damaged, or its events are not as PyTorch writes them"
-    try:
-        base = analyze(path)
-    except AdvisorError as error:
-        return error.message
     name, found = str(path.relative_to(directory)), []
     with TemporaryDirectory(prefix="advisor-stability-") as folder:
+        try:
+            base = _analysed(trace, Path(folder, "before.json"))
+        except AdvisorError as error:
+            return error.message
         for change in (c for c in CHANGES if c.name in names):
             made = change.apply(trace, Random(f"{seed} {change.name} {name}"))
             if made is None:
                 continue
-            changed = Path(folder, "trace.json")
-            made.write(changed)
             try:
-                found.append(compared(name, change, base, analyze(changed)))
+                found.append(compared(name, change, base, _analysed(made, Path(folder, "trace.json"), change.slower)))
             except AdvisorError as error:
                 found.append(compared(name, change, base, None, error.message))
     return found
+
+
+def _analysed(trace: Recorded, path: Path, times: float = 1.0) -> Report:
+    """The report of a trace, which is written to the path; times: how many times as long everything takes on its machines as on those that are known."""
+    trace.write(path)
+    if times == 1.0:
+        return analyze(path)
+    with slower.recording(times):
+        return analyze(path, options=slower.thresholds(times), devices=slower.rates(times))
 
 
 def compared(trace: str, change: Change, base: Report, changed: Report | None, failed: str = "") -> Held:
@@ -131,14 +140,14 @@ def compared(trace: str, change: Change, base: Report, changed: Report | None, f
         was, became = before.get(rule, []), after.get(rule, [])
         made.findings += max(len(was), len(became))
         for one, other in zip(was, became, strict=False):
-            _add_saving(made, trace, rule, _share(one, base), _share(other, changed) if changed else 0.0)
-        for _ in range(abs(len(was) - len(became))):
-            told = Difference(trace, rule, _said(base, rule), _said(changed, rule) if changed else f"not read: {failed}")
+            _add_saving(made, trace, rule, share(one, base), share(other, changed) if changed else 0.0)
+        for number in range(*sorted((len(was), len(became)))):
             if change.takes and len(became) < len(was) and _abstains(changed, rule):
                 made.abstained += 1
                 continue
+            why = reasons.why(change.name, rule, Told(_told(base, rule, number), _told(changed, rule, number), base, changed)) if changed else ""
             made.flips += 1
-            made.reasons.append(told)
+            made.reasons.append(Difference(trace, rule, _said(base, rule), _said(changed, rule) if changed else f"not read: {failed}", why))
     return made
 
 
@@ -160,10 +169,10 @@ def _loud(report: Report | None) -> dict[str, list[Finding]]:
     return found
 
 
-def _share(finding: Finding, report: Report) -> float | None:
-    """Of the step; None of a saving in another unit."""
-    step_us = report.headline.step_us or 0.0
-    return finding.saving.expected / step_us if isinstance(finding.saving, Saving) and step_us > 0 else None
+def _told(report: Report, rule: str, number: int) -> Finding | None:
+    """Of a rule's findings, severest first, the one of that number, counted from 0; None where there are fewer."""
+    found = [finding for finding in report.findings if finding.rule == rule]
+    return found[number] if number < len(found) else None
 
 
 def _abstains(report: Report | None, rule: str) -> bool:
@@ -186,13 +195,13 @@ def _said(report: Report, rule: str) -> str:
 
 
 def _finding(finding: Finding, report: Report) -> str:
-    share = _share(finding, report)
+    saved = share(finding, report)
     marks = [
         finding.severity,
         *(["possible"] if finding.status == "possible" else []),
         *([f"folded into {finding.folded_into}"] if finding.folded_into else []),
     ]
-    return f"{', '.join(marks)}{'' if share is None else f', {100 * share:.1f} %'}"
+    return f"{', '.join(marks)}{'' if saved is None else f', {100 * saved:.1f} %'}"
 
 
 def rules_of(found: Iterable[Held]) -> Counter[str]:

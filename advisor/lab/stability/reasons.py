@@ -1,0 +1,80 @@
+"""Why findings flip though nothing of the program changed, as far as that is known: a table by change and rule (reasons.toml)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from advisor.knowledge.data import read
+from advisor.report.finding import NO_DIFFERENCE, Finding, Saving
+from advisor.report.model import Report
+
+
+@dataclass(frozen=True)
+class Told:
+    """What two reports say by one rule: the finding that flips in each, None where that one has none."""
+
+    was: Finding | None
+    became: Finding | None
+    base: Report
+    changed: Report
+
+
+@dataclass(frozen=True)
+class Reason:
+    """changes, rules: of which it holds, all where none is named; when: what must hold of the two reports besides, "" where nothing; why: in words."""
+
+    why: str
+    changes: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    when: str = ""
+
+    def holds(self, change: str, rule: str, told: Told) -> bool:
+        """Whether it is why that rule's finding flips under that change."""
+        named = (not self.changes or change in self.changes) and (not self.rules or rule in self.rules)
+        return named and (not self.when or _WHEN[self.when](told))
+
+
+def why(change: str, rule: str, told: Told) -> str:
+    """The first reason that holds, "" where none does."""
+    return next((reason.why for reason in table() if reason.holds(change, rule, told)), "")
+
+
+@cache
+def table() -> tuple[Reason, ...]:
+    """Every reason, in the order of the file."""
+    found = read(Path(__file__).with_name("reasons.toml"))["reason"]
+    return tuple(Reason(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}) for entry in found)
+
+
+def share(finding: Finding | None, report: Report) -> float | None:
+    """What it saves of the step; None of a saving in another unit, or of none."""
+    step_us = report.headline.step_us or 0.0
+    return finding.saving.expected / step_us if finding and isinstance(finding.saving, Saving) and step_us > 0 else None
+
+
+def _near(told: Told) -> bool:
+    was, became = share(told.was, told.base), share(told.became, told.changed)
+    return was is not None and became is not None and abs(was - became) <= NO_DIFFERENCE
+
+
+def _folded(told: Told) -> bool:
+    return any(
+        finding is not None and any(other.rule == finding.folded_into and other.loud for other in report.findings)
+        for finding, report in ((told.was, told.base), (told.became, told.changed))
+        if finding is not None
+    )
+
+
+def _one_step(told: Told) -> bool:
+    return told.changed.window is not None and told.changed.window.steps == 1
+
+
+_WHEN: dict[str, Callable[[Told], bool]] = {
+    "near": lambda told: _near(told) and not _folded(told),
+    "near-folded": lambda told: _near(told) and _folded(told),
+    "folded": _folded,
+    "one-step": _one_step,
+}

@@ -1,0 +1,71 @@
+"""Why findings flip: the table of reasons, and what is known of machines that are slower."""
+
+import msgspec
+import pytest
+
+from advisor.engine.rule import catalog
+from advisor.knowledge import recording_cost
+from advisor.knowledge.devices import find
+from advisor.lab.stability import reasons, slower
+from advisor.lab.stability.changes import CHANGES
+from advisor.lab.stability.reasons import Told, share, table, why
+from advisor.report.finding import NO_DIFFERENCE
+from tests.rules.test_optimizer_foreach import loop, period
+from tests.rules.test_rules import repeat, run
+
+
+@pytest.fixture(scope="module")
+def report():
+    return run("optimizer-foreach", repeat(period(), loop()))
+
+
+def moved(report, points, **changed):
+    """The report with its finding's saving off by so much of the step, and the finding otherwise as said."""
+    finding, us = report.findings[0], points * report.headline.step_us
+    saving = msgspec.structs.replace(finding.saving, low_us=0.0, expected_us=finding.saving.expected_us - us)
+    return msgspec.structs.replace(report, findings=(msgspec.structs.replace(finding, saving=saving, **changed),))
+
+
+def told(base, changed):
+    return Told(base.findings[0], changed.findings[0], base, changed)
+
+
+def test_reasons_name_changes_and_rules_that_are_there():
+    assert table() and {reason.when for reason in table()} <= {"", *reasons._WHEN}
+    assert {name for reason in table() for name in reason.changes} <= {change.name for change in CHANGES}
+    assert {name for reason in table() for name in reason.rules} <= {*catalog()}
+    assert all(reason.why and (reason.changes or reason.when) for reason in table()), "none holds of everything"
+
+
+def test_what_gains_the_same_stands_at_a_threshold(report):
+    for points, near in ((0.9 * NO_DIFFERENCE, True), (1.1 * NO_DIFFERENCE, False)):
+        other = moved(report, points, severity="low")
+        assert bool(why("durations", "optimizer-foreach", told(report, other))) == near
+        assert share(report.findings[0], report) - share(other.findings[0], other) == pytest.approx(points)
+
+
+def test_what_is_told_by_another_says_so_only_where_that_one_is_told(report):
+    other = moved(report, 0.1, severity="low", folded_into="launch-gap")
+    assert not why("durations", "optimizer-foreach", told(report, other))
+    above = msgspec.structs.replace(report.findings[0], rule="launch-gap")
+    both = msgspec.structs.replace(other, findings=(above, *other.findings))
+    assert "another finding" in why("durations", "optimizer-foreach", Told(report.findings[0], both.findings[1], report, both))
+
+
+def test_a_reason_of_one_change_is_none_of_another(report):
+    other = moved(report, 0.1, severity="low")
+    assert why("no-shapes", "unfused-elementwise", told(report, other)) and not why("no-shapes", "sync-stall", told(report, other))
+    assert not why("event-order", "unfused-elementwise", told(report, other))
+
+
+def test_what_is_known_of_slower_machines_holds_while_it_is_asked_for():
+    each, quiet_us = recording_cost.limits().event_us, recording_cost.limits().quiet_us
+    with pytest.raises(KeyError), slower.recording(2.0):
+        assert recording_cost.limits().event_us == 2 * each and recording_cost.limits().quiet_us == 2 * quiet_us
+        assert recording_cost.limits().max_share < 1, "no time"
+        raise KeyError
+    assert recording_cost.limits().event_us == each
+    h200 = next(peaks for peaks in slower.rates(2.0) if peaks.name == find("NVIDIA H200").name)
+    assert (h200.memory_gbps, h200.fp16_tflops) == pytest.approx((find("NVIDIA H200").memory_gbps / 2, find("NVIDIA H200").fp16_tflops / 2))
+    assert h200.l2_mbytes == find("NVIDIA H200").l2_mbytes
+    assert slower.thresholds(2.0)["host-bound"]["min_pause_us"] == 2 * catalog()["host-bound"].options["min_pause_us"]
