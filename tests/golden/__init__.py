@@ -1,1 +1,1 @@
-"""What the report of every sample says, kept beside the tests: `python -m tests.golden` writes it anew, for you to read the diff."""
+"""What the report of every sample and every trace of the corpus concludes, a row each: `python -m tests.golden` writes them anew, for you to read the diff."""

@@ -1,42 +1,37 @@
-"""`python -m tests.golden [PATTERN]` writes the goldens anew, of all samples or of those whose name holds the pattern; and what the
-README shows of outputs."""
+"""`python -m tests.golden [PATTERN]` writes facts.csv anew, of every recording or of those whose name holds the pattern; and what the
+README shows of outputs. It says in words what changed."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
 
-from tests.golden.digest import FOLDER, differences, digest, golden_of, name, recordings, written
+from tests.golden.facts import FILE, differences, facts, kept, name, recordings, write
 from tests.golden.readme import README, current
+from tests.paths import ROOT
+
+PROCESSES = 2
 
 
 def main(pattern: str = "") -> None:
-    """Write what changed, and say of each sample what it was."""
-    everything = recordings()
-    chosen = [recording for recording in everything if pattern in name(recording)]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        made = dict(zip(chosen, pool.map(digest, chosen), strict=True))
-    by_file: dict[Path, dict[str, Any]] = defaultdict(dict)
-    for recording in everything:
-        file = golden_of(recording)
-        before = (json.loads(file.read_text()) if file.exists() else {}).get(name(recording))
-        kept = made.get(recording, before)
-        if kept is not None:
-            by_file[file][name(recording)] = kept
-        for line in differences(before, kept) if before and kept else ():
-            print(f"{name(recording)}: {line}")
-    FOLDER.mkdir(exist_ok=True)
-    for file in {*FOLDER.glob("*.json")} - {*by_file}:
-        file.unlink()
-    for file, kept in by_file.items():
-        file.write_text(written(kept))
+    """Analyse, write what was concluded, and print of each trace what is no longer as it was."""
+    before = kept() if FILE.exists() else {}
+    everything = {name(recording): recording for recording in recordings()}
+    chosen = [recording for trace, recording in everything.items() if pattern in trace]
+    rows = {trace: row for trace, row in before.items() if trace in everything}
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        for made in pool.map(facts, chosen):
+            trace = made["trace"]
+            changed = [*differences(before[trace], made)] if trace in before else ["is new"]
+            if changed:
+                print(f"{trace}: {'; '.join(changed)}", flush=True)
+            rows[trace] = made
+    for trace in sorted({*before} - {*everything}):
+        print(f"{trace}: is gone")
+    write(rows.values())
     README.write_text(current(README.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"{len(made)} of {len(everything)} samples, {sum(file.stat().st_size for file in by_file) / 1e6:.2f} MB in {FOLDER}")
+    print(f"{len(chosen)} of {len(everything)} recordings analysed; {FILE.relative_to(ROOT)} has {len(rows)} rows")
 
 
 if __name__ == "__main__":

@@ -12,33 +12,38 @@ from advisor.cli import app
 from advisor.compare import compare
 from advisor.engine.rule import catalog
 from advisor.knowledge.data import load
+from advisor.report.model import Report
 from advisor.reports.comparison import formats as of_a_comparison
 from advisor.reports.report import text
 from tests.analysed import analysed
-from tests.golden.digest import FOLDER, name
-from tests.golden.test_golden import RECORDINGS
-from tests.paths import ROOT, sampled
+from tests.paths import ROOT
+from tests.reports.by_hand import BY_HAND
 from tests.reports.words import faults, said
 
 
-@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
-def test_the_goldens(file: Path) -> None:
-    assert not [(where, fault, told) for where, told in said(json.loads(file.read_text())) for fault in faults(told)]
-
-
-@pytest.mark.parametrize("recording", sampled(RECORDINGS), ids=name)
-def test_the_reports_of_samples(recording: Path) -> None:
-    report = analysed(recording)
+def wrong(report: Report) -> list[tuple[str, str, str]]:
+    """Faults of a report, in its JSON and as text: where, which, and what is said there."""
     texts = [*said(json.loads(report.to_json())), *(("text", line.strip()) for line in text.render(report).splitlines() if "idle:" not in line)]
-    assert not [(where, fault, told) for where, told in texts for fault in faults(told) if where != "text" or not fault.startswith("space")]
+    return [(where, fault, told) for where, told in texts for fault in faults(told) if where != "text" or not fault.startswith("space")]
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_each_kind_of_recording(name: str) -> None:
+    assert not wrong(BY_HAND[name]())
+
+
+@pytest.mark.parametrize("recording", sorted((ROOT / "samples").glob("*/slow.json.gz")), ids=lambda path: path.parent.name)
+def test_each_rule_that_has_found_something(recording: Path) -> None:
+    """Of samples that other tests analyse too."""
+    assert not wrong(analysed(recording))
 
 
 def test_a_comparison() -> None:
-    sides = [analysed(ROOT / "samples" / "launch-gap" / f"{side}.json.gz") for side in ("slow", "fixed")]
-    for one, other in ((0, 1), (1, 0), (0, 0)):
-        summary = compare([sides[one]], [sides[other]]).summary
-        told = of_a_comparison()["text"].render(compare([sides[one]], [sides[other]]))
-        assert not faults(summary) and not [fault for line in told.splitlines() for fault in faults(line) if not fault.startswith("space")]
+    eager, captured = BY_HAND["eager"](), BY_HAND["captured"]()
+    for before, after in ((eager, captured), (captured, eager), (eager, eager)):
+        made = compare([before], [after])
+        told = of_a_comparison()["text"].render(made)
+        assert not faults(made.summary) and not [fault for line in told.splitlines() for fault in faults(line) if not fault.startswith("space")]
 
 
 def test_the_rules_pages() -> None:

@@ -11,7 +11,7 @@ from advisor.lab.stability.changes import CHANGES
 from advisor.lab.stability.events import Recorded, arguments, read, traces_below
 from advisor.lab.stability.spelling import OVERLOAD_OF
 from tests.analysed import analysed
-from tests.golden.digest import differences, rounded
+from tests.differences import differences, rounded
 from tests.paths import EACH, ROOT
 
 SAMPLES = ROOT / "samples"

@@ -9,7 +9,10 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
+from json import dumps as json_lines
+from json import loads
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -22,11 +25,18 @@ from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.recording import Health, Idle, matrix_units
 from advisor.reports import _clean, _pages, _phrases, formats
+from advisor.reports.comparison import formats as of_a_comparison
 from advisor.reports.report import html, json, markdown, text
+from tests.differences import rounded
 from tests.paths import slow, slowly
+from tests.reports.by_hand import BY_HAND, comparison
 from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile, launch_bound, memory_bound
 
 GOLDEN = Path(__file__).with_name("golden")
+"""What is said, whole, for a person to read: of reports made by hand, and of recordings made by hand as they are analysed."""
+
+FIGURES = 3
+"""Of each number that a golden in JSON holds: a person reads no more."""
 
 
 def golden(name: str, made: str) -> None:
@@ -36,6 +46,11 @@ def golden(name: str, made: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(made, encoding="utf-8", newline="\n")
     assert made == path.read_text(encoding="utf-8")
+
+
+def readable(made: str) -> str:
+    """The same JSON, a field a line and no number longer than a person reads."""
+    return f"{json_lines(rounded(loads(made), FIGURES), indent=1, ensure_ascii=False)}\n"
 
 
 def many(report: Report, number: int) -> Report:
@@ -109,18 +124,27 @@ def test_a_report_of_nothing_is_written(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_markdown(name: str) -> None:
-    golden(f"{name}.md", markdown.render(EXAMPLES[name]()))
+@pytest.mark.parametrize("form", [text, markdown], ids=["text", "markdown"])
+def test_what_is_said_of_a_report(name: str, form: ModuleType) -> None:
+    golden(f"{name}{form.SUFFIX}", form.render(EXAMPLES[name]()))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_text(name: str) -> None:
-    golden(f"{name}.txt", text.render(EXAMPLES[name]()))
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_json(name: str) -> None:
+@pytest.mark.parametrize("name", ["launch-bound", "memory-bound", "healthy"])
+def test_what_json_holds_of_a_report(name: str) -> None:
     golden(f"{name}.json", json.render(EXAMPLES[name]()))
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.parametrize("form", [text, markdown, json], ids=["text", "markdown", "json"])
+def test_what_is_said_of_a_recording(name: str, form: ModuleType) -> None:
+    made = form.render(BY_HAND[name]())
+    golden(f"{name}{form.SUFFIX}", readable(made) if form is json else made)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_what_is_said_of_a_comparison(form: str) -> None:
+    made = of_a_comparison()[form].render(comparison())
+    golden(f"comparison{of_a_comparison()[form].SUFFIX}", readable(made) if form == "json" else made)
 
 
 # --- json

@@ -18,7 +18,7 @@ from advisor.reports.report.html import _asset
 from advisor.sources import read
 from advisor.views.charts.build import picture
 from advisor.views.workspace import Workspace
-from tests.golden.digest import name, recordings
+from tests.golden.facts import name, recordings
 from tests.paths import ALL_SAMPLES, MANY_SAMPLES, ROOT
 from tests.reports.browser import Seen, drawn
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-FEW = ("launch-gap/slow.json.gz", "nsys/encoder_infer.slow.sqlite")
+FEW = ("samples/launch-gap/slow.json.gz", "samples/nsys/encoder_infer.slow.sqlite")
 PIXEL = 1.0
 """What edges of the screen may round to, in pixels of a row."""
 OFF = 0.02
@@ -123,7 +123,7 @@ def window(browser: Browser) -> Iterator[Seen]:
 @pytest.mark.parametrize("sample", [name(path) for path in recordings()[:: 1 if ALL_SAMPLES else 24]] if MANY_SAMPLES else FEW)
 def test_a_row_draws_for_as_long_as_it_is_busy(window: Seen, tmp_path: Path, sample: str) -> None:
     try:
-        recording = read(ROOT / "samples" / sample)
+        recording = read(ROOT / sample)
     except AdvisorError:
         pytest.skip("it has no timeline: it is refused")
     if recording.kind != "trace":
