@@ -76,7 +76,7 @@ def of_kernels() -> Report:
     measured = (
         kernel("copy", dram=90),
         kernel("gather", sectors=1e6, excess=8e5, dram=70, l2=90, long_scoreboard=20.0),
-        kernel("scan", grid=12, registers=255, dram=5, compute=8, issue=4),
+        kernel("scan", grid=12, registers=128, dram=5, compute=8, issue=4),
     )
     return _analysed("kernels", "kernels.ncu-rep", KernelProfiles("kernels.ncu-rep", "ncu-rep", 1, measured, {0: "NVIDIA H200"}))
 
