@@ -9,7 +9,7 @@ import pytest
 from advisor import analyze
 from advisor.lab.export import METADATA_KEY
 from advisor.lab.stability.changes import CHANGES
-from advisor.lab.stability.events import ON_DEVICE, ON_HOST, Recorded, arguments, begins, ends, read, spans
+from advisor.lab.stability.events import ON_DEVICE, ON_HOST, Recorded, arguments, begins, ends, read, spans, traces_below
 from advisor.lab.stability.times import CLOCKS_NS, NOISE, STEP
 from tests.paths import ROOT
 
@@ -159,3 +159,11 @@ def test_changes_are_the_same_each_time(eager):
     for change in CHANGES:
         one, other = (change.apply(eager, Random(5)) for _ in range(2))
         assert one == other, change.name
+
+
+def test_columns_are_changed_as_the_trace_that_they_hold(tmp_path):
+    columns = ROOT / "samples" / "columns"
+    paths = traces_below(columns)
+    assert paths and all(path.name.endswith(".trace.zst") for path in paths)
+    trace = read(paths[0])
+    assert kernels(trace) and changed("renumbered", trace) != trace

@@ -30,6 +30,9 @@ OVERLOADS = {
 OVERLOAD_OF = {f"aten::{op}": f"aten::{op}.{overload}" for overload, ops in OVERLOADS.items() for op in ops.split()}
 """Names as `capture_overload_names=True` writes them, of ops that have overloads."""
 
+_OF_A_STREAM = re.compile(r"(cuda|cu)(Launch|Memcpy|Memset|Stream|EventRecord|GraphLaunch|MallocAsync|FreeAsync)(?!\w*_)\w*$")
+"""Calls that take a stream: others have one form alone."""
+
 _PARAMETERS = re.compile(r"^(?:void|static void)\s+(?P<name>.+?)\((?:[^()]|\([^()]*\))*\)(?: const)?$")
 
 
@@ -40,7 +43,7 @@ def overloads(trace: Recorded, rng: Random) -> Recorded | None:
 
 def call_suffixes(trace: Recorded, rng: Random) -> Recorded | None:
     """The same runtime and driver calls with the suffixes of a build for one stream a thread, and of their version."""
-    return _renamed(trace, lambda e: f"{e['name']}_ptsz" if e.get("cat") in CALLS and re.match(r"(cuda|cu)[A-Z]\w*[a-z]$", e["name"]) else None)
+    return _renamed(trace, lambda e: f"{e['name']}_ptsz" if e.get("cat") in CALLS and _OF_A_STREAM.match(e["name"]) else None)
 
 
 def bare_kernels(trace: Recorded, rng: Random) -> Recorded | None:

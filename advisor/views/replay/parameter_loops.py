@@ -54,7 +54,7 @@ class ParameterLoops:
 
     Parameters are known by the shapes that autograd accumulates gradients of. A run of pointwise work and reductions outside the backward
     pass, not interrupted by any other kernel, that does the same to tensors of these shapes is a loop over them. None where shapes were
-    not recorded: untold are then the positions of runs right behind a backward pass that may be such loops.
+    not recorded: untold are then the positions of runs behind a backward pass that may be such loops.
     """
 
     zeroing: ParameterLoop
@@ -114,9 +114,11 @@ def _shape(work: GpuWork, op: int) -> Shape:
 
 
 def _behind_backward(work: GpuWork, runs: Iterator[Ints]) -> Ints:
-    """Positions of runs of several kernels for each of so many tensors as a loop goes over, right behind the backward pass of their step."""
-    behind = np.r_[False, work.backward[:-1]] & (np.diff(work.step, prepend=-1) == 0)
-    return np.concatenate([np.zeros(0, np.int64), *(run for run in runs if len(run) >= 2 * FEWEST and behind[run[0]])])
+    """Positions of runs of several kernels for each of so many tensors as a loop goes over, behind the last of the backward pass in their step."""
+    last = np.full(int(work.step.max(initial=-1)) + 1, len(work.step), np.int64)
+    at = np.flatnonzero(work.backward)
+    last[work.step[at]] = at
+    return np.concatenate([np.zeros(0, np.int64), *(run for run in runs if len(run) >= 2 * FEWEST and run[0] > last[work.step[run[0]]])])
 
 
 def _runs(work: GpuWork, chosen: Mask) -> Iterator[Ints]:

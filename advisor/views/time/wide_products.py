@@ -28,6 +28,9 @@ EMULATED = 3.0
 SMALL_US, BUSY_SHARE = 20.0, 0.4
 """A product shorter than the first that works at its rate for less of its time than the second is bound by latency."""
 
+OF_CONVOLUTIONS = 0.1
+"""What less of the convolutions' work than this runs in says nothing of the others: one may be of code that sets its own flags."""
+
 UNALIGNED, ODD = 0.3, 0.13
 """Part of the rate of large products that is left where a size is no multiple of 16 bytes, and where it is odd in 16 bits: Tensor Cores load
 16 bytes. Measured on an H200 in BF16, 8192 × 4096 × N: 768 TFLOP/s at N = 4096, 280 at 4098 and 4100, 97 at 4097."""
@@ -96,7 +99,7 @@ class WideProducts:
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
-            work.op[at], single & reduced.any(), _in_groups(work, at) & (texts[at] == "tf32"), work.named(OWN_DEPTHWISE)[at],
+            work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), _in_groups(work, at) & (texts[at] == "tf32"), work.named(OWN_DEPTHWISE)[at],
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
@@ -122,6 +125,12 @@ class WideProducts:
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
         kept = (self.now == name) | ((self.refused | self.in_groups | (self.depthwise & (name != "fp16"))) & reached)
         return WithDurations(self.at, np.where(kept, self.dur_us, faster))
+
+
+def _free_to(reduced: Mask, convolutions: Mask, flops: Floats, dur_us: Floats) -> bool:
+    """Whether enough of the convolutions' work runs in TF32 to say that the library was free to take it for all; of their time, where their work is not known."""
+    amount = dur_us if np.isnan(flops[convolutions]).any() else flops
+    return bool(reduced.any() and amount[reduced].sum() >= OF_CONVOLUTIONS * amount[convolutions].sum())
 
 
 def _in_groups(work: GpuWork, chosen: Ints) -> Mask:

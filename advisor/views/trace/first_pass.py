@@ -23,8 +23,8 @@ FEWEST_TAKEN = 12
 """An allocator that keeps what it was given asks the driver for nothing once its cache is full, and now and then while that grows. Asked a dozen
 times in one pass, and given back less than half of it, it fills."""
 
-_TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Managed|Pitch|3D)?(_v\d+)?$")
-_GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+)?$")
+_TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Managed|Pitch|3D)?(_v\d+|_ptsz|_ptds)*$")
+_GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+|_ptsz|_ptds)*$")
 
 
 @dataclass(frozen=True, eq=False)
