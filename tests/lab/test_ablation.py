@@ -271,12 +271,22 @@ def test_a_run_goes_on_where_it_was_ended_and_stops_at_enough_traces(tmp_path, m
         ablated(traces, [a], 3, kept)
 
 
+def _folder(path):
+    """A folder of traces that nothing lists."""
+    path.mkdir()
+    for n in range(40):
+        (path / f"{n}.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    return path
+
+
 def test_traces_are_those_of_a_ledger_of_manifests_or_all(tmp_path):
     (tmp_path / "t.json").write_text("{}")
     case = {"rule": "launch-gap", "slow_ms": 4.0, "fixed_ms": 1.0, "alone": {"sync-stall": 5.0, "memcpy/way": 2.0}, "kineto": {"slow": "t.json"}}
     (tmp_path / "manifest.json").write_text(json.dumps({"cases": {"p": case}}))
     wanted = [Trace(tmp_path / "t.json", "p", (Fix(("sync-stall",), 0.0), Fix(("launch-gap",), 0.75)))]
     assert traces_of(tmp_path) == wanted
+    lot = [trace.program for trace in traces_of(_folder(tmp_path / "many"), None, 3)]
+    assert [trace.program for trace in traces_of(tmp_path / "many", 5, 3)] == lot[:5] != sorted(lot)[:5]
     row = ledger.Row("p", "own", "", "launch-gap", "memcpy", "", "H200", 4.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.0, "", "t.json")
     others = replace(row, way="w"), replace(row, program="gone", trace="")
     (tmp_path / "ledger.csv").write_text(tables.as_csv([row, *others], ledger.Row))

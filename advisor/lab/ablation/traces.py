@@ -50,7 +50,7 @@ def traces_of(directory: Path, sample: int | None = None, seed: int = 0) -> list
         found = [Trace(path, path.name.partition(".")[0]) for path in sorted({*traces_below(directory), *others})]
     if not found:
         raise TraceError(f"{directory} holds no trace", "Give a directory with traces, as samples/ is.")
-    return Random(seed).sample(found, min(sample or len(found), len(found)))
+    return Random(seed).sample(found, len(found))[:sample]  # so a larger sample begins with a smaller one
 
 
 def _of_ledger(directory: Path) -> list[Trace]:
