@@ -123,7 +123,7 @@ def _ablate(directory: Path, only: list[str], resume: Path | None, sample: int |
     if other := next((name for name in only if name not in known), None):
         raise no_such("mechanism", other, known)
     mechanisms = [one for one in MECHANISMS if not only or one.name in only]
-    traces = traces_of(directory, sample, seed)
+    traces = traces_of(directory, sample, seed, mechanisms)
     tried = _tracked(len(traces), lambda step: run.ablated(traces, mechanisms, seed, resume, progress=step))
     lot = "".join([*(f" --only {name}" for name in only), f" --sample {sample}" if sample else "", f" --seed {seed}" if seed else ""])
     found = shown.summed(mechanisms, tried, f"advisor validate {directory}{lot} --ablate -f markdown", seed)

@@ -298,3 +298,13 @@ def test_the_command_says_what_it_does_not_know(tmp_path):
     assert done.returncode == 2 and b"fused-chains" in done.stderr
     assert advisor("validate", tmp_path, "--only", "casts", cwd=tmp_path).returncode == 2
     assert advisor("validate", tmp_path, "--ablate", cwd=tmp_path).returncode == 3
+
+
+def test_what_most_mechanisms_had_seen_comes_last(tmp_path, monkeypatch):
+    here = tmp_path / "t.json"
+    here.write_text("{}")
+    several = [Trace(here, program) for program in ("a", "encoder_infer", "b", "c")]
+    monkeypatch.setattr(listed, "_of_manifests", lambda directory: several)
+    for seed in range(4):
+        assert traces_of(tmp_path, None, seed, [mechanism()])[-1].program == "encoder_infer"
+    assert len({traces_of(tmp_path, 1, seed)[0].program for seed in range(20)}) == 4, "else the lot decides alone"

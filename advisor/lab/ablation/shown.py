@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from advisor.lab.ablation.mechanisms import Mechanism
-from advisor.lab.ablation.run import Effect, Prediction, Tried
+from advisor.lab.ablation.run import MOST_TRACES, Effect, Prediction, Tried
 from advisor.lab.ablation.traces import seen_by
 from advisor.report.numbers import counted
 
@@ -222,7 +222,8 @@ def as_markdown(found: Ablation) -> str:
         f"- **Changed**: flips by {CHANGES_TOLD}: with the mechanism → without it.", "",
         f"A mechanism **pays** or **harms** where the interval leaves 0 out and {FEWEST} predictions or more move on as many traces. It **moves nothing** where the interval lies",
         f"within {NOTHING} points on {FEWEST_STILL} traces or more and nothing flips. Else there are **too few to tell**.", "",
-        f"**{counted(found.traces, 'trace')}, drawn with seed {found.seed}.**", "",
+        f"**{counted(found.traces, 'trace')}, drawn with seed {found.seed}**; of each mechanism the first {MOST_TRACES} that it has an effect on. Traces that most mechanisms",
+        "had seen come last in the lot, as they tell least for what they cost.", "",
         "| Mechanism | What it does | Unseen | Traces | Fixes | Closer | Further | Points gained | Flips | Changed | Verdict |", "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
         *(
             f"| `{row.mechanism}` | {row.what} | {row.watched} | {row.traces} | {row.predictions} | {row.closer} | {row.further} | {_points(row)} | {row.flips} | {_changed(row)} | {row.verdict} |"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,15 +42,19 @@ class Trace:
     fixes: tuple[Fix, ...] = ()
 
 
-def traces_of(directory: Path, sample: int | None = None, seed: int = 0) -> list[Trace]:
-    """The traces below a directory in the order of a lot, or so many of them: those with timed fixes where a ledger or manifests name some. Raises TraceError."""
+def traces_of(directory: Path, sample: int | None = None, seed: int = 0, mechanisms: Sequence[Mechanism] = ()) -> list[Trace]:
+    """The traces below a directory, or so many of them: those with timed fixes where a ledger or manifests name some. Raises TraceError.
+
+    They come in the order of a lot. Those that most of the mechanisms had seen come last, as they tell least for what they cost.
+    """
     found = [trace for trace in _of_ledger(directory) or _of_manifests(directory) if trace.path.exists()]
     if not found:
         others = (path for path in directory.rglob(f"*{SUFFIX}") if path.is_file())
         found = [Trace(path, path.name.partition(".")[0]) for path in sorted({*traces_below(directory), *others})]
     if not found:
         raise TraceError(f"{directory} holds no trace", "Give a directory with traces, as samples/ is.")
-    return Random(seed).sample(found, len(found))[:sample]  # so a larger sample begins with a smaller one
+    lot = Random(seed).sample(found, len(found))  # so a larger sample begins with a smaller one
+    return sorted(lot, key=lambda trace: 2 * len(chosen(mechanisms, trace.program)) < len(mechanisms))[:sample]
 
 
 def _of_ledger(directory: Path) -> list[Trace]:
