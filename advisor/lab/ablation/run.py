@@ -23,8 +23,7 @@ from advisor.lab.stability.held import compared
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
 from advisor.report.model import Report
-from advisor.sources import columns, load, read
-from advisor.sources.kineto.write import write
+from advisor.sources import read
 
 MOST_TRACES = 25
 """Traces that a mechanism is switched off on, at most: more of them narrow the interval little for what they cost."""
@@ -162,7 +161,7 @@ def _changed(trace: Trace, seed: int) -> Iterator[tuple[Change, Recording]]:
     lot, made = Random(f"{seed} {trace.program}"), 0
     with TemporaryDirectory(prefix="advisor-ablation-") as folder:
         path = Path(folder, "trace.json")
-        recorded = events.read(_as_json(trace.path, path))
+        recorded = events.read(trace.path)
         if recorded is None:
             return
         for change in lot.sample(CHANGES, len(CHANGES)):
@@ -178,11 +177,3 @@ def _changed(trace: Trace, seed: int) -> Iterator[tuple[Change, Recording]]:
             made += 1
             if made == CHANGES_A_TRACE:
                 return
-
-
-def _as_json(path: Path, target: Path) -> Path:
-    """A trace's file as Kineto writes it, which changes take apart: `target` where it is in columns."""
-    if not columns.named_as_columns(path):
-        return path
-    target.write_bytes(write(load(str(path))))
-    return target

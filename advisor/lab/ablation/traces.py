@@ -18,7 +18,6 @@ from advisor.lab.ablation.mechanisms import Mechanism
 from advisor.lab.accuracy import _fixes
 from advisor.lab.stability.events import traces_below
 from advisor.report.model import Report
-from advisor.sources.columns import SUFFIX
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ def traces_of(directory: Path, sample: int | None = None, seed: int = 0, mechani
     """
     found = [trace for trace in _of_ledger(directory) or _of_manifests(directory) if trace.path.exists()]
     if not found:
-        others = (path for path in directory.rglob(f"*{SUFFIX}") if path.is_file())
-        found = [Trace(path, path.name.partition(".")[0]) for path in sorted({*traces_below(directory), *others})]
+        found = [Trace(path, path.name.partition(".")[0]) for path in traces_below(directory)]
     if not found:
         raise TraceError(f"{directory} holds no trace", "Give a directory with traces, as samples/ is.")
     lot = Random(seed).sample(found, len(found))  # so a larger sample begins with a smaller one
