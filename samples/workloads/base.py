@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -117,6 +117,11 @@ def written_pair(name: str, rule: str | None, what: str, fix: str, make: Callabl
     alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
     fixed = partial(make, **change) if change else None
     return Workload(name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=fixed, alone=alone, fixed_quiet=False, **more)
+
+
+def advised(name: str, what: str, make: Callable[..., Step], alone: Mapping[str, Mapping[str, Any]], **more: Any) -> Workload:
+    """A program whose author thought of no fix. Those of `alone` are what its report advised, written in by readers who saw no figure of what they gain."""
+    return replace(written(name, what, "each alone", make, alone, **more), folder="advised")
 
 
 class Prefetcher:

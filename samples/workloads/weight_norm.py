@@ -12,8 +12,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from .base import Make, Setup, Step, Workload
-from .public_models_4 import encodec
-from .written_13 import Voice
+from .public import How, inference
 
 
 def fold(model: nn.Module) -> None:
@@ -21,6 +20,58 @@ def fold(model: nn.Module) -> None:
     for layer in model.modules():
         if parametrize.is_parametrized(layer, "weight"):
             parametrize.remove_parametrizations(layer, "weight")
+
+
+class Echo(nn.Module):
+    def __init__(self, width: int, taps: int) -> None:
+        super().__init__()
+        self.far = nn.ModuleList(weight_norm(nn.Conv1d(width, width, taps, dilation=d, padding=taps // 2 * d)) for d in (1, 3, 5))
+        self.near = nn.ModuleList(weight_norm(nn.Conv1d(width, width, taps, padding=taps // 2)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for far, near in zip(self.far, self.near, strict=True):
+            x = x + near(F.leaky_relu(far(F.leaky_relu(x, 0.1)), 0.1))
+        return x
+
+
+class Voice(nn.Module):
+    """HiFi-GAN's generator."""
+
+    def __init__(self, width: int, rates: tuple[int, ...]) -> None:
+        super().__init__()
+        self.enter = weight_norm(nn.Conv1d(80, width, 7, padding=3))
+        wide = [width // 2**level for level in range(len(rates) + 1)]
+        self.up = nn.ModuleList(weight_norm(nn.ConvTranspose1d(wide[n], wide[n + 1], 2 * rate, rate, rate // 2)) for n, rate in enumerate(rates))
+        self.echoes = nn.ModuleList(nn.ModuleList(Echo(each, taps) for taps in (3, 7, 11)) for each in wide[1:])
+        self.last = weight_norm(nn.Conv1d(wide[-1], 1, 7, padding=3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        for up, echoes in zip(self.up, self.echoes, strict=True):
+            x = up(F.leaky_relu(x, 0.1))
+            x = torch.stack([echo(x) for echo in echoes]).mean(0)
+        return torch.tanh(self.last(F.leaky_relu(x)))
+
+
+def encodec(s: Setup, *, batch: int = 1, plain_weights: bool = False, sizes_on_host: bool = False, **how: Any) -> Step:
+    """A second of sound to codes and back. Weights are normed in each call; sizes of the padding are buffers of the model."""
+    from torch.nn.utils import parametrize
+    from transformers import EncodecConfig, EncodecModel
+
+    model = EncodecModel(EncodecConfig(num_filters=s.size(32, 4), hidden_size=s.size(128, 32), codebook_dim=s.size(128, 32), codebook_size=s.size(1024, 16)))
+    sound = torch.randn(s.size(batch, 1), 1, s.size(24_000, 1600), device=s.device)
+    for name, buffer in model.named_buffers():
+        if name.endswith("codebook.embed"):
+            buffer.normal_()
+    for module in model.modules():
+        if plain_weights and parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight")
+    step = inference(s, How(**how), model, {"input_values": sound, "bandwidth": 6.0})  # type: ignore[dict-item]
+    for module in model.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if sizes_on_host and name in ("stride", "kernel_size", "padding_total"):
+                setattr(module, name, buffer.cpu())
+    return step
 
 
 class Gate(nn.Module):
