@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
+TRACES = ROOT / "corpus" / "traces"
+
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
 MANY_SAMPLES = ALL_SAMPLES or os.environ.get("ADVISOR_SAMPLES") == "many"
 EACH = 1 if ALL_SAMPLES else 8 if MANY_SAMPLES else 64

@@ -12,7 +12,7 @@ from advisor import load
 from advisor.errors import TraceError
 from advisor.report.finding import SEVERITIES
 from tests.analysed import analysed
-from tests.paths import ROOT, SHARED, needs_shared
+from tests.paths import ROOT, SHARED, TRACES, needs_shared
 
 SAMPLES = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"]
 CORPUS = json.loads((SHARED / "corpus" / "manifest.json").read_text())["cases"] if SHARED.is_dir() else {}
@@ -130,7 +130,7 @@ def test_backlog_before_the_first_step_is_not_idle():
 
 
 def test_findings_are_ordered_and_the_headline_is_no_sum():
-    report = analysed(ROOT / "samples" / "public" / "bert_adam_loop.slow.json.gz")
+    report = analysed(TRACES / "dla_cifar.slow.trace.zst")
     ranked = [(SEVERITIES.index(f.severity), -f.saving.expected_us) for f in report.findings]
     assert ranked == sorted(ranked) and len(ranked) > 1
     gained = report.headline.step_us - report.headline.predicted_step_us.expected

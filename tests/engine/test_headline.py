@@ -19,7 +19,7 @@ from advisor.views.time.bound import Bound, Shares
 from advisor.views.workspace import Workspace
 from tests.analysed import analysed
 from tests.engine.test_rule import halved, ruled, steps
-from tests.paths import ROOT
+from tests.paths import TRACES
 
 # A kernel of 4 µs every 20 µs, all of it issuing: half of that is 10 µs.
 STEP_US, HALF_US = 20.0, 10.0
@@ -129,6 +129,6 @@ def test_no_margin_makes_a_saving_the_whole_step():
 
 
 def test_what_bounds_the_step_without_a_finding_that_speaks_of_it_says_why():
-    report = analysed(ROOT / "samples" / "public" / "tgn_visits.slow.json.gz")
+    report = analysed(TRACES / "tgn_visits.slow.trace.zst")
     assert report.headline.bottleneck == "launch-bound" and "launch-gap" not in {f.rule for f in report.findings}
     assert "launch-gap finds nothing to do about that: the fix would gain" in report.headline.summary

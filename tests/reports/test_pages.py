@@ -56,7 +56,7 @@ def written(folder: Path) -> Iterator[tuple[str, str]]:
     traces: dict[str, Callable[[], Report]] = {
         **EXAMPLES, "hostile-trace": hostile_trace, "healthy": partial(sample, "healthy/gemm_loop.json.gz"), "modules": partial(sample, "data-loading/slow.json.gz"),
         "nsys": partial(sample, "nsys/encoder_infer.slow.sqlite"), "job": partial(sample, "jobs/ddp_forward_host"), "jax": partial(jax_report, folder), "tpu": partial(tpu, folder, core(0), core(1)),
-        "memory": partial(sample, "memory/kept_features.slow.pickle.gz"), "kernels": partial(sample, "kernels/pairs.ncu-rep.gz"), "large": partial(sample, "public/bert_adam_loop.slow.json.gz"),
+        "memory": partial(sample, "memory/kept_features.slow.pickle.gz"), "kernels": partial(sample, "kernels/pairs.ncu-rep.gz"), "large": partial(sample, "../corpus/traces/dla_cifar.slow.trace.zst"),
     }  # fmt: skip
     yield from ((name, html.render(make())) for name, make in traces.items())
     yield "lab", measured()

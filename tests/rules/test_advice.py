@@ -13,7 +13,7 @@ from advisor.report.finding import Code, Fix
 from advisor.report.model import Report
 from advisor.rules._copying import Copied, copying
 from tests.analysed import analysed
-from tests.paths import ROOT, slow
+from tests.paths import ROOT, TRACES, slow
 
 SAMPLES = ROOT / "samples"
 
@@ -22,20 +22,26 @@ def fix_of(report: Report, rule: str) -> Fix:
     return next(finding.fix for finding in report.findings if finding.rule == rule)
 
 
+def of(program: str) -> Report:
+    """The report of a program of the corpus."""
+    return analysed(TRACES / f"{program}.slow.trace.zst")
+
+
 def code(sample: str, rule: str) -> str:
-    found = fix_of(analysed(SAMPLES / sample), rule).code
+    """What a fix shows, of a sample or of a program of the corpus."""
+    found = fix_of(analysed(SAMPLES / sample) if "/" in sample else of(sample), rule).code
     return found.after if found else ""
 
 
-@pytest.mark.parametrize(("sample", "masked"), [("public/dinov2_bf16.slow.json.gz", False), ("spellings/attention/att_where.slow.json.gz", True)])
+@pytest.mark.parametrize(("sample", "masked"), [("dinov2_bf16", False), ("spellings/attention/att_where.slow.json.gz", True)])
 def test_attention_gets_a_mask_where_there_is_one(sample: str, masked: bool) -> None:
     after = code(sample, "unfused-attention")
     assert ("attn_mask=mask" in after) == masked and "is_causal" not in after
 
 
 def test_a_training_step_keeps_its_optimizer() -> None:
-    assert "torch.optim.SGD(model.parameters(), lr=lr, fused=True)" in code("public/dla_cifar.slow.json.gz", "launch-gap")
-    assert "torch.optim" not in code("written/station_heads.slow.json.gz", "launch-gap"), "NAdam has no fused form"
+    assert "torch.optim.SGD(model.parameters(), lr=lr, fused=True)" in code("dla_cifar", "launch-gap")
+    assert "torch.optim" not in code("station_heads", "launch-gap"), "NAdam has no fused form"
 
 
 def test_convolutions_have_a_switch_of_their_own_and_inference_no_backward_pass() -> None:
@@ -50,18 +56,13 @@ def test_what_switches_of_pytorch_do_not_reach_is_told_none() -> None:
     assert own and all("autocast" not in step for f in own for step in f.fix.steps)
 
 
-def test_sizes_of_a_backward_product_are_no_batch() -> None:
-    fix = fix_of(analysed(SAMPLES / "public" / "bart_tf32.slow.json.gz"), "gemm-alignment")
-    assert "pad(batch" not in (fix.code.after if fix.code else "")
-
-
 def test_a_program_in_fp16_is_not_told_bf16() -> None:
-    fix = fix_of(analysed(SAMPLES / "written" / "choir_stems.slow.json.gz"), "dtype-casts")
+    fix = fix_of(of("bert_scaler"), "dtype-casts")
     assert fix.code and "bfloat16" not in fix.code.after and "BF16" not in fix.risk
 
 
 def test_training_is_told_of_samples_not_of_requests() -> None:
-    (finding,) = (f for f in analysed(SAMPLES / "written" / "species_tree.slow.json.gz").findings if f.rule == "low-arithmetic-intensity")
+    (finding,) = (f for f in of("species_tree").findings if f.rule == "low-arithmetic-intensity")
     assert finding.severity == "low" and "request" not in finding.fix.title + " ".join(finding.fix.steps)
 
 
@@ -77,23 +78,23 @@ def test_without_the_devices_rates_nobody_says_that_products_keep_it_busy(tmp_pa
 
 @slow
 def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> None:
-    after = code("advised/bridge_topology.slow.json.gz", "launch-gap")
+    after = code("waste_belt", "launch-gap")
     assert "torch.where(converged(x), x, one_pass(x))" in after and "while not converged(x)" in after
-    assert "torch.stack(items)" in code("public/splade_index.slow.json.gz", "launch-gap"), "sizes are asked for, which end no loop"
-    sent = fix_of(analysed(SAMPLES / "public" / "torn_postcards.slow.json.gz"), "launch-gap")
+    assert "torch.stack(items)" in code("retrieve_rerank", "launch-gap"), "sizes are asked for, which end no loop"
+    sent = fix_of(of("evolution_search"), "launch-gap")
     assert "Send nothing" in sent.title and sent.code and "register_buffer" in sent.code.after and "loop" not in sent.steps[0]
 
 
 def test_gradients_of_an_energy_are_no_training() -> None:
-    fix = fix_of(analysed(SAMPLES / "advised" / "poll_strata.slow.json.gz"), "launch-gap")
+    fix = fix_of(of("poll_strata"), "launch-gap")
     assert fix.code and "torch.func.grad" in fix.code.after and "train" not in fix.title and "optimizer" not in fix.code.after
 
 
 @slow
 def test_sizes_that_differ_from_step_to_step_compile_once() -> None:
-    assert "dynamic=True" in code("advised/pocket_ligands.slow.json.gz", "launch-gap")
-    assert "dynamic=True" not in code("advised/viola_timbre.slow.json.gz", "launch-gap")
-    inference = fix_of(analysed(SAMPLES / "advised" / "tender_alerts.slow.json.gz"), "launch-gap")
+    assert "dynamic=True" in code("tavern_talk", "launch-gap")
+    assert "dynamic=True" not in code("waste_belt", "launch-gap")
+    inference = fix_of(of("tavern_talk"), "launch-gap")
     assert inference.title == "Compile the model" and not any('mode="reduce-overhead"' in step for step in inference.steps)
 
 

@@ -23,7 +23,7 @@ def test_each_program_is_named_like_its_file_and_imports_what_there_is():
     assert PROGRAMS
     for path in PROGRAMS:
         tree = ast.parse(path.read_text())
-        (made,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PROGRAM")
+        (made,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PROGRAM")
         assert path.stem in [part.value for part in ast.walk(made) if isinstance(part, ast.Constant)], path.name
         for node in tree.body:
             if isinstance(node, ast.ImportFrom) and node.module.startswith("workloads."):
