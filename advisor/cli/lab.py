@@ -76,8 +76,8 @@ def validate(
         print(true_steps.as_markdown(true_steps.held(directory), str(directory)))
         return
     if table:
-        said = coverage.samples(directory)
-        print(coverage.as_markdown(said, coverage.reasons(directory), str(directory)))
+        said = coverage.cells(coverage.samples(directory), coverage.reasons(directory))
+        print(coverage.as_markdown(said, str(directory)))
         return
     if directory.suffix == ".jsonl":
         pairs = accuracy.read_ledger(directory)

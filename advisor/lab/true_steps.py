@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.report.recording import Prediction
+from advisor.lab import tables
 from advisor.sources import load
 from advisor.views.replay.build import Replay
 from advisor.views.workspace import Workspace
@@ -27,16 +27,26 @@ ANOTHERS = 1.25
 """A GPU that worked so many times the measured step was not timed in that step, but in a request or a part of it."""
 
 
+FILE = "true-steps.csv"
+
+
 @dataclass(frozen=True)
 class Held:
-    """One recording. measured_us: the median step without a profiler; gpu_us: the GPU's work in it; step: what the trace gives."""
+    """One recording, a row of a corpus' true-steps.csv. Times of a step: measured_us without a profiler, the median; gpu_us the GPU's work in it;
+    recorded_us as recorded; low_us to high_us what the trace gives. way: which side of the program, or how it was recorded. trace: beside the
+    table, "" where it is here no more."""
 
-    name: str
+    program: str
+    way: str
+    device: str
+    stacks: bool
     measured_us: float
     gpu_us: float
     recorded_us: float
-    step: Prediction
-    stacks: bool
+    low_us: float
+    expected_us: float
+    high_us: float
+    trace: str = ""
 
     @property
     def gpu_bound(self) -> bool:
@@ -46,54 +56,68 @@ class Held:
     @property
     def off(self) -> float:
         """The factor by which the expected step is too long or too short, less one."""
-        return float(np.expm1(abs(np.log(self.step.expected / self.measured_us))))
+        return float(np.expm1(abs(np.log(self.expected_us / self.measured_us))))
 
     @property
     def inside(self) -> bool:
         """Whether the interval holds the measured step."""
-        return self.step.low * (1 - TOLERANCE) <= self.measured_us <= self.step.high * (1 + TOLERANCE)
+        return self.low_us * (1 - TOLERANCE) <= self.measured_us <= self.high_us * (1 + TOLERANCE)
 
     @property
     def width(self) -> float:
         """Of the interval, as a share of the expected step."""
-        return (self.step.high - self.step.low) / self.step.expected
+        return (self.high_us - self.low_us) / self.expected_us
+
+
+def standing(directory: Path) -> list[Held]:
+    """The table of a corpus as it stands. Raises TraceError."""
+    return tables.read(directory / FILE, Held)
 
 
 def held(directory: Path) -> list[Held]:
-    """Every recording below the directory whose step `manifest.json` or `recordings.json` beside it knows. Raises TraceError."""
+    """Every recording of a corpus' table, with the step anew where its trace is here; else every one below the directory whose step a
+    `manifest.json` or `recordings.json` beside it knows. Raises TraceError."""
+    if (directory / FILE).exists():
+        return [_anew(one, directory / one.trace) if one.trace and (directory / one.trace).exists() else one for one in standing(directory)]
     found = [
         one
         for listed in sorted([*directory.rglob("manifest.json"), *directory.rglob("recordings.json")])
-        for name, path, measured_us, gpu_us in _listed(listed)
-        if (one := _held(name, path, measured_us, gpu_us)).gpu_us < ANOTHERS * measured_us
+        for known, path, gpu_us in _listed(listed)
+        if (one := _anew(known, path, gpu_us)).gpu_us < ANOTHERS * one.measured_us
     ]
     if not found:
         raise TraceError(f"{directory} lists no recording with a measured step", "See samples/README.md for the shape of manifest.json.")
     return found
 
 
-def _listed(path: Path) -> Iterator[tuple[str, Path, float, float | None]]:
-    """Name, trace, measured step and the GPU's time in it, both in µs, of each recording that a list knows."""
+def _listed(path: Path) -> Iterator[tuple[Held, Path, float | None]]:
+    """Each recording that a list knows, with its trace and the GPU's time in the measured step."""
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    nothing = {"stacks": False, "gpu_us": 0.0, "recorded_us": 0.0, "low_us": 0.0, "expected_us": 0.0, "high_us": 0.0}
     for name, program in known.get("programs", {}).items():
         for way in program["traces"]:
-            yield f"{name} {way}", path.parent / f"{name}.{way}.json.gz", program["step_us"], program["gpu_busy_us"]
+            one = Held(name, way, program.get("device", ""), measured_us=program["step_us"], **nothing)
+            yield one, path.parent / f"{name}.{way}.json.gz", program["gpu_busy_us"]
     for name, case in known.get("cases", {}).items():
         for side in ("slow", "fixed"):
             trace, ms, gpu_ms = case.get("kineto", {}).get(side), case.get(f"{side}_ms"), case.get("gpu_ms", {}).get(side)
             if trace and ms:
-                yield f"{name} {side}", path.parent / trace, 1000 * ms, 1000 * gpu_ms if gpu_ms else None
+                yield Held(name, side, "", measured_us=1000 * ms, **nothing), path.parent / trace, 1000 * gpu_ms if gpu_ms else None
 
 
-def _held(name: str, path: Path, measured_us: float, gpu_us: float | None) -> Held:
+def _anew(one: Held, path: Path, gpu_us: float | None = None) -> Held:
+    """With the step that the trace gives. gpu_us: the GPU's work in the measured step; where it is not known, what is, or that in the trace."""
     timeline = load(path)
     replay = Workspace(timeline).get(Replay)
-    worked_us = float(replay.recorded.dur_us.sum()) / replay.recorded.steps if gpu_us is None else gpu_us
-    return Held(name, measured_us, worked_us, replay.step_us, replay.true_step.interval, timeline.source.stacks)
+    step = replay.true_step.interval
+    return replace(
+        one, stacks=timeline.source.stacks, recorded_us=replay.step_us, low_us=step.low, expected_us=step.expected, high_us=step.high,
+        gpu_us=gpu_us or one.gpu_us or float(replay.recorded.dur_us.sum()) / replay.recorded.steps,
+    )  # fmt: skip
 
 
 def as_markdown(recordings: Sequence[Held], directory: str) -> str:
-    """Both kinds of steps apart, with and without stacks, and every recording."""
+    """Both kinds of steps apart, with and without stacks."""
     kinds = (
         ("the host is the bound", [h for h in recordings if not h.gpu_bound]),
         ("… recorded with stacks", [h for h in recordings if not h.gpu_bound and h.stacks]),
@@ -104,7 +128,8 @@ def as_markdown(recordings: Sequence[Held], directory: str) -> str:
     lines = [
         "# The true step, held against measured ones",
         "",
-        f"Generated by `advisor validate {directory} --steps > docs/true-steps.md`.",
+        f"Generated by `advisor validate {directory} --steps > docs/true-steps.md`. [`corpus/true-steps.csv`](../corpus/true-steps.csv) has a row for",
+        f"each of {len(recordings)} recordings; [how the true step is estimated](true-step.md).",
         "",
         "Each program was timed without a profiler, then recorded. The true step comes from the trace alone. It is off by the factor",
         f"between it and the measured one; the interval holds that if it comes within {TOLERANCE:.0%} of an end; its width is a share of the",
@@ -114,13 +139,7 @@ def as_markdown(recordings: Sequence[Held], directory: str) -> str:
         "|---|--:|--:|--:|--:|--:|--:|",
         *(_row(name, some) for name, some in kinds if some),
         "",
-        "| Recording | Bound | Recorded | True step | Interval | Measured | Inside |",
-        "|---|---|--:|--:|--:|--:|:-:|",
-        *(
-            f"| {h.name} | {'GPU' if h.gpu_bound else 'host'} | {_ms(h.recorded_us)} | {_ms(h.step.expected)} | {_ms(h.step.low)} to {_ms(h.step.high)} "
-            f"| {_ms(h.measured_us)} ms | {'yes' if h.inside else 'no'} |"
-            for h in sorted(recordings, key=lambda h: h.name)
-        ),
+        "![The true step over the measured one](true-steps.svg)",
     ]
     return "\n".join(lines)
 
@@ -134,5 +153,36 @@ def _row(name: str, some: Sequence[Held]) -> str:
     )
 
 
-def _ms(us: float) -> str:
-    return f"{us / 1000:.3g}"
+_SIDE, _MARGIN, _DECADES = 360, 44, (1, 6)
+"""Of the chart: pixels, and from 10 µs to 1 s."""
+
+
+def as_svg(recordings: Sequence[Held]) -> str:
+    """The expected step over the measured one, both on scales of logarithms; on the diagonal they agree."""
+    whole = _SIDE + 2 * _MARGIN
+
+    def across(us: float) -> float:
+        low, high = _DECADES
+        return round(_SIDE * (np.log10(us) - low) / (high - low), 1)
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {whole}" width="{whole}" height="{whole}" font-family="sans-serif" font-size="11" fill="#222">',
+        f'<rect width="{whole}" height="{whole}" fill="#fff"/>',
+    ]
+    for decade, label in zip(range(_DECADES[0], _DECADES[1] + 1), ("10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"), strict=True):
+        at = _MARGIN + across(10.0**decade)
+        lines += [
+            f'<path d="M{at} {_MARGIN}V{_MARGIN + _SIDE}M{_MARGIN} {whole - at}H{_MARGIN + _SIDE}" stroke="#ddd"/>',
+            f'<text x="{at}" y="{_MARGIN + _SIDE + 16}" text-anchor="middle">{label}</text>',
+            f'<text x="{_MARGIN - 4}" y="{whole - at + 4}" text-anchor="end">{label}</text>',
+        ]
+    lines.append(f'<path d="M{_MARGIN} {_MARGIN + _SIDE}L{_MARGIN + _SIDE} {_MARGIN}" stroke="#888" stroke-dasharray="4 4"/>')
+    for inside, colour in ((True, "#1668b8"), (False, "#c2410c")):
+        dots = "".join(f"M{_MARGIN + across(h.measured_us)} {whole - _MARGIN - across(h.expected_us)}h.01" for h in recordings if h.inside == inside)
+        lines.append(f'<path d="{dots}" stroke="{colour}" stroke-opacity=".5" stroke-width="4" stroke-linecap="round"/>')
+    lines += [
+        f'<text x="{whole / 2}" y="{whole - 8}" text-anchor="middle">measured step without a profiler (red: outside of the interval)</text>',
+        f'<text x="{_MARGIN}" y="{_MARGIN - 12}">true step, from the trace alone</text>',
+        "</svg>",
+    ]
+    return "\n".join(lines)

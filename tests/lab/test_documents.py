@@ -1,44 +1,52 @@
-"""The documents that hold the samples against what was measured are those that today's rules give."""
+"""The documents that hold programs against what was measured are those of the corpus' tables, and the tables those of today's rules."""
 
+import importlib.util
 import json
 import re
 
 import pytest
 
 from advisor.knowledge.data import load
-from advisor.lab import accuracy, accuracy_page, coverage, ledger
-from advisor.lab.accuracy_chart import by_set_as_svg
+from advisor.lab import coverage, ledger, tables
 from tests.analysed import analysed
 from tests.command import advisor
 from tests.paths import ALL_SAMPLES, ROOT
 
 SAMPLES, CORPUS = ROOT / "samples", ROOT / "corpus"
+SCREEN = 40
+"""Lines that one shows."""
 
 
-def test_accuracy_is_that_of_the_ledger():
-    found = accuracy.of_ledger(ledger.standing(CORPUS))
-    page = (ROOT / "docs" / "accuracy.md").read_text()
-    assert page == accuracy_page.as_markdown(found, "corpus") + "\n", "python corpus/update.py"
-    assert page.count("\n") < 120
-    assert (ROOT / "docs" / "accuracy-by-set.svg").read_text() == by_set_as_svg(accuracy_page.blind(CORPUS)) + "\n", "python corpus/update.py"
+@pytest.fixture(scope="module")
+def documents():
+    spec = importlib.util.spec_from_file_location("corpus_update", CORPUS / "update.py")
+    update = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(update)
+    return update.documents()
+
+
+def test_documents_are_those_of_the_tables(documents):
+    for path, text in documents.items():
+        assert path.read_text() == text + "\n", f"{path.name}: python corpus/update.py --documents"
+
+
+def test_what_is_evidence_lies_in_tables(documents):
+    for path, text in documents.items():
+        if path.suffix == ".md":
+            assert text.count("\n") < (120 if path.name == "accuracy.md" else SCREEN), path.name
 
 
 @pytest.mark.skipif(not ALL_SAMPLES, reason="analyses every trace of the corpus: ADVISOR_SAMPLES=all, when documents are written anew")
-def test_the_ledger_is_what_todays_rules_predict():
+def test_the_tables_are_what_todays_rules_say():
     assert ledger.predicted(CORPUS, analysed, "another").rows == ledger.read(CORPUS), "python corpus/update.py"
-
-
-@pytest.mark.skipif(not ALL_SAMPLES, reason="analyses every sample: ADVISOR_SAMPLES=all, when documents are written anew")
-def test_rules_by_sample_are_current():
-    made = coverage.as_markdown(coverage.samples(SAMPLES, analysed), coverage.reasons(SAMPLES), "samples")
-    assert made + "\n" == (ROOT / "docs" / "rules-by-sample.md").read_text(), "advisor validate samples --table > docs/rules-by-sample.md"
+    said = coverage.cells(coverage.samples(SAMPLES, analysed), coverage.reasons(SAMPLES))
+    assert said == tables.read(CORPUS / coverage.FILE, coverage.Cell), "python corpus/update.py"
 
 
 def test_each_loud_finding_that_nothing_was_planted_for_has_its_reason_and_no_reason_is_left_over():
-    table = (ROOT / "docs" / "rules-by-sample.md").read_text()
-    assert "not explained" not in table, "samples/also.toml needs a reason for each loud finding off the diagonal"
-    gone = [f"{sample}, {rule}" for sample, rules in coverage.reasons(SAMPLES).items() for rule in rules if f"- **{sample}**, `{rule}`" not in table]
-    assert not gone
+    stray = {(cell.sample, cell.rule): cell.why for cell in tables.read(CORPUS / coverage.FILE, coverage.Cell) if cell.stray}
+    assert all(stray.values()), "samples/also.toml needs a reason for each loud finding off the diagonal"
+    assert {(sample, rule) for sample, rules in coverage.reasons(SAMPLES).items() for rule in rules} <= stray.keys()
 
 
 def test_margins_are_wider_for_the_rules_that_the_ledger_has_few_pairs_of():

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import TraceError
-from advisor.lab.true_steps import Held, as_markdown, held
-from advisor.report.recording import Prediction
+from advisor.lab import tables
+from advisor.lab.true_steps import Held, as_markdown, as_svg, held
 
 RECORDING = Path(__file__).parents[2] / "samples" / "recording"
 
 
 def one(measured_us, gpu_us, low, expected, high, name="p"):
-    return Held(name, measured_us, gpu_us, 200.0, Prediction(low, expected, high), stacks=False)
+    return Held(name, "slow", "NVIDIA H200", False, measured_us, gpu_us, 200.0, low, expected, high)
 
 
 def test_off_inside_and_width_by_hand():
@@ -29,6 +29,21 @@ def test_both_bounds_stand_apart():
     text = as_markdown([one(100.0, 20.0, 80.0, 125.0, 180.0, "a"), one(100.0, 99.0, 97.0, 100.0, 110.0, "b")], "samples")
     assert "| the host is the bound | 1 | 100% | 25% | 25% | 100% | 0.80 |" in text
     assert "| the GPU is the bound | 1 | 100% | 0% | 0% | 100% | 0.13 |" in text
+
+
+def test_the_chart_shows_each_and_which_are_outside():
+    inside, outside = one(100.0, 20.0, 80.0, 125.0, 180.0), one(1000.0, 20.0, 80.0, 125.0, 180.0)
+    svg = as_svg([inside, inside, outside])
+    assert svg.count("h.01") == 3 and svg.split("#c2410c")[0].count("h.01") == 3
+
+
+def test_a_step_of_a_corpus_is_made_anew_where_its_trace_is_here(tmp_path):
+    kept = one(32812.2, 4407.9, 1.0, 2.0, 3.0)
+    (tmp_path / "light.json.gz").symlink_to(RECORDING / "vit_infer_graphs.light.json.gz")
+    here = Held(**{**vars(kept), "trace": "light.json.gz"})
+    (tmp_path / "true-steps.csv").write_text(tables.as_csv([kept, here], Held))
+    left, made = held(tmp_path)
+    assert left == kept and made.expected_us > 100 and made.gpu_us == kept.gpu_us
 
 
 def test_every_recording_that_is_listed_is_held(tmp_path):

@@ -3,7 +3,7 @@
 Where events were recorded close to each other the host's time is partly the recorder's; a pause without any event is the
 program's own. The first estimate takes off what the trace shows each event to have cost: Python calls that do nothing take
 some 0.05 µs, so what they take in the trace is recording. The second knows nothing of the recorded time: it is what a host
-needs for so many ops, calls and frames. Their geometric mean, each weighed by how sure it is, is closer than either; docs/recording.md has the figures.
+needs for so many ops, calls and frames. Their geometric mean, each weighed by how sure it is, is closer than either; docs/true-step.md has the figures.
 """
 
 from __future__ import annotations

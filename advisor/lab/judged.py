@@ -1,0 +1,104 @@
+"""How reports on other people's traces were judged by hand, set by set: a page and a chart of the tables that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.lab import tables
+
+SETS, WRONG = "judged-sets.csv", "judged-findings.csv"
+
+
+@dataclass(frozen=True)
+class JudgedSet:
+    """What was judged of one set of traces, before anything was changed for them. what: which verdicts these are, and of which version."""
+
+    set: int
+    what: str
+    judged: int
+    right: int
+    partly: int
+    wrong: int
+
+    @property
+    def of_findings(self) -> bool:
+        """Whether of findings, not of headlines and refusals."""
+        return self.what.startswith("findings")
+
+    @property
+    def before(self) -> bool:
+        """Whether of the older of two versions that were judged on the same traces."""
+        return "before" in self.what
+
+
+@dataclass(frozen=True)
+class WrongFinding:
+    """What was believed wrong. set: None for what was judged when reports were known."""
+
+    set: int | None
+    trace: str
+    said: str
+    wrong_because: str
+    what_changed: str
+
+
+def sets(directory: Path) -> list[JudgedSet]:
+    """Raises TraceError."""
+    return tables.read(directory / SETS, JudgedSet)
+
+
+def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
+    """What came out, set by set; wrong: how many verdicts the table of wrong ones has."""
+    newest = [one for one in judged if not one.before]
+    lines = [
+        "# Findings on other people's traces, judged",
+        "",
+        "A rule that is right on our own samples may be wrong on a trace that it has never seen. Eleven sets of public traces were judged blind: what bounds",
+        "each, and which findings are due, was written down from the raw events by scripts that share no code with `advisor`, before any report was read.",
+        "Then each headline, and each finding of medium or above, was held against that. From each set was learned before the next one.",
+        "",
+        "![Verdicts by set](judged-findings.svg)",
+        "",
+        "| Set | Headlines: right | partly | wrong | Findings: right | partly | wrong |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for number in sorted({one.set for one in newest}):
+        cells = []
+        for of_findings in (False, True):
+            (one,) = (one for one in newest if one.set == number and one.of_findings == of_findings)
+            cells += [f"{one.right} of {one.judged}", str(one.partly), str(one.wrong)]
+        lines.append(f"| {number} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"[`corpus/judged-findings.csv`](../corpus/judged-findings.csv) has the {wrong} verdicts that were believed wrong, why, and what changed;",
+        "[`corpus/judged-sets.csv`](../corpus/judged-sets.csv) the counts, of two versions where both were judged; [`corpus/judged.md`](../corpus/judged.md)",
+        "what the sets are, what was partly right, and what is missing; [judged-traces.md](judged-traces.md) the traces.",
+    ]
+    return "\n".join(lines)
+
+
+_WIDE, _HIGH, _MARGIN = 44, 160, 40
+
+
+def as_svg(judged: Sequence[JudgedSet]) -> str:
+    """Two bars a set, headlines and findings, parted into right, partly right and wrong."""
+    newest = [one for one in judged if not one.before]
+    numbers = sorted({one.set for one in newest})
+    wide = 2 * _MARGIN + _WIDE * len(numbers)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {_HIGH + 2 * _MARGIN}" width="{wide}" height="{_HIGH + 2 * _MARGIN}" '
+        'font-family="sans-serif" font-size="11" fill="#222">',
+        f'<rect width="{wide}" height="{_HIGH + 2 * _MARGIN}" fill="#fff"/>',
+        f'<text x="{_MARGIN}" y="20">Verdicts by set, headlines left, findings right: right (blue), partly (grey), wrong (red)</text>',
+    ]
+    for one in newest:
+        x, y = _MARGIN + _WIDE * numbers.index(one.set) + (18 if one.of_findings else 0), float(_MARGIN + _HIGH)
+        for count, colour in ((one.right, "#1668b8"), (one.partly, "#bbb"), (one.wrong, "#c2410c")):
+            high = _HIGH * count / one.judged
+            y -= high
+            lines.append(f'<rect x="{x}" y="{y:.1f}" width="16" height="{high:.1f}" fill="{colour}"/>')
+        if not one.of_findings:
+            lines.append(f'<text x="{x + 17}" y="{_MARGIN + _HIGH + 16}" text-anchor="middle">{one.set}</text>')
+    return "\n".join([*lines, "</svg>"])
