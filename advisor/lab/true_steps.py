@@ -93,7 +93,7 @@ def held(directory: Path) -> list[Held]:
 def _listed(path: Path) -> Iterator[tuple[Held, Path, float | None]]:
     """Each recording that a list knows, with its trace and the GPU's time in the measured step."""
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    nothing = {"stacks": False, "gpu_us": 0.0, "recorded_us": 0.0, "low_us": 0.0, "expected_us": 0.0, "high_us": 0.0}
+    nothing: dict[str, Any] = {"stacks": False, "gpu_us": 0.0, "recorded_us": 0.0, "low_us": 0.0, "expected_us": 0.0, "high_us": 0.0}
     for name, program in known.get("programs", {}).items():
         for way in program["traces"]:
             one = Held(name, way, program.get("device", ""), measured_us=program["step_us"], **nothing)
