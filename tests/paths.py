@@ -23,7 +23,10 @@ EACH = 1 if ALL_SAMPLES else 8 if MANY_SAMPLES else 64
 def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
     """All of them as parameters, of which every `each`th is read and the others skip."""
     others = pytest.mark.skip(reason="one in so many is read: ADVISOR_SAMPLES=all reads every one")
-    return [recording if at % each == 0 else pytest.param(recording, marks=others) for at, recording in enumerate(recordings)]
+    return [
+        recording if at % each == 0 else pytest.param(*(recording if isinstance(recording, tuple) else (recording,)), marks=others)
+        for at, recording in enumerate(recordings)
+    ]
 
 
 slow = pytest.mark.skipif(not MANY_SAMPLES, reason="starts programs, reads much or measures time: ADVISOR_SAMPLES=many runs it, as .ci/run does")

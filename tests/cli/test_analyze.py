@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.command import advisor
-from tests.paths import ROOT, slowly
+from tests.paths import ROOT, slow, slowly
 
 SLOW = ROOT / "samples" / "launch-gap" / "slow.json.gz"
 HEALTHY = ROOT / "samples" / "healthy" / "gemm_loop.json.gz"
@@ -183,6 +183,7 @@ def test_a_file_of_rules_that_cannot_be_loaded_is_named(tmp_path):
     assert done.returncode == 4 and b"mine.py cannot be loaded: ModuleNotFoundError" in done.stderr
 
 
+@slow
 def test_rules_and_explain(tmp_path):
     listed = advisor("rules", cwd=tmp_path).stdout.decode()
     assert "launch-gap" in listed

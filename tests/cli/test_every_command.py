@@ -12,7 +12,7 @@ import pytest
 from tests.cli.every_command import COMMANDS, MEASURING, QUICK, advisor, formats, line, parameters, raw_in, reads, sane
 from tests.fuzz import examples
 from tests.lab.absent import without
-from tests.paths import MANY_SAMPLES, slow
+from tests.paths import MANY_SAMPLES, slow, slowly
 from tests.sources.canaries import files
 
 EVIL = "e'\x1b]0;x\x07\n::error::x\r\n ##[error]##vso[task.x]\x9b31m\u202e\u2066<script>```-->]]>&\u2028"
@@ -50,7 +50,7 @@ def test_any_text_in_any_parameter(command: str, place: Path) -> None:
     assert sorted(p.name for p in place.iterdir() if p.name.startswith(".")) == [], "no litter"
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if any(parameters(command, int, float))])
+@pytest.mark.parametrize("command", slowly((command for command in COMMANDS if any(parameters(command, int, float))), quick=2))
 def test_any_number_in_any_parameter(command: str, place: Path) -> None:
     for name in parameters(command, int, float):
         for value in NUMBERS if MANY_SAMPLES else NUMBERS[:4]:

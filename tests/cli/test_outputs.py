@@ -18,7 +18,7 @@ from advisor.lab.page import page
 from advisor.reports import comparison, formats, history
 from tests.cli.test_analyze import SLOW
 from tests.command import advisor as run
-from tests.paths import ROOT, slowly
+from tests.paths import ROOT, slow, slowly
 from tests.reports.examples import EXAMPLES
 
 
@@ -139,7 +139,7 @@ def test_standard_output_that_takes_nothing_is_no_finding(command, tmp_path):
         assert done.returncode == code and "Traceback" not in done.stderr, (into, done.returncode, done.stderr)
 
 
-@pytest.mark.parametrize("encoding", slowly(["ascii", "latin-1", "cp1252"], quick=1))
+@pytest.mark.parametrize("encoding", slowly(["ascii", "latin-1", "cp1252"]))
 def test_what_an_encoding_lacks_is_replaced_and_files_and_data_lose_nothing(encoding, tmp_path):
     """A locale of C, a console of Windows: prose has twins, what declares itself UTF-8 is that, and JSON is the same in every encoding."""
     for command in (["analyze", SLOW], ["diff", SLOW, SLOW], ["explain", "small-grid"], ["rules", "--markdown"], ["analyze", SLOW, "-f", "markdown"]):
@@ -164,6 +164,7 @@ def test_standard_error_that_takes_nothing_leaves_the_exit_code(command, code, t
         assert done.returncode == code, (into, done.stdout)
 
 
+@slow
 def test_a_closed_standard_input_is_an_error(tmp_path):
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m advisor analyze - <&-"],
@@ -346,6 +347,7 @@ def test_each_of_two_traces_of_one_name_has_a_report(tmp_path):
     assert done.returncode == 0, "a pattern may match one file"
 
 
+@slow
 def test_each_trace_of_a_directory_or_a_pattern_has_a_report(tmp_path):
     """And no job is made of them, nor of the ranks of one; of several directories each may be a job."""
     (tmp_path / "two").mkdir()

@@ -124,6 +124,7 @@ def test_a_shard_says_which_rank_it_could_not_read_until_it_can(tmp_path):
     assert len(stored(kept).summaries) == 2
 
 
+@slow
 def test_processes_give_the_same():
     assert packed(reduced(read(JOB), BARE, workers=2)) == packed(summarised(JOB))
 
@@ -397,6 +398,7 @@ def test_summaries_merge_into_a_directory_as_traces_are_analysed_into_one(tmp_pa
     assert "ranks/rank0.html" not in (job / "index.html").read_text()
 
 
+@slow
 def test_a_directory_gets_the_page_and_none_is_printed(tmp_path):
     run, kept, job = CliRunner().invoke, tmp_path / "kept", tmp_path / "job"
     assert run(app, ["analyze", str(JOB), "--shard", "1/1", "-o", str(kept), "--executor", "serial"]).exit_code == 0
@@ -425,6 +427,7 @@ def test_a_directory_of_another_job_keeps_nothing_of_it_and_all_that_is_not_ours
     assert [RankSummary.from_bytes(data).facts.label for data in found.summaries] == ["rank1.json.gz"] and [u.label for u in found.unread] == ["rank0.json.gz"]
 
 
+@slow
 def test_a_page_written_since_stays_and_what_is_taken_away_is_counted(tmp_path):
     """Of the first job go two summaries and the page of rank 1: that of rank 0 somebody else wrote by now, and a directory is no summary."""
     kept, counts = Kept(tmp_path / "summaries", tmp_path / "ranks"), []
@@ -442,6 +445,7 @@ def test_a_page_written_since_stays_and_what_is_taken_away_is_counted(tmp_path):
     assert {path.name for path in kept.pages.iterdir()} == {"first-rank0.html", "second-rank0.html", "second-rank1.html"} and counts == [3]
 
 
+@slow
 def test_what_cannot_be_taken_away_costs_no_report(tmp_path, monkeypatch):
     kept = Kept(tmp_path / "summaries", tmp_path / "ranks")
     reduced(read(JOB), BARE, executor="serial", kept=kept)
@@ -467,7 +471,8 @@ def test_a_job_is_not_merged_into_its_summaries(tmp_path):
         assert isinstance(refused, UsageError) and "is the input" in refused.message and sorted(kept.iterdir()) == there
 
 
-@pytest.mark.parametrize("is_there", slowly([False, True], quick=1))
+@pytest.mark.parametrize("is_there", [False, True])
+@slow
 def test_beside_a_jobs_directory_files_are_written_in_any_order(tmp_path, monkeypatch, is_there):
     opened, job = [], tmp_path / "job"
     monkeypatch.setattr("webbrowser.open", opened.append)

@@ -20,7 +20,7 @@ from advisor.engine.run import analyze
 from advisor.errors import UsageError
 from advisor.integrations.pytest_plugin import _Held
 from advisor.reports.report import json as json_format
-from tests.paths import ROOT, slowly
+from tests.paths import ROOT, slow, slowly
 
 PROJECT = "[tool.advisor.budgets]\nstep_ms = 100\nidle_share = 0.1\n"
 
@@ -39,6 +39,7 @@ def test_each_budget_is_a_test(tmp_path: Path, parallel: list[str]) -> None:
     assert "over the limit of 10%" in done.stdout and "Traceback" not in done.stdout
 
 
+@slow
 def test_a_budget_that_nothing_is_held_against_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.advisor.budgets]\nregression_percent = 5\n")
     trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"

@@ -7,7 +7,7 @@ import pytest
 import advisor
 from advisor.errors import UsageError
 from advisor.lab.attention.components import COMPONENTS, AttentionProfile, Component
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
 
 TRACE = ROOT / "samples" / "launch-gap" / "slow.json.gz"
 TIMES = dict(zip(COMPONENTS, (2.31, 5.67, 1.23, 4.89, 0.90), strict=True))
@@ -54,6 +54,7 @@ def test_a_report_a_path_and_a_saved_report_are_told_what_bounds_the_step_and_wh
     assert advisor.identify_bottleneck(advisor.Report.from_json(report.to_json())) == found
 
 
+@slow
 def test_a_report_without_time_has_a_bottleneck_and_no_share():
     found = advisor.identify_bottleneck(ROOT / "samples" / "kernels" / "pairs.ncu-rep.gz")
     assert math.isnan(found.percent) and "% of the time." not in str(found).split(". ")[0]

@@ -34,11 +34,13 @@ def code(sample: str, rule: str) -> str:
 
 
 @pytest.mark.parametrize(("sample", "masked"), [("dinov2_bf16", False), ("spellings/attention/att_where.slow.json.gz", True)])
+@slow
 def test_attention_gets_a_mask_where_there_is_one(sample: str, masked: bool) -> None:
     after = code(sample, "unfused-attention")
     assert ("attn_mask=mask" in after) == masked and "is_causal" not in after
 
 
+@slow
 def test_a_training_step_keeps_its_optimizer() -> None:
     assert "torch.optim.SGD(model.parameters(), lr=lr, fused=True)" in code("dla_cifar", "launch-gap")
     assert "torch.optim" not in code("station_heads", "launch-gap"), "NAdam has no fused form"
@@ -56,11 +58,13 @@ def test_what_switches_of_pytorch_do_not_reach_is_told_none() -> None:
     assert own and all("autocast" not in step for f in own for step in f.fix.steps)
 
 
+@slow
 def test_a_program_in_fp16_is_not_told_bf16() -> None:
     fix = fix_of(of("bert_scaler"), "dtype-casts")
     assert fix.code and "bfloat16" not in fix.code.after and "BF16" not in fix.risk
 
 
+@slow
 def test_training_is_told_of_samples_not_of_requests() -> None:
     (finding,) = (f for f in of("species_tree").findings if f.rule == "low-arithmetic-intensity")
     assert finding.severity == "low" and "request" not in finding.fix.title + " ".join(finding.fix.steps)
@@ -85,6 +89,7 @@ def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> Non
     assert "Send nothing" in sent.title and sent.code and "register_buffer" in sent.code.after and "loop" not in sent.steps[0]
 
 
+@slow
 def test_gradients_of_an_energy_are_no_training() -> None:
     fix = fix_of(of("poll_strata"), "launch-gap")
     assert fix.code and "torch.func.grad" in fix.code.after and "train" not in fix.title and "optimizer" not in fix.code.after

@@ -19,7 +19,7 @@ from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace
 from tests import paths
 from tests.analysed import analysed
-from tests.paths import ROOT, slowly
+from tests.paths import MANY_SAMPLES, ROOT, sampled, slowly
 from tests.rules.kinds import misfits
 
 SAMPLES = ROOT / "samples"
@@ -109,7 +109,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", slowly(KINDS, quick=1))
-@pytest.mark.parametrize(("rule", "slow"), {pair.values[0]: pair.values[:2] for pair in reversed(PAIRS)}.values())
+@pytest.mark.parametrize(("rule", "slow"), sampled([*{pair.values[0]: pair.values[:2] for pair in reversed(PAIRS)}.values()], 1 if MANY_SAMPLES else 3))
 def test_no_fix_asks_for_what_such_a_program_is_without(rule, slow, kind):
     """Whatever the sample's own program is: the same trace, told to be of each kind."""
     (timeline,), program = read(slow).parts, KINDS[kind]
@@ -153,7 +153,7 @@ ENDS = ("allocator/slow.json.gz", "amp-scaler-sync/slow.json.gz", "dtype-casts/s
 
 
 @pytest.mark.parametrize("end", ["least", "most"])
-@pytest.mark.parametrize("sample", ENDS)
+@pytest.mark.parametrize("sample", slowly(ENDS, quick=1))
 def test_no_rule_fails_at_the_ends_of_its_options(sample, end):
     """A threshold of nothing asks for what is not there."""
     given = {name: {option: at_end(rule, option, end) for option in rule.ranges} for name, rule in RULES.items() if rule.ranges}

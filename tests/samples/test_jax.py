@@ -8,7 +8,7 @@ import pytest
 
 from advisor.lab.accuracy import listed
 from tests.analysed import analysed
-from tests.paths import ROOT
+from tests.paths import MANY_SAMPLES, ROOT, sampled
 
 JAX = ROOT / "samples" / "jax"
 CASES = json.loads((JAX / "manifest.json").read_text())["cases"]
@@ -21,7 +21,7 @@ def loud(path):
     return [f for f in report.findings if f.severity in ("high", "medium") and not f.folded_into]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", sampled([*PAIRS], 1 if MANY_SAMPLES else 3))
 def test_the_fault_is_found_first_and_its_twin_is_quiet(name):
     case = CASES[name]
     assert loud(case["jax"]["slow"])[0].rule == case["rule"]

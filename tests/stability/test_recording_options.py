@@ -12,7 +12,7 @@ from advisor.lab.stability.events import Recorded, arguments, read, traces_below
 from advisor.lab.stability.spelling import OVERLOAD_OF
 from tests.analysed import analysed
 from tests.differences import differences, rounded
-from tests.paths import EACH, ROOT
+from tests.paths import EACH, ROOT, slow, slowly
 
 SAMPLES = ROOT / "samples"
 BY_NAME = {change.name: change for change in CHANGES}
@@ -60,13 +60,14 @@ CHOSEN = traces_below(SAMPLES)[:: 8 * EACH]
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)), ids=lambda number: str(CHOSEN[number].relative_to(SAMPLES)))
+@slow
 def test_every_sample_is_told_the_same(number, tmp_path):
     """The options by turns: they differ by how work on the device is written, in which the samples are alike."""
     same(CHOSEN[number], OPTIONS[number % len(OPTIONS)], tmp_path)
 
 
 @pytest.mark.parametrize("options", [("overload-names",), ("graph-lanes",), ("cupti-exporter",), ("python-exporter",)], ids=" ".join)
-@pytest.mark.parametrize("name", ["graph-candidate/products_behind_gpu.fixed", "memcpy/slow"])
+@pytest.mark.parametrize("name", slowly(["memcpy/slow", "graph-candidate/products_behind_gpu.fixed"], quick=1))
 def test_each_option_by_itself(name, options, tmp_path):
     same(SAMPLES / f"{name}.json.gz", options, tmp_path)
 

@@ -340,7 +340,7 @@ def test_a_trace_is_the_same_without_it(tmp_path: Path, monkeypatch: pytest.Monk
         pd.testing.assert_frame_equal(getattr(with_it, name), getattr(without, name))
 
 
-@pytest.mark.parametrize("why", ["switched off", "missing", "of another version"])
+@pytest.mark.parametrize("why", slowly(["switched off", "missing", "of another version"]))
 def test_without_it_nothing_is_said(why: str, tmp_path: Path) -> None:
     environment = {**os.environ, SWITCH: "no" if why == "switched off" else "yes", "PYTHONPATH": str(ROOT)}
     if why != "switched off":

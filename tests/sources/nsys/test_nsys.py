@@ -9,7 +9,7 @@ import pytest
 from advisor import analyze, load
 from advisor.errors import TraceError
 from advisor.sources import nsys
-from tests.paths import ROOT, SHARED, needs_shared
+from tests.paths import ROOT, SHARED, needs_shared, slow
 
 PID, VM = 77, 1 << 48
 KERNEL = (
@@ -355,6 +355,7 @@ def test_one_program_with_its_graphs_as_nodes_and_as_wholes():
     assert {"launch-gap", "sync-stall", "allocator"} <= {c.rule for c in whole.clear}, "what the host did is known all the same"
 
 
+@slow
 def test_samples_of_nsys_are_analysed():
     paths = sorted((ROOT / "samples" / "nsys").glob("*.sqlite"))
     assert paths
