@@ -14,6 +14,16 @@ SHARED = ROOT.parent / "shared"
 
 TRACES = ROOT / "corpus" / "traces"
 
+LEFT_BEHIND = {"advised", "public", "written"}
+"""Folders of samples/ whose traces went to the corpus. Nothing reads what lies there, until it is deleted."""
+
+
+def samples(pattern: str) -> list[Path]:
+    """Files of samples/ by a pattern, without those that are left behind."""
+    folder = ROOT / "samples"
+    return sorted(path for path in folder.glob(pattern) if path.is_file() and path.relative_to(folder).parts[0] not in LEFT_BEHIND)
+
+
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
 MANY_SAMPLES = ALL_SAMPLES or os.environ.get("ADVISOR_SAMPLES") == "many"
 EACH = 1 if ALL_SAMPLES else 8 if MANY_SAMPLES else 64

@@ -9,9 +9,9 @@ import pytest
 from advisor import analyze
 from advisor.errors import AdvisorError
 from advisor.reports import formats
-from tests.paths import ROOT, slowly
+from tests.paths import samples, slowly
 
-TRACES = sorted(p for p in (ROOT / "samples").glob("*/*.json.gz") if p.stat().st_size < 60_000)
+TRACES = sorted(p for p in samples("*/*.json.gz") if p.stat().st_size < 60_000)
 STRANGE = [None, -1, "x", [], {}, 1e300, True, "-5", 1 << 70]
 
 

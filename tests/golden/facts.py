@@ -11,7 +11,7 @@ from advisor.errors import AdvisorError
 from advisor.report.finding import Finding
 from advisor.report.model import Report
 from tests.differences import EXACT_DIGITS, steady
-from tests.paths import ROOT
+from tests.paths import LEFT_BEHIND, ROOT
 
 SAMPLES, CORPUS = ROOT / "samples", ROOT / "corpus" / "traces"
 FILE = Path(__file__).with_name("facts.csv")
@@ -24,9 +24,6 @@ LISTS = {"findings": "; ", "skipped": " ", "checks": "; "}
 
 STEP_DIGITS = 3
 NO_RECORDINGS = {".py", ".pyc", ".cu", ".md", ".toml", ".json"}
-LEDGERS_OWN = {"advised", "public", "written"}
-"""Folders of samples that the ledger alone reads."""
-
 Row = dict[str, str]
 
 
@@ -39,7 +36,7 @@ def recordings() -> list[Path]:
         if path.is_file()
         and path.suffix not in NO_RECORDINGS
         and not path.name.startswith(".")
-        and path.relative_to(SAMPLES).parts[0] not in {"jobs", *LEDGERS_OWN}
+        and path.relative_to(SAMPLES).parts[0] not in {"jobs", *LEFT_BEHIND}
     ]
     return sorted([*jobs, *files, *CORPUS.glob("*.trace.zst")], key=name)
 

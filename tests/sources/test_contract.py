@@ -15,7 +15,7 @@ from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
 from advisor.sources.sniff import SNIFF_BYTES, SOURCES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
-from tests.paths import ROOT
+from tests.paths import samples
 
 PACKAGES = [
     importlib.import_module(f"advisor.sources.{found.name}") for found in pkgutil.iter_modules(sources.__path__) if found.ispkg and found.name != "redact"
@@ -35,9 +35,7 @@ def test_a_source_is_registered(package: ModuleType) -> None:
 def smallest() -> dict[str, Path]:
     """The smallest sample that each source is the first to recognise."""
     found: dict[str, Path] = {}
-    files = [
-        path for path in (ROOT / "samples").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".cu", ".md") and path.name != "manifest.json"
-    ]
+    files = [path for path in samples("**/*") if path.suffix not in (".py", ".pyc", ".cu", ".md") and path.name != "manifest.json"]
     for path in sorted(files, key=lambda path: (path.stat().st_size, path)):
         with path.open("rb") as file:
             source = source_of(Stream(file, None, DEFAULT_MAX_BYTES).peek(SNIFF_BYTES))

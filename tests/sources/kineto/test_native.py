@@ -28,7 +28,7 @@ from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
-from tests.paths import ROOT, examples, sampled, shared_files, slowly
+from tests.paths import ROOT, examples, sampled, samples, shared_files, slowly
 from tests.sources.kineto.compare import assert_same_piece
 from tests.sources.kineto.layouts import EVENTS, LAYOUTS, x
 
@@ -43,7 +43,7 @@ def small(paths: Iterable[Path]) -> list[Path]:
 
 
 FILES = [
-    *sampled(small(sorted((ROOT / "samples").glob("**/*.json.gz")))),
+    *sampled(small(samples("**/*.json.gz"))),
     *slowly(small(shared_files("public/kineto/**/*.json.gz"))),
     *slowly(small(shared_files("corpus/kineto/*.json.gz"))),
     *slowly(small(shared_files("hostile/**/*.json*"))),
