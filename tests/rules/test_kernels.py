@@ -251,6 +251,8 @@ def test_a_busy_pipe_that_issues_loads_is_no_computing():
     assert judged("fp64", kernel(**rates)).headline.bottleneck in ("compute-bound", "l1-bound")
     by_loads = judged("fp64", kernel(**{**rates, LOADING: 83})).headline
     assert by_loads.bottleneck == "l1-bound" and "83%" in by_loads.summary
+    alone = judged("fp64", without("l1tex__throughput", kernel(**{**rates, LOADING: 83}))).headline
+    assert alone.bottleneck == "l1-bound", "its pipe tells, where L1's own rate was not collected"
     by_fma = judged("fp64", kernel(**{**rates, "l1": 30, "fma": 83, LOADING: 30})).headline
     assert by_fma.bottleneck == "compute-bound"
 

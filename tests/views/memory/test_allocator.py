@@ -1,5 +1,6 @@
 """The caching allocator, step by step, as CUDACachingAllocator.cpp has it."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,3 +100,9 @@ def test_nothing_is_lost_whatever_is_asked(requests, expandable, random):
         a.free(address)
     a.release_cached()
     assert a.allocated == 0 and a.reserved == 0
+
+
+@pytest.mark.parametrize(("asked", "reserved"), [(MIB, 2 * MIB), (MIB + 1, 20 * MIB), (10 * MIB - 1, 20 * MIB), (10 * MIB, 10 * MIB), (10 * MIB + 1, 12 * MIB)])
+def test_a_segment_is_as_large_as_torchs_own(asked, reserved):
+    """`get_allocation_size` of CUDACachingAllocator.cpp, at each of its limits."""
+    assert segment_size(asked) == reserved

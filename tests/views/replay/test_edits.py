@@ -24,6 +24,7 @@ from advisor.views.replay.edits import (
 )
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
+from tests.views.replay.test_simulate import loop
 
 STEPS = 6
 
@@ -78,6 +79,13 @@ def test_without_the_wait_the_host_runs_ahead_until_the_slower_side_bounds():
     assert period_us(WithoutWaits(every_wait(schedule)).apply(schedule)) == pytest.approx(101, rel=0.02)
     schedule = waiting(kernel=20, work=50).get(Replay).recorded
     assert period_us(WithoutWaits(every_wait(schedule)).apply(schedule)) == pytest.approx(54, rel=0.03)
+
+
+def test_a_call_that_no_longer_waits_costs_the_host_nothing_and_others_what_they_did():
+    schedule = loop(3, waits_for=np.array([-1, 0, 1]))
+    after = WithoutWaits(np.array([1])).apply(schedule)
+    assert after.waits_for.tolist() == [-1, -1, 1] and after.call_us.tolist() == [2.0, 0.0, 2.0]
+    assert schedule.waits_for.tolist() == [-1, 0, 1] and schedule.call_us.tolist() == [2.0, 2.0, 2.0], "the schedule itself stays as it was"
 
 
 def test_a_wait_in_a_loop_bound_by_launches_is_worth_nothing():

@@ -131,6 +131,12 @@ def test_the_last_end_counts_no_op_that_is_gone():
     assert last_end_us(loop(100, skip_op=np.ones(100, bool)), 7.0, {}) == 7.0
 
 
+def test_an_op_that_another_stream_holds_up_begins_its_gap_after_that():
+    long = np.array([30.0, 10.0])
+    # 3 µs of host, 4 of latency and 30 of work on the one stream; then 1 of gap and 10 of work on the other.
+    assert last_end_us(loop(2, stream=np.array([0, 1]), after=np.array([-1, 0]), dur_us=long), 0.0, {}) == pytest.approx(3 + 4 + 30 + 1 + 10)
+
+
 @installed
 def test_c_takes_as_many_repeats_as_is_said_and_python_any_number():
     (most,) = re.findall(r"repeats: 1 to (\d+) where the extension is installed", simulate.run.__doc__)

@@ -310,3 +310,19 @@ def test_idle_time_that_bounds_the_step_of_which_nothing_speaks_is_judged_in_par
     headline = run(queued(body, gpu=1000).timeline(), built_in().values()).headline
     assert headline.bottleneck == "dependency-bound" and headline.judged == "partly"
     assert headline.judged_why == "the GPU is idle for 40% of the time, and no finding says how to use that"
+
+
+def test_idle_time_that_recording_may_have_made_is_not_what_bounds_the_step():
+    """Of some 860 µs as nobody records the device may work for all but 120, or idle for more than it computes, communicates or copies."""
+    trace, step_us = Trace(recorder="kineto"), 1_120.0
+    for step in range(6):
+        at = step * step_us
+        trace.step(at, step_us - 1)
+        for number in range(10):
+            trace.op("aten::view", at + 1 + 40 * number, 30)
+        begin = at + 460
+        trace.op("aten::mm", begin - 12, 8).launch(begin - 10, begin, begin + 230, GEMM).launch(begin - 8, begin + 230, begin + 450, REDUCE)
+        trace.copy(begin - 6, 1.0, begin + 450, begin + 600, memory="Pinned").call("cudaDeviceSynchronize", begin - 1, 602)
+    bound = trace.get(Bound)
+    assert bound.open and bound.shares.largest == "idle" and bound.name == "gpu-bound"
+    assert "recording may have made most of that" in bound.summary
