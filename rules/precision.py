@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
+from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.kernel_names import PRODUCTS, Family, family, library_product, tensor_core
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -53,7 +54,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
     nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}; runs of 20 times their usual length left out), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
-    where shapes are unknown, at the ratio of the rates (from TF32 then a low finding; from FP32 on a device that is not named a
+    where shapes are unknown, at the ratio of the rates (from TF32 then possible only; from FP32 on a device that is not named a
     quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
     bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host; what works on nothing but what a matrix
     product has just made, as a layer's activation does, moves half the bytes. `low`: TF32 is turned on and nothing more, which gains nothing where it is
@@ -103,6 +104,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     pointwise, made = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM)), activations(work, found.shapes, chosen)
     casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
     amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
+    told = work.timeline.source.shapes or on_cuda_cores
     where = "TF32" if not on_cuda_cores else "FP32" if amd else "FP32 without Tensor Cores"
     return Found(
         title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"Matrix products run in {where}, not {half.upper()}",
@@ -117,8 +119,9 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[chosen], _labels(work, roofline, chosen)),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
-        # Products that are small or read much gain nothing from a faster unit, and only shapes tell which these are.
-        at_most="high" if work.timeline.source.shapes or on_cuda_cores else "low",
+        status="found" if told else "possible",
+        possible_why="" if told else "products that are small or read much gain nothing from a faster unit, and only shapes tell which these are",
+        decide_with="" if told else RECORD_SHAPES,
         fix=for_program(
             found.program,
             "precision",

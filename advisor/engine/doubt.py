@@ -9,6 +9,7 @@ import msgspec
 from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Open
 from advisor.engine.rule import Judged
+from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.timeline import Source
 from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
@@ -30,6 +31,8 @@ medium or above that likely gain less and whose interval begins below a hundredt
 
 EITHER_SIDE = "recording leaves open whether the host or the GPU bounds the step, and it gains only where the one that it relieves does"
 
+BY_SHAPES = "it may gain nothing, and shapes would tell what the fix leaves of its kernels"
+
 COSTS_THE_HOST = "the fix takes time of the host, and recording leaves open whether the host has any to spare"
 
 
@@ -45,7 +48,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
     as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
     host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One whose interval begins below
-    `LOW_SHARE` is low where it likely gains less than `UNSURE`, and no more than medium where it gains the host's time: high is for what is sure to matter.
+    `LOW_SHARE` is low where it likely gains less than `UNSURE` (possible, where a profiler of PyTorch recorded no shapes), and no more than medium where it gains the host's time: high is for what is sure to matter.
     """
     finding, edits = found.finding, found.edits
     if edits is None or not finding.loud:
@@ -61,6 +64,10 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
         likely = finding.saving.expected >= UNSURE * replay.step_us
         if finding.saving.low >= LOW_SHARE * replay.step_us or not (on_host or (of_the_gpu(finding.rule) and not likely)):
             return found
+        if not (on_host or source.shapes) and source.format == "kineto":
+            return found._replace(
+                finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=BY_SHAPES, decide_with=RECORD_SHAPES)
+            )
         return found._replace(finding=msgspec.structs.replace(finding, severity="medium" if likely else "low"))
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
     possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)

@@ -1,5 +1,7 @@
 """Findings that rest on the host's time as recording leaves it open are possible, not found."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -167,6 +169,10 @@ def test_what_may_gain_nothing_and_likely_not_much_is_low(low_us, expected_us, o
     if not on_host:  # a collective that moves elsewhere is no other kernel
         moved = found._replace(finding=msgspec.structs.replace(found.finding, rule="missed-overlap"))
         assert doubted(moved, replay, source).finding.severity == "high"
+        told = [doubted(found, replay, replace(source, format="kineto", shapes=shapes)).finding for shapes in (True, False)]
+        unsure = severity == "low"
+        assert [finding.status for finding in told] == ["found", "possible" if unsure else "found"], "shapes would tell"
+        assert [finding.severity for finding in told] == [severity] * 2
 
 
 @pytest.mark.parametrize(("brief", "severity"), [(True, "low"), (False, "medium")])
