@@ -259,6 +259,7 @@ def test_bad_arguments_are_2_and_an_error_of_our_own_is_70(tmp_path):
 # --- names, pages and shells
 
 
+@slow
 def test_pages_of_two_traces_of_one_name_do_not_overwrite_each_other(tmp_path):
     for folder, side in (("a", "slow"), ("b", "fixed")):
         (tmp_path / folder).mkdir()

@@ -5,6 +5,7 @@ import pytest
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.replay.round_trips import RoundTrips
 from tests.build import Trace
+from tests.paths import MANY_SAMPLES, sampled
 from tests.rules.test_rules import attention, found, queued
 
 BMM, SOFTMAX = "aten::bmm", "aten::_softmax"
@@ -68,7 +69,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("spelling", POINTWISE)
+@pytest.mark.parametrize("spelling", sampled([*POINTWISE], 1 if MANY_SAMPLES else 4))
 def test_pointwise_chains_are_seen_whole(spelling):
     ops = POINTWISE[spelling]
 

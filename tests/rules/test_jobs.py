@@ -34,7 +34,7 @@ def report_of(name):
     return run(summarised(JOBS / CASES[name]["dir"]), RULES)
 
 
-@pytest.mark.parametrize("name", sampled([n for n, c in CASES.items() if c["rule"]], 1 if MANY_SAMPLES else 3))
+@pytest.mark.parametrize("name", sampled([n for n, c in CASES.items() if c["rule"]], 1 if MANY_SAMPLES else 5))
 def test_the_fault_is_found_first_with_its_culprit_and_cause(name):
     case, report = CASES[name], report_of(name)
     first = next(f for f in report.findings if f.severity in LOUD)
@@ -50,7 +50,7 @@ def test_the_step_that_fits_how_ranks_share_their_work_leads(name, way):
     assert uneven.fix.steps[0].startswith(way) and len({*uneven.fix.steps}) == 3
 
 
-@pytest.mark.parametrize("name", sampled([n for n, c in CASES.items() if c.get("control")], 1 if MANY_SAMPLES else 3))
+@pytest.mark.parametrize("name", sampled([n for n, c in CASES.items() if c.get("control")], 1 if MANY_SAMPLES else 5))
 def test_a_job_without_a_fault_is_left_alone(name):
     report = report_of(name)
     assert not [f.rule for f in report.findings if f.severity in LOUD] and report.matching.status == "ok"

@@ -4,6 +4,7 @@ import pytest
 
 from advisor.rules.unfused_norm import _rows
 from advisor.views.trace.shapes import Shapes
+from tests.paths import MANY_SAMPLES, sampled
 from tests.rules.test_rules import clear, found, queued
 
 X, ROW = [8, 4096, 2048], [8, 4096, 1]
@@ -177,7 +178,9 @@ FURTHER = {
 }
 
 
-@pytest.mark.parametrize(("kind", "spelling"), [(kind, spelling) for kind, spellings in FURTHER.items() for spelling in spellings])
+@pytest.mark.parametrize(
+    ("kind", "spelling"), sampled([(kind, spelling) for kind, spellings in FURTHER.items() for spelling in spellings], 1 if MANY_SAMPLES else 4)
+)
 def test_further_spellings_are_seen_whole(kind, spelling):
     ops = FURTHER[kind][spelling]
     finding = found("unfused-norm", chain(ops, rest=50), min_saving_share=0.01)

@@ -205,6 +205,7 @@ def test_what_programs_are_called_is_no_machine(name):
     assert Names().kernel(name) == name
 
 
+@slow
 def test_the_umask_holds_for_a_directory_too(tmp_path, named):
     (tmp_path / "job").mkdir()
     for rank in range(2):

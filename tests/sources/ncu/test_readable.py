@@ -7,7 +7,7 @@ import pytest
 from advisor.sources import read
 from advisor.sources.protobuf import fields, message
 from advisor.sources.redact import redact
-from tests.paths import ROOT
+from tests.paths import ROOT, slow
 
 SAMPLE = ROOT / "samples" / "kernels" / "pairs.ncu-rep.gz"
 REQUIRED = {*range(1, 12), 15}
@@ -35,6 +35,7 @@ def results(data):
             at += 4 + size
 
 
+@slow
 def test_every_result_has_the_fields_that_the_format_requires(redacted):
     found = list(results(redacted.read_bytes()))
     assert len(found) == 50
