@@ -6,6 +6,7 @@ from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.rules._ways import of_server
 from advisor.rules.graph_candidate import _capturing
+from advisor.views.replay.capturable import Capturable
 from advisor.views.trace.program import Program
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, repeat, skipped, small_kernels
@@ -94,9 +95,10 @@ def test_of_steps_that_differ_what_is_alike_is_a_graph(wait):
 
 
 def test_of_steps_that_are_alike_what_comes_before_a_size_is_a_graph():
-    alike = found("graph-candidate", parted(sizes=(5,) * 5, wait="aten::nonzero"))
+    trace = parted(sizes=(5,) * 5, wait="aten::nonzero")
+    (part,) = trace.get(Capturable).parts
     # 80 of the 100 kernels of four steps: the last of the five ends the trace.
-    assert "The steps wait for the GPU, but not in a part between waits with 80% of their kernels, of 20 kernels" in alike.summary
+    assert (part.kernels, len(part.rows)) == (20, 80) and "80% of their kernels" in found("graph-candidate", trace).summary
     behind = parted(n=5, sizes=(20,) * 5, wait="aten::_unique2")
     assert "which no graph can hold" in clear("graph-candidate", behind), "the size may be another in the next step"
 
@@ -145,7 +147,8 @@ def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_
 
 def test_passes_that_are_alike_are_a_graph_each():
     finding = found("graph-candidate", words(3))
-    assert "3 passes that launch the same 20 kernels" in finding.summary and "Capture one pass" in finding.fix.steps[0]
+    (part,) = words(3).get(Capturable).parts
+    assert (part.kernels, part.times) == (20, 3) and "Capture one pass" in finding.fix.steps[0]
     # Of 440 µs a word the device works 82; a graph is launched for 10, and its result copied.
     assert finding.saving.low_us == 0 and 0.6 < finding.saving.expected_us / (3 * 440 + 20) < 0.9
     assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"
@@ -200,8 +203,8 @@ def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="a
 
 
 def test_steps_that_the_sizes_of_masks_make_differ_are_a_graph_without_them():
-    finding = found("graph-candidate", masked())
-    assert "nearly the same 20 GPU ops and differ by what the sizes of masks decide; they ask for 1 size in between" in finding.summary
+    finding, capturable = found("graph-candidate", masked()), masked().get(Capturable)
+    assert len(capturable.masks) == len(capturable.removable) > 0, "the sizes of masks are all that is in the way"
     assert "x[mask]" in finding.fix.steps[0] and finding.severity == "info"
     # Of 440 µs the device works 80.
     assert finding.saving.low_us == 0 and 440 - 80 - 50 < finding.saving.expected_us < 440 - 80
@@ -243,8 +246,8 @@ def branching(op="aten::is_nonzero", more=2, behind=10, grows=False, shapes=True
 
 
 def test_steps_that_a_condition_on_a_tensor_makes_differ_are_a_graph_without_it():
-    finding = found("graph-candidate", branching())
-    assert "nearly the same 40 GPU ops and differ by what conditions on tensors decide; they read 1 value in between" in finding.summary
+    finding, capturable = found("graph-candidate", branching()), branching().get(Capturable)
+    assert len(capturable.removable) and not len(capturable.masks) and not len(capturable.sent), "values that are read are all that is in the way"
     assert "torch.where" in finding.fix.steps[0] and finding.severity == "info" and finding.saving.low_us == 0
     # Of 920 µs the device works 160 or 168, and a graph's nodes stand 1 µs apart.
     assert 920 - 168 - 60 < finding.saving.expected_us < 920 - 160
@@ -273,8 +276,8 @@ def sending(size, read=False, maker=""):
 
 
 def test_what_the_host_sends_can_be_sent_before_the_graph():
-    finding = found("graph-candidate", sending(1 << 20))
-    assert "same 21 GPU ops and wait for copies to the device in between" in finding.summary and finding.title.endswith("if it sent nothing in between")
+    finding, capturable = found("graph-candidate", sending(1 << 20)), sending(1 << 20).get(Capturable)
+    assert len(capturable.sent) == len(capturable.removable) > 0, "what is sent is all that is in the way"
     assert "before the replay" in finding.fix.steps[0] and finding.saving.low_us == 0
 
 

@@ -465,9 +465,10 @@ def test_lanes_count_where_whole_warps_would_still_fill_the_device():
 
 def test_the_headline_counts_kernels_not_launch_configurations_and_says_who_looked():
     one = judged("small-grid", kernel("mine", grid=8, **LATENT), kernel("mine", grid=16, **LATENT))
-    assert one.headline.summary.startswith("One kernel was measured, in 2 launch configurations; it has a fault. ")
+    assert "One kernel was measured" in one.headline.summary and "2 launch configurations" in one.headline.summary and one.findings
     two = judged("small-grid", kernel("a", us=60), kernel("b", us=50, grid=5000), kernel("b", us=50))
-    assert two.headline.summary.startswith("2 kernels were measured, in 3 launch configurations; no fault was found. b takes the most time (62%). ")
+    assert "2 kernels" in two.headline.summary and "3 launch configurations" in two.headline.summary and not two.findings
+    assert "b takes the most time (62%)" in two.headline.summary
     assert "no rule could look for faults" in judged("divergence", kernel()).headline.summary
 
 

@@ -707,9 +707,9 @@ def test_a_loop_over_arrays_is_a_chain_for_each_though_it_does_more_now_and_then
             trace.launch(host + k, gpu + 40 * k, gpu + 40 * k + 39.5, f"cupy_{name}__float64_float64_float64")
 
     finding = found("unfused-elementwise", queued(body, host=80, gpu=2440))
-    assert "60 pointwise kernels a step stand in 20 chains of up to 3" in finding.summary
-    # Of each chain's 118.5 µs the longest kernel's 39.5 stay.
-    assert "fused they would take 790 µs" in finding.summary
+    assert "60 pointwise kernels" in finding.summary and "20 chains" in finding.summary
+    # Of each chain's 118.5 µs the longest kernel's 39.5 stay: 790 of 2,370.
+    assert "790 µs" in finding.summary
 
 
 def test_chains_that_gain_by_fewer_launches_alone_are_left_to_the_rule_of_launches():
