@@ -9,6 +9,9 @@ from advisor.views.replay.fused_optimizer import fused_form
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.program import Program
 
+WORTH_COMPILING = 0.03
+"""A step that compiling shortens by less, as the calls of what is compiled cost more than its few launches, is left to be captured where it can be."""
+
 _OF_PASSES = (
     "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",
     "Keep on the GPU what the loop reads, so that several passes can be one graph; what cannot be kept ends a graph.",

@@ -1,11 +1,13 @@
 """graph-candidate: a note where all steps launch the same, quiet where a graph could not be captured or is in use."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.rules._ways import of_server
-from advisor.rules.graph_candidate import _capturing
+from advisor.rules.graph_candidate import _at_most, _capturing
 from advisor.views.replay.capturable import Capturable
 from advisor.views.trace.program import Program
 from tests.build import Trace
@@ -35,6 +37,24 @@ def test_equal_steps_are_a_note_that_counts_once():
     assert report.findings[0].rule == "launch-gap", "the cause stands first"
     alone = run(repeat(PERIOD, step()).timeline(), both[1:])
     assert report.headline.predicted_step_us == alone.headline.predicted_step_us
+
+
+@pytest.mark.parametrize(
+    ("training", "compiling", "cell", "says"),
+    [
+        (True, 0.3, None, "medium"),  # compiling leaves the host most of its launches
+        (True, 0.7, None, "info"),  # a graph gains little more
+        (True, 0.01, None, "info"),  # launch-gap's own fix is a graph where compiling gains nothing
+        (True, 0.01, 0.7, "info"),  # a library's cell gains as much
+        (True, 0.01, 0.4, "medium"),
+        (False, 0.3, None, "info"),  # inference is compiled into graphs
+    ],
+)
+def test_a_graph_of_a_training_step_is_a_fix_where_compiling_gains_far_less(training, compiling, cell, says):
+    gains = {"graph": 0.8, "compile": compiling, "cell": cell}
+    replay = SimpleNamespace(corrected=None, share=lambda _, edit: gains[edit], expected_share=lambda edit: gains[edit])
+    recurrent = SimpleNamespace(cells=() if cell is None else (1,), edit="cell")
+    assert _at_most(Program(training=training, compiled=False), SimpleNamespace(edit="compile"), recurrent, replay, "graph") == says
 
 
 def test_the_number_of_ops_has_two_sides():
