@@ -75,6 +75,7 @@ class HostWait(_Conditions, frozen=True, kw_only=True, dict=True, forbid_unknown
     """A row of the table: calls that wait, how often one does, and what stands in for it. host_waits.toml says what each field means."""
 
     call: str
+    waits: str
     instead: str
     ops: tuple[str, ...] = ()
     calls: str = ""
@@ -84,7 +85,6 @@ class HostWait(_Conditions, frozen=True, kw_only=True, dict=True, forbid_unknown
     most_bytes: float = float("inf")
     when: tuple[_Conditions, ...] = ()
     general: bool = False
-    waits: str = ""
     since: str = ""
     code: Instead | None = None
     inference: Instead | None = None
@@ -134,7 +134,7 @@ def as_rows() -> Iterator[tuple[str, str, str]]:
     """The table to be read: headings, then a row a call: what it is, how often one waits, what stands in for it."""
     yield "Call", "Waits a call", "What stands in for it"
     for row in table().wait:
-        yield row.call, row.waits or "not measured", row.instead + (f" Since: {row.since}." if row.since else "")
+        yield row.call, row.waits, row.instead + (f" Since: {row.since}." if row.since else "")
     yield "free, though often suspected", "0", ", ".join(table().free)
 
 

@@ -102,7 +102,7 @@ def page(template: str, title: str, **context: object) -> str:
 _FINDINGS = ("findings", "Findings")
 _SECTIONS = {
     "trace": (
-        ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
+        ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("waits", "Waits"), ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
         ("roofline", "Roofline"), ("answers", "Questions"),
     ),
     "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel"), ("answers", "Questions")),
@@ -116,6 +116,7 @@ _SECTIONS = {
 def _sections(report: Report) -> tuple[tuple[str, str], ...]:
     absent = {"kernels", "tree"} if not report.kernels else set()
     absent |= set() if report.ops or report.kind != "trace" else {"ops"}
+    absent |= set() if report.host_waits or report.kind != "trace" else {"waits"}
     return tuple(pair for pair in _SECTIONS[report.kind] if pair[0] not in absent)
 
 

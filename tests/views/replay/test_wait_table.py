@@ -9,7 +9,7 @@ from advisor.engine.run import run
 from advisor.errors import UsageError
 from advisor.recordings.recording import Recording
 from advisor.report.model import Report
-from advisor.reports.report import markdown, text
+from advisor.reports.report import html, markdown, text
 from advisor.views.replay.wait_table import WaitTable
 from tests.build import Trace
 
@@ -43,15 +43,15 @@ def test_without_frames_a_row_is_of_one_op():
     assert rows["aten::bincount"].source is None and rows["aten::bincount"].call == "bincount"
 
 
-def test_it_is_in_text_markdown_and_json_where_it_is_asked_for():
+def test_it_is_in_text_markdown_html_and_json_where_it_is_asked_for():
     timeline, rules = waiting().timeline(), [built_in()["sync-stall"]]
     asked = run(timeline, rules, waits=True)
-    for shown in (text.render(asked), markdown.render(asked)):
+    for shown in (text.render(asked), markdown.render(asked), html.render(asked)):
         shown = unescape(shown)
         assert "4 waits for the GPU a step" in shown and "train.py:7" in shown and "scatter_add_" in shown
     assert Report.from_json(asked.to_json()).host_waits == asked.host_waits
     plain = run(timeline, rules)
-    assert plain.host_waits is None and "waits for the GPU a step" not in text.render(plain) + markdown.render(plain)
+    assert plain.host_waits is None and "waits for the GPU a step" not in text.render(plain) + markdown.render(plain) + html.render(plain)
 
 
 def test_what_was_not_recorded_is_said():
