@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from advisor.errors import TraceError
@@ -51,7 +51,8 @@ def traces_of(directory: Path, sample: int | None = None, seed: int = 0, mechani
         found = [Trace(path, path.name.partition(".")[0]) for path in traces_below(directory)]
     if not found:
         raise TraceError(f"{directory} holds no trace", "Give a directory with traces, as samples/ is.")
-    lot = Random(seed).sample(found, len(found))  # so a larger sample begins with a smaller one
+    # Each has its own place in the lot: a larger sample begins with a smaller one, and traces that come or go leave the others' order as it is.
+    lot = sorted(found, key=lambda trace: sha256(f"{seed} {trace.program} {trace.path.name}".encode()).digest())
     return sorted(lot, key=lambda trace: 2 * len(chosen(mechanisms, trace.program)) < len(mechanisms))[:sample]
 
 
