@@ -46,7 +46,7 @@ def why(change: str, rule: str, told: Told) -> str:
 def table() -> tuple[Reason, ...]:
     """Every reason, in the order of the file."""
     found = read(Path(__file__).with_name("reasons.toml"))["reason"]
-    return tuple(Reason(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}) for entry in found)
+    return tuple(Reason(entry["why"], tuple(entry.get("changes", ())), tuple(entry.get("rules", ())), entry.get("when", "")) for entry in found)
 
 
 def share(finding: Finding | None, report: Report) -> float | None:
