@@ -9,10 +9,10 @@ from advisor.intervals import Floats, clip, length, union
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.views.patterns.gradient_accumulation import MicroBatches
 from advisor.views.replay.edits import Edit, Edits, Fused, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.micro_batches import MicroBatches
 from advisor.views.trace.evidence import Witness, folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.loader import loading_spans, uses_workers

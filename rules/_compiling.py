@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
 from advisor.rules._ways import JIT
-from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.fused_optimizer import fused_form
-from advisor.views.replay.optimizer_step import OptimizerStep
+from advisor.views.patterns.graph_capture import Capturable
+from advisor.views.patterns.optimizer import OptimizerStep, fused_form
 from advisor.views.trace.program import Program
 
 WORTH_COMPILING = 0.03

@@ -8,7 +8,7 @@ from advisor.knowledge.host_waits import HostWait
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent, size
 from advisor.rules._waits import as_code
-from advisor.views.replay.widened import Widened
+from advisor.views.patterns.transfers import Widened
 
 _TORCH_NAMES = {
     "unsigned char": "uint8", "signed char": "int8", "short int": "int16", "short": "int16", "unsigned short": "uint16", "int": "int32", "unsigned int": "uint32",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.report.finding import Code, Fix
-from advisor.views.trace.own_work import OwnWork
+from advisor.views.trace.host_code import OwnWork
 
 _COPIES = re.compile(r"aten::(copy_|clone|_to_copy|to|contiguous) ")
 

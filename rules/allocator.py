@@ -15,16 +15,16 @@ from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step, led_by
 from advisor.rules._ways import for_program
-from advisor.views.memory.beside import MemoryBeside
-from advisor.views.replay.build import Replay
+from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
 
 _PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|MemHostAlloc)")
 _EMPTIES = re.compile(r": empty_cache$|_cuda_emptyCache")

@@ -14,14 +14,13 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, times
+from advisor.views.patterns.optimizer import OptimizerStep, fused_form, fused_optimizer
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
-from advisor.views.replay.fused_optimizer import fused_form, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import matches
+from advisor.views.trace.table_filters import matches
 
 NEAR = 64
 """Calls between unscaling the last gradients and reading whether one was infinite; GradScaler.step makes a handful."""

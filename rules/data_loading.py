@@ -19,11 +19,11 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import begins_inside, matches
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.loader import STARTS_WORKERS, loading_spans, uses_workers
 from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import begins_inside, matches
 
 DEQUEUE_US = 200.0
 """Taking a finished batch from worker processes costs the main process about this (0.1 to 0.3 ms in the captures)."""

@@ -11,8 +11,8 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.views.patterns.embedding_tables import DenseGradients
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
-from advisor.views.replay.embedding_tables import DenseGradients
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.evidence import Witness

@@ -14,12 +14,11 @@ from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import ONE_TYPE
-from advisor.views.replay.casts import Cast, Casts, Purpose
+from advisor.views.patterns.casts import Cast, Casts, Purpose, WideActivations
+from advisor.views.patterns.precision import WideProducts
 from advisor.views.replay.edits import Edit, Edits, WithoutOps, WithoutTime, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.wide_activations import WideActivations
 from advisor.views.time.roofline import Roofline
-from advisor.views.time.wide_products import WideProducts
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program

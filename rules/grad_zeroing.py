@@ -14,15 +14,15 @@ from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.views.patterns.gradient_accumulation import accumulations
+from advisor.views.patterns.parameter_loops import ParameterLoops
 from advisor.views.replay.edits import Edits, FewerLaunches, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.micro_batches import accumulations
-from advisor.views.replay.parameter_loops import ParameterLoops
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
 
 LEFT_OF_RANGE = 0.3
 """Share of the host's time in zero_grad that stays: setting each gradient to None is a Python loop too."""

@@ -11,12 +11,12 @@ from advisor.report.finding import HIGH_SHARE, Clear, Fix, Severity
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._compiling import WORTH_COMPILING
 from advisor.rules._ways import CAPTURE, for_program, of_server
-from advisor.views.replay.build import Replay
-from advisor.views.replay.capturable import BRANCHING, DIFFERENT, SIZED, Capturable, Part
-from advisor.views.replay.compiled_step import CompiledStep
+from advisor.views.patterns.compiled_step import CompiledStep
+from advisor.views.patterns.graph_capture import BRANCHING, DIFFERENT, SIZED, Capturable, Part
+from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edit, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.recurrent_loop import RecurrentLoop
+from advisor.views.replay.replay import Replay
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches

@@ -17,18 +17,18 @@ from advisor.rules._host_work import host_work
 from advisor.rules._phrases import led_by
 from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
 from advisor.views.groups import distinct
+from advisor.views.patterns.host_tensors import unsent_behind
+from advisor.views.patterns.released_memory import ReleasedMemory
+from advisor.views.patterns.transfers import Widened
 from advisor.views.replay.edits import Edits, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.made_on_host import unsent_behind
-from advisor.views.replay.released_memory import ReleasedMemory
-from advisor.views.replay.widened import Widened
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.host_code import HALF, UNNAMED_FACTOR, around, names_pauses, own_work
 from advisor.views.trace.launches import Launches, behind_reads
-from advisor.views.trace.own_work import HALF, UNNAMED_FACTOR, around, names_pauses, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 

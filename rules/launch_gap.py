@@ -15,19 +15,18 @@ from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._compiling import WORTH_COMPILING, compiling
 from advisor.rules._ways import CAPTURE, for_program, of_server, spelt
-from advisor.views.replay.build import Replay
-from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.compiled_step import CompiledStep
+from advisor.views.patterns.compiled_step import CompiledStep
+from advisor.views.patterns.graph_capture import Capturable
+from advisor.views.patterns.optimizer import OptimizerStep
+from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.optimizer_step import OptimizerStep
-from advisor.views.replay.recurrent_loop import RecurrentLoop
+from advisor.views.replay.replay import Replay
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -35,6 +34,7 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
 
 REPLAYED_IN_PARTS = 1 / 3
 """What issuing costs after the fix, over what it costs now, where the forward and backward pass can be replayed from graphs of their own

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
-from advisor.views.replay.compiled_loops import CompiledLoops
+from advisor.views.patterns.compiled_loops import CompiledLoops
 from advisor.views.replay.edits import Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness

@@ -16,11 +16,11 @@ from advisor.report.numbers import duration, percent, three
 from advisor.rules._batches import merged
 from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
-from advisor.views.replay.casts import Casts
+from advisor.views.patterns.casts import Casts
+from advisor.views.patterns.gradient_accumulation import MicroBatches
+from advisor.views.patterns.grid_occupancy import Grids, filled
 from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.grids import Grids, filled
-from advisor.views.replay.micro_batches import MicroBatches
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import ADD_DEVICE, Roofline
 from advisor.views.trace.arguments import Arguments

@@ -14,24 +14,22 @@ from advisor.rules._copying import Copied, copying, sent_narrow
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
-from advisor.views.replay.build import Replay
+from advisor.views.patterns.host_tensors import MadeOnHost, created_on_host
+from advisor.views.patterns.released_memory import ReleasedMemory
+from advisor.views.patterns.transfers import FEWEST_REPEATS, HostCopies, StagedCopies, Widened, us_a_step_inside
 from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import MOSTLY, HostCalls
-from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
-from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
-from advisor.views.replay.released_memory import ReleasedMemory
-from advisor.views.replay.staged_copies import StagedCopies
-from advisor.views.replay.widened import Widened
+from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.waited_calls import WaitedCalls
 
 DEFAULT_LINK_GBPS = 22.0

@@ -13,10 +13,10 @@ from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
-from advisor.views.replay.channels_last import ChannelsLast
+from advisor.views.patterns.memory_format import ChannelsLast
+from advisor.views.patterns.transposes import RoundTrips
 from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.round_trips import RoundTrips
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness

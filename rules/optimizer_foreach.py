@@ -7,12 +7,11 @@ from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.views.patterns.optimizer import HAVE_FUSED, OptimizerStep, fused_optimizer
+from advisor.views.patterns.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
-from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.optimizer_step import OptimizerStep
-from advisor.views.replay.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.trace.evidence import Witness
 
 HAVE_FOREACH = frozenset({"Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})

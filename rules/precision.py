@@ -22,12 +22,11 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
-from advisor.views.replay.activations import activations, halved
+from advisor.views.patterns.activations import activations, halved
+from advisor.views.patterns.precision import DoubleWork, WideProducts
 from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.double_work import DoubleWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.time.wide_products import WideProducts
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""

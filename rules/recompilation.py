@@ -19,11 +19,11 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.attention_plans import AttentionPlans
 from advisor.views.trace.compilation import Compilation, Recompilations, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import begins_inside, line_around, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import begins_inside, line_around, matches, spans_of
 
 _LOADS = re.compile(r"^cu(Module|Library)LoadData")
 

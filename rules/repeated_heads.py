@@ -13,10 +13,10 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import SHARED_HEADS, a_step
+from advisor.views.patterns.shared_heads import Repeated, RepeatedHeads
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.repeated_heads import Repeated, RepeatedHeads
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 

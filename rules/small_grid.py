@@ -22,9 +22,9 @@ from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.fill import divided_in_vain, fill, warps
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
+from advisor.views.patterns.grid_occupancy import Grids, beside_others, named_by_its_author
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.grids import Grids, beside_others, named_by_its_author
 from advisor.views.trace.gpu_kernels import FAMILIES
 from advisor.views.trace.program import NAMED_BY_TORCH
 

@@ -15,19 +15,19 @@ from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step, led_by
 from advisor.rules._waits import fix_of_jax, fix_of_waits
 from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
-from advisor.views.replay.build import Replay
+from advisor.views.patterns.device_syncs import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.replay.value_waits import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
+from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import matches
 from advisor.views.trace.ops import AUTOGRAD, Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches
 from advisor.views.trace.waited_calls import WaitedCalls
 
 POWER_LIMITED_SHARE = 0.9

@@ -15,12 +15,12 @@ from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import SHARED_HEADS, a_step
-from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
+from advisor.views.patterns.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
+from advisor.views.patterns.fused_attention import FASTEST, LIKELY, SLOWEST, FusedAttentions, as_one_kernel
+from advisor.views.patterns.shared_heads import RepeatedHeads
 from advisor.views.replay.edits import Edits, WithoutOps, combine, gpu_us_removed
-from advisor.views.replay.fused_attention import FASTEST, LIKELY, SLOWEST, FusedAttentions, as_one_kernel
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.repeated_heads import RepeatedHeads
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program

@@ -14,15 +14,15 @@ from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
 from advisor.views.health.steps import FEWEST_OPS
-from advisor.views.replay.attention import Attentions
-from advisor.views.replay.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
+from advisor.views.patterns.attention import Attentions
+from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
+from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel
+from advisor.views.patterns.fusion import FUSED, Fusion, in_optimizer
+from advisor.views.patterns.pointwise_chains import chains_by_order, chains_by_shapes
 from advisor.views.replay.edits import Edit, Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
-from advisor.views.replay.fused_attention import FusedAttentions, as_one_kernel
-from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
-from advisor.views.time.pointwise_chains import chains_by_order, chains_by_shapes
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness

@@ -13,10 +13,10 @@ from advisor.intervals import Floats, Ints
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.views.patterns.fusion import Fusion
+from advisor.views.patterns.norms import Chain, WrittenOut, tensors_of
 from advisor.views.replay.edits import Edits, Fused, combine
-from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.shapes import Shapes

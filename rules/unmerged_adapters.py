@@ -12,7 +12,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.rules._phrases import a_step
-from advisor.views.replay.adapters import Adapters
+from advisor.views.patterns.lora import Adapters
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime

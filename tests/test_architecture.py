@@ -52,6 +52,17 @@ def test_sources_views_and_reports_never_import_each_other(home):
         assert not [name for name in imported(path) if name.startswith(others)], path
 
 
+FLOORS = ("trace", "replay", "time", "patterns")
+"""Of the views of one timeline, each seeing only those before it."""
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_views_see_only_the_floors_below(floor):
+    above = tuple(f"advisor.views.{other}." for other in FLOORS[FLOORS.index(floor) + 1 :])
+    for path in (ROOT / "advisor" / "views" / floor).glob("*.py"):
+        assert not [name for name in imported(path) if name.startswith(above)], path
+
+
 def test_no_two_modules_import_each_other_not_even_for_types_or_late():
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): imported(path) for path in PACKAGE if path.name != "__init__.py"}
     assert not [(one, other) for one, names in modules.items() for other in names & modules.keys() if one < other and one in modules[other]]

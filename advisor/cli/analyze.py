@@ -268,7 +268,7 @@ def redact(
 
     It is without paths, hosts, users, command lines and environment.
     """
-    from advisor.engine import giveaway
+    from advisor.engine import redact_job as giveaway
 
     if not trace.exists():
         raise TraceError(f"there is no file {trace}", "Give the path of a trace.")

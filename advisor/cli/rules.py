@@ -44,7 +44,7 @@ def explain(
     found = known[rule]
     options = {**found.options, **chosen_settings.options.get(rule, {})}
     if trace is not None:
-        from advisor.engine.asked import check_fits
+        from advisor.engine.rule_applicability import check_fits
         from advisor.engine.run import run
         from advisor.reports.report._why import why
         from advisor.sources import read

@@ -84,7 +84,7 @@ class Selection(NamedTuple):
 
     def check(self, recording: Recording) -> None:
         """Raises UsageError for a rule that was asked for and does not look at such a recording."""
-        from advisor.engine.asked import check_fits
+        from advisor.engine.rule_applicability import check_fits
 
         if self.named:
             check_fits(recording, self.rules)

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from advisor.engine.beside import with_memory
 from advisor.engine.fitting import fitted, lacks, told
 from advisor.engine.grade import graded
 from advisor.engine.kinds import ABSTAINS, Judge, judge
@@ -20,21 +19,39 @@ from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
-from advisor.report.finding import Clear, Failed, Skipped
+from advisor.report.finding import SEVERITIES, BytesSaved, Clear, Failed, Skipped
 from advisor.report.host_waits import HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
 from advisor.views.device_rates import DeviceRates
-from advisor.views.memory.beside import MemoryBeside
+from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.summary import COUNTED
-from advisor.views.replay.build import Replay
-from advisor.views.replay.calibration import Calibration
-from advisor.views.replay.true_step import Timed
+from advisor.views.replay.replay import Replay
+from advisor.views.replay.true_step import Calibration, Timed
 from advisor.views.replay.wait_table import WaitTable
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace, speaks_of
+
+
+def with_memory(step: Outcomes, memory: Outcomes) -> Outcomes:
+    """Both, severest first, of one severity the step's first.
+
+    Only bytes of the peak are a snapshot's to promise here: what it takes of time, the timeline judges itself.
+    """
+    timed = [f for f in memory.found if not isinstance(f.finding.saving, BytesSaved)]
+    skipped = [Skipped(rule=f.finding.rule, why=f"{f.finding.summary} What that costs the step, the rule allocator reads from the timeline.") for f in timed]
+    return Outcomes(
+        found=sorted([*step.found, *(f for f in memory.found if f not in timed)], key=_severity),
+        clear=step.clear + memory.clear,
+        skipped=step.skipped + memory.skipped + skipped,
+        failed=step.failed + memory.failed,
+    )
+
+
+def _severity(found: Judged) -> int:
+    return SEVERITIES.index(found.finding.severity)
 
 
 @uncollected()

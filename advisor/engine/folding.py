@@ -8,8 +8,8 @@ import msgspec
 
 from advisor.engine.rule import Judged
 from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, combine
+from advisor.views.replay.replay import Replay
 
 SURE = 0.4
 """A finding less sure than this explains no other: withdrawn, it would take that one with it."""

@@ -21,20 +21,20 @@ from advisor.views.health import TraceHealth
 from advisor.views.health.grades import HOST, KERNELS
 from advisor.views.health.steps import MOSTLY_ONCE
 from advisor.views.health.unrecorded import COLLAPSED
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.frames import spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import LAUNCH_SEQUENCE
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.unrun_launches import captured_calls
+from advisor.views.trace.table_filters import spans_of
+from advisor.views.trace.unexecuted_launches import captured_calls
 from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
 

@@ -17,7 +17,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SEVERITIES, Finding, Severity
 from advisor.report.model import Report
 from advisor.sources import load, read
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.workspace import Workspace
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from advisor.engine.outcome import left_out
 from advisor.engine.rule import Judged
 from advisor.report.finding import MEDIUM_SHARE
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import combine
+from advisor.views.replay.replay import Replay
 
 LIKELY = 0.5
 """A diagnosis no surer than this takes the place of no other."""

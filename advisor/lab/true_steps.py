@@ -14,7 +14,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.lab import tables
 from advisor.sources import load
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.workspace import Workspace
 
 TOLERANCE = 0.05

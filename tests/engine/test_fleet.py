@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from advisor.cli import app
 from advisor.engine import executors
 from advisor.engine.fleet import Kept, Reduced, merged, reduce, reduced, stored, traces_of
-from advisor.engine.giveaway import redact
+from advisor.engine.redact_job import redact
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run

@@ -9,8 +9,8 @@ import pytest
 from advisor.engine.folding import folded
 from advisor.engine.rule import Judged
 from advisor.report.finding import Saving
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDurations
+from advisor.views.replay.replay import Replay
 from tests.build import Trace
 from tests.engine.test_doubt import judged, launch_gap, loop
 

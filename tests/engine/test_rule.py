@@ -11,9 +11,9 @@ from advisor.errors import RuleError, Terminated, Unavailable, UsageError
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Evidence, Fix, Saving
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import CheaperDispatch, Edits, FewerLaunches, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.replay import Replay
 from tests.build import Trace
 
 PAGE = "Kernels are slow\n\n" + "\n".join(f"{section}\nAsked from {{max_calls}}." for section in SECTIONS)

@@ -20,7 +20,7 @@ import numpy as np
 
 from advisor import sources
 from advisor.compare import budgets, compare
-from advisor.engine import giveaway
+from advisor.engine import redact_job as giveaway
 from advisor.engine import settings as engine_settings
 from advisor.engine.fleet import Reduced, merged
 from advisor.engine.rule import catalog

@@ -12,8 +12,8 @@ import advisor
 from advisor.errors import UsageError
 from advisor.lab import find_steps_jax, record_jax
 from advisor.lab.record import record
-from advisor.views.replay.build import Replay
-from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.replay import Replay
+from advisor.views.replay.true_step import Calibration
 from advisor.views.workspace import Workspace
 from tests.paths import ROOT
 

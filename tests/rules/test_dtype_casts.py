@@ -4,7 +4,7 @@ import pytest
 
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.rules.dtype_casts import _fix
-from advisor.views.replay.casts import Purpose
+from advisor.views.patterns.casts import Purpose
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 BF16, FP32 = "c10::BFloat16", "float"

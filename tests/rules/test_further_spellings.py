@@ -2,8 +2,8 @@
 
 import pytest
 
-from advisor.views.replay.optimizer_step import OptimizerStep
-from advisor.views.replay.round_trips import RoundTrips
+from advisor.views.patterns.optimizer import OptimizerStep
+from advisor.views.patterns.transposes import RoundTrips
 from tests.build import Trace
 from tests.paths import MANY_SAMPLES, sampled
 from tests.rules.test_rules import attention, found, queued

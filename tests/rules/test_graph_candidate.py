@@ -8,7 +8,7 @@ from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.rules._ways import of_server
 from advisor.rules.graph_candidate import _at_most, _capturing
-from advisor.views.replay.capturable import Capturable
+from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.trace.program import Program
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, repeat, skipped, small_kernels

@@ -4,8 +4,8 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run as run_rules
-from advisor.views.replay.build import Replay
-from advisor.views.replay.compiled_loops import CompiledLoops
+from advisor.views.patterns.compiled_loops import CompiledLoops
+from advisor.views.replay.replay import Replay
 from tests.build import Trace
 from tests.rules.test_rules import clear, found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.views.replay.channels_last import ChannelsLast
+from advisor.views.patterns.memory_format import ChannelsLast
 from tests.rules.test_rules import clear, found, queued
 
 IMAGE = [64, 128, 56, 56]

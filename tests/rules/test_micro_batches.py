@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from advisor.views.replay.micro_batches import MicroBatches
+from advisor.views.patterns.gradient_accumulation import MicroBatches
 from tests.build import Trace
 from tests.rules.test_rules import clear, found
 

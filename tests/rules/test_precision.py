@@ -6,8 +6,8 @@ import pytest
 
 from advisor.knowledge.kernel_names import precision
 from advisor.recordings.timeline import Device
+from advisor.views.patterns.precision import DoubleWork
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.double_work import DoubleWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.workspace import Workspace
 from tests.build import H200

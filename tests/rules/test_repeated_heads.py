@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.views.replay.repeated_heads import RepeatedHeads, expansion
+from advisor.views.patterns.shared_heads import RepeatedHeads, expansion
 from tests.build import H200, Trace
 from tests.rules.test_rules import clear, found, queued, skipped, widened
 

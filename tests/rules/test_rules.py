@@ -9,7 +9,7 @@ from advisor.engine.rule import SECTIONS, built_in
 from advisor.engine.run import run as run_rules
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.report.numbers import percent
-from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.true_step import Calibration
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 from tests.build import H200, Trace

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from advisor import analyze
-from advisor.engine import giveaway
+from advisor.engine import redact_job as giveaway
 from advisor.errors import OutputError, TraceError, UsageError
 from advisor.knowledge import devices
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK

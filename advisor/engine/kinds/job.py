@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 
 from advisor.engine.consistency import consistent
-from advisor.engine.doubt import WHOLE_FILE
 from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes, as_told
 from advisor.engine.rule import Found, Judged
+from advisor.engine.uncertainty import WHOLE_FILE
 from advisor.errors import Unavailable
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.recording import Recording

@@ -10,13 +10,13 @@ import numpy as np
 
 from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
-from advisor.engine.doubt import clocked, cut_short, doubted, first_seen, left_open, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
 from advisor.engine.outcome import Outcomes, as_told, counted
 from advisor.engine.rule import Found, Judged
 from advisor.engine.together import best_together
+from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, left_open, paced
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
@@ -35,12 +35,12 @@ from advisor.views.device_rates import DeviceRates
 from advisor.views.health import TraceHealth
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
-from advisor.views.memory.beside import MemoryBeside
+from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.joined import MemoryJoined
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
-from advisor.views.replay.outside_clock import OutsideClock
+from advisor.views.replay.external_pace import OutsideClock
+from advisor.views.replay.replay import Replay
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total

@@ -11,7 +11,7 @@ from advisor.views.health.events import causality, faster_than_possible, links, 
 from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, recorded_links, runtime, several, unnamed
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.health.unrecorded import failed_calls, gpu_events, unread_spans, unseen_work
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program

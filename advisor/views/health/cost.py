@@ -6,7 +6,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
 from advisor.views.health.grades import HOST, Status, tolerated
-from advisor.views.replay.build import MAX_ERROR, Replay
+from advisor.views.replay.replay import MAX_ERROR, Replay
 from advisor.views.replay.true_step import CALIBRATED, Timed
 from advisor.views.trace.steps import Steps
 

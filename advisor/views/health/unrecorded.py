@@ -12,12 +12,12 @@ from advisor.report.numbers import counted, duration, percent
 from advisor.report.recording import Health
 from advisor.views.health.grades import FEW, MANY, graded, tolerated
 from advisor.views.health.reading import GRAPH_SHARE
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import PROFILER_STEP
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
 from advisor.views.trace.unseen import Unseen
 
 COLLAPSED = 0.5

@@ -15,8 +15,8 @@ from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
+from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.memory.attribution import Attribution
-from advisor.views.memory.beside import MemoryBeside
 from advisor.views.trace import arguments
 from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import user_frame

@@ -18,11 +18,11 @@ from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import gaps_of_device
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
 
 PARTS = ("compute", "copy", "data-loading", "host", "sync", "launch", "other", "communication")
 """What a rank's time is: its own first, waiting for and moving data between ranks last."""

@@ -19,15 +19,15 @@ from advisor.views.ranks import stored
 from advisor.views.ranks.collectives import KINDS, RankCollectives
 from advisor.views.ranks.contention import contention
 from advisor.views.ranks.lane import PARTS, Lane
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import Partition
-from advisor.views.trace.frames import matches
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches
 
 SCHEMA = 6
 

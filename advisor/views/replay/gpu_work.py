@@ -16,7 +16,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_ON_A_GPU
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches

@@ -12,13 +12,13 @@ from advisor.intervals import Floats, Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_LAUNCHES
 from advisor.recordings.timeline import Timeline
-from advisor.views.replay.build import Replay
-from advisor.views.replay.recorded import NO_LAUNCHES, unseen_host
+from advisor.views.replay.from_trace import NO_LAUNCHES, unseen_host
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
-from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches
 
 _ASYNCHRONOUS = re.compile(r"Memcpy\w{0,40}Async")
 

@@ -10,10 +10,10 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Spans, intersect
 from advisor.knowledge.how_to_record import RECORD_LAUNCHES
 from advisor.recordings.timeline import Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithoutHostTime
+from advisor.views.replay.from_trace import unseen_host
 from advisor.views.replay.host_spans import HostSpans
-from advisor.views.replay.recorded import unseen_host
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

@@ -1,4 +1,4 @@
-"""The step as it runs when nobody records."""
+"""The step as it runs when nobody records, and what is known of the program beside the trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Mask
 from advisor.knowledge import recording_cost
+from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Prediction
 from advisor.views.replay.recording_cost import HostCost
 from advisor.views.replay.schedule import Schedule
@@ -153,3 +154,15 @@ class TrueStep:
         """Where nobody knows what recording cost: the GPU's own variation."""
         spread = recording_cost.spread()
         return cls(recorded_us / spread.gpu_faster, recorded_us, recorded_us * spread.gpu_slower, recorded_us, "recorded")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """steps_us: step times measured without a profiler; empty where nobody measured any."""
+
+    steps_us: tuple[float, ...] = ()
+
+    @classmethod
+    def build(cls, timeline: Timeline) -> Calibration:
+        """What the recorder measured and wrote into the trace."""
+        return cls(timeline.source.unprofiled_step_us)

@@ -14,20 +14,20 @@ from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
 from advisor.report.numbers import cut, duration, mostly, percent
 from advisor.report.step import HOST_LINKS
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import CriticalPath
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.frames import spans_of
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unseen import Unseen
 
 HALF = 0.5

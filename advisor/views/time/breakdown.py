@@ -13,7 +13,7 @@ from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import Part, PartKind
 from advisor.views.groups import Groups
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels

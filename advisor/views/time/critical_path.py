@@ -11,8 +11,8 @@ import numpy as np
 from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.step import Link, PathPart
-from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.steps import Steps

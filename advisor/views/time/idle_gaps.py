@@ -17,7 +17,7 @@ from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, 
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import MemoryKind, Timeline
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches

@@ -9,9 +9,9 @@ import numpy as np
 
 from advisor.intervals import Ints, Spans, overlap_with
 from advisor.recordings.timeline import Timeline
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
 
 _ATTENTION = re.compile(r"^aten::_(scaled_dot_product_)?cudnn_attention(_(forward|backward))?$")
 

@@ -12,9 +12,9 @@ import numpy as np
 from advisor.intervals import Spans, joined, overlap_with, union
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import times
-from advisor.views.trace.frames import begins_inside, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import begins_inside, matches, spans_of
 
 # Frames in which Dynamo, Inductor or Triton compile; their run-time wrappers (`run`, `_fn`, `compile_wrapper`) are no such.
 _COMPILE_FRAME = re.compile(

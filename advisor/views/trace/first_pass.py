@@ -9,11 +9,11 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, length, overlap_with
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.views.trace.frames import matches
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches
 
 STILL_NEW = 0.5
 """A program that repeats itself has met all its kernels in its first pass. One that meets a new one behind half of its ops is still in it."""

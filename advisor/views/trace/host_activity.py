@@ -12,9 +12,9 @@ from advisor.intervals import Floats, Ints, Spans, joined, subtract, union
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
+from advisor.views.trace.table_filters import matches, spans_of
 
 CLOCK_SKEW_US = 1.0
 """Host and device clocks are aligned to about a microsecond: 1 to 2 µs lie between a launch and its op at the least."""

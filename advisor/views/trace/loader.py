@@ -6,8 +6,8 @@ import re
 
 from advisor.intervals import Spans, joined
 from advisor.recordings.timeline import Timeline
-from advisor.views.trace.frames import begins_inside, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.table_filters import begins_inside, matches, spans_of
 
 _SINGLE = re.compile(r"SingleProcess")
 _MULTI = re.compile(r"MultiProcess")

@@ -13,10 +13,10 @@ from advisor.intervals import Floats, Ints, Mask, overlap_with, within
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import phase, server_step
 from advisor.recordings.timeline import Timeline
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marks import FEWEST_REPEATS, Marks, of_one_kind
+from advisor.views.trace.table_filters import matches, spans_of
 
 _NUMBER = re.compile(r"\d+")
 

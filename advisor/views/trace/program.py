@@ -12,9 +12,9 @@ import numpy as np
 
 from advisor.knowledge.accelerators import CUDA, OTHER, Accelerator, accelerator
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.table_filters import matches, spans_of
 
 _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.|^aten::_amp_")
 # Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward, and

@@ -14,10 +14,10 @@ from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, ove
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.unrun_launches import captures
+from advisor.views.trace.table_filters import matches, spans_of
+from advisor.views.trace.unexecuted_launches import captures
 
 HELD_UP_US = 1000.0
 """A launched op starts within some 10 µs on an idle device. One that waits a millisecond while nothing that was recorded

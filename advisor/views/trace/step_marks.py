@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from advisor.recordings.timeline import Timeline
-from advisor.views.trace.frames import matches
 from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marked_ranges import ends_of, of_one_process, repeated_range, server_steps
 from advisor.views.trace.marks import FEWEST_REPEATS, Marks, longest_run
+from advisor.views.trace.table_filters import matches
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
 

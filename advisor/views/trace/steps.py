@@ -14,14 +14,14 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.kernel_names import Family, family
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
-from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.layer_repeats import one_pass
 from advisor.views.trace.marked_ranges import ends_of
 from advisor.views.trace.marks import FEWEST_REPEATS, Marks, Unjudged
-from advisor.views.trace.one_pass import one_pass
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import LAUNCH_SEQUENCE, Basis, step_marks
+from advisor.views.trace.table_filters import matches
 from advisor.views.trace.whole_steps import first_that_lost
 
 _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")

@@ -14,7 +14,7 @@ from advisor.recordings.timeline import LeftOut, Timeline
 from advisor.report.numbers import counted
 from advisor.report.recording import UnseenWork
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.unrun_launches import captured_calls, lost_launches
+from advisor.views.trace.unexecuted_launches import captured_calls, lost_launches
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.intervals import Floats
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.unrun_launches import lost_launches
+from advisor.views.trace.unexecuted_launches import lost_launches
 
 LOST = 0.05
 """A step that lost a twentieth of its GPU ops is shorter than it was, and what it did in their place looks like idle time."""

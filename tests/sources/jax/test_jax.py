@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
-from advisor.engine.giveaway import redact
+from advisor.engine.redact_job import redact
 from advisor.errors import TraceError
 from advisor.integrations.mcp_tools import Tools
 from advisor.reports import formats

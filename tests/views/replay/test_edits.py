@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import (
     AsGraph,
     CheaperDispatch,
@@ -22,6 +21,7 @@ from advisor.views.replay.edits import (
     changes,
     combine,
 )
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
 from tests.views.replay.test_simulate import loop

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import advisor
 from advisor.views.replay import simulate
-from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import START
 from tests.build import Trace
 from tests.paths import ROOT, examples

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from advisor.knowledge import recording_cost
-from advisor.views.replay.build import Replay
-from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.recording_cost import _became_shorter
+from advisor.views.replay.replay import Replay
 from advisor.views.replay.simulate import period_us
-from advisor.views.replay.true_step import TrueStep
+from advisor.views.replay.true_step import Calibration, TrueStep
 from advisor.views.workspace import Workspace
 from tests.build import Trace
 

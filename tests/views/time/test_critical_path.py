@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.sources import load
-from advisor.views.replay.build import Replay
+from advisor.views.replay.replay import Replay
 from advisor.views.time.critical_path import CriticalPath, _ahead
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace

@@ -1,0 +1,138 @@
+"""Findings that rest on the host's time as recording leaves it open: they are possible, not found, and say what would decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from advisor.engine.folding import at_most_low
+from advisor.engine.grade import Open
+from advisor.engine.rule import Judged
+from advisor.knowledge.how_to_record import RECORD_SHAPES
+from advisor.knowledge.interval_margins import of_the_gpu
+from advisor.recordings.timeline import Source
+from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
+from advisor.report.recording import Health
+from advisor.views.replay.edits import Edits, changes
+from advisor.views.replay.replay import Replay
+
+AGAIN = "the same recording once that is fixed"
+
+WHOLE_FILE = "the whole file"
+
+OF_THE_HOST = 0.5
+"""A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
+
+
+UNSURE = 0.15
+"""A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
+medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
+
+EITHER_SIDE = "recording leaves open whether the host or the GPU bounds the step, and it gains only where the one that it relieves does"
+
+BY_SHAPES = "it may gain nothing, and shapes would tell what the fix leaves of its kernels"
+
+COSTS_THE_HOST = "the fix takes time of the host, and recording leaves open whether the host has any to spare"
+
+
+def left_open(replay: Replay, edits: Edits, most_us: float, source: Source) -> Open:
+    """What a fix of the GPU's work gains with the host as fast as it may be, and one of the host's with it as slow; most_us: no more than that."""
+    return Open(min(replay.most_share(edits.expected) * replay.step_us, most_us), EITHER_SIDE, _decide_with(source))
+
+
+def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None) -> Judged:
+    """The finding; as a possible one where whether it matters depends on time of the host that recording may have added, or that cannot
+    be told at all. untold: a check that tells why, because it failed or because the device hardly works in what does not repeat.
+
+    One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
+    as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
+    host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One whose interval begins below
+    `LOW_SHARE` is low where it likely gains less than `UNSURE` (possible, where a profiler of PyTorch recorded no shapes), and no more than medium where it gains the host's time: high is for what is sure to matter.
+    """
+    finding, edits = found.finding, found.edits
+    if edits is None or not finding.loud:
+        return found
+    made = list(changes(replay.corrected, edits.expected))
+    why, by, on_host = "", _decide_with(source), _rests_on_host(made, finding)
+    if on_host and untold:
+        told = f"the trace fails {untold.check}" if untold.status == "failed" else "no step is marked or repeats where the device hardly works"
+        why, by = f"it gains the host's time, and {told}", untold.record_with or AGAIN
+    elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
+        why = COSTS_THE_HOST
+    elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
+        likely = finding.saving.expected >= UNSURE * replay.step_us
+        if finding.saving.low >= LOW_SHARE * replay.step_us or not (on_host or (of_the_gpu(finding.rule) and not likely)):
+            return found
+        if not (on_host or source.shapes) and source.format == "kineto":
+            return found._replace(
+                finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=BY_SHAPES, decide_with=RECORD_SHAPES)
+            )
+        return found._replace(finding=msgspec.structs.replace(finding, severity="medium" if likely else "low"))
+    severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
+    possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)
+    return found._replace(finding=possible)
+
+
+def cut_short(found: Judged) -> Judged:
+    """The finding of a file that was cut, as a possible one: kernels that are missing would fill the gaps, or make the step longer."""
+    finding = found.finding
+    if finding.status == "possible":
+        return found
+    why = "the file was cut before its end, and kernels may be missing"
+    return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity=at_most_low(finding), possible_why=why, decide_with=WHOLE_FILE))
+
+
+def clocked(found: Sequence[Judged]) -> list[Judged]:
+    """The findings of a program that keeps the pace of something outside, as possible ones: a shorter step then only waits longer."""
+    return [_clocked(f) for f in found]
+
+
+def _clocked(found: Judged) -> Judged:
+    finding = found.finding
+    if not finding.loud or not finding.shortens or not isinstance(finding.saving, Saving):
+        return found
+    why = "the steps keep a pace, the host pausing for longer where its work is shorter: it seems to wait for a clock or for another program"
+    saving = msgspec.structs.replace(finding.saving, low_us=0.0)
+    unsure = msgspec.structs.replace(finding, status="possible", severity="low", saving=saving, possible_why=why, decide_with=BY_HAND)
+    return found._replace(finding=unsure)
+
+
+def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
+    """The finding of a first pass, no more than medium: what it is a part of, later passes do in less time or not at all. brief: of what little is
+    left behind a start, where a gain of the host's time is low: the host does there what it does once, in many small calls."""
+    finding, edits = found.finding, found.edits
+    if not finding.loud:
+        return found
+    on_host = brief and edits is not None and _rests_on_host(list(changes(replay.corrected, edits.expected)), finding)
+    severity: Severity = "low" if on_host else "medium"
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity))
+
+
+BY_HAND = "the same program timed with that change; or what its host does between the calls, by nsys with --sample=process-tree and osrt tracing"
+
+
+def paced(found: Sequence[Judged]) -> list[Judged]:
+    """The findings; where one says that the step keeps the pace of something else, the others gain once that one is fixed, and are possible."""
+    pace = next((f for f in found if f.paces and f.finding.loud), None)
+    return [f if pace is None or f is pace else _behind(f, pace.finding) for f in found]
+
+
+def _behind(found: Judged, pace: Finding) -> Judged:
+    finding = found.finding
+    if finding.status == "possible" or not finding.loud or not finding.shortens:
+        return found
+    why = f"until {pace.rule} is fixed a shorter step only waits longer"
+    return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=why, decide_with=AGAIN))
+
+
+def _rests_on_host(made: Sequence[Change], finding: Finding) -> bool:
+    """Whether what the fix saves is the host's time, by what it does to the schedule."""
+    gpu_us = sum(change.gpu_us for change in made)
+    host = any(change.host_us > 0 or change.waits_removed for change in made)
+    return host and gpu_us < OF_THE_HOST * finding.saving.expected
+
+
+def _decide_with(source: Source) -> str:
+    """The command that tells: the same analysis with a step that nobody recorded."""
+    return f"advisor analyze {source.path} --step-ms MS, with MS of a step timed without the profiler; or record with: advisor record -- python SCRIPT"

@@ -1,0 +1,348 @@
+"""Attention that is written out, by what its ops work on: two products that share a tensor of scores, and a softmax of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask, Spans, subtract, union
+from advisor.knowledge.kernel_names import Family
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.shapes import Shapes
+
+NARROWEST = 16
+"""Heads are hardly ever narrower: below it, sizes that coincide are those of the first words that are decoded."""
+
+FURTHEST = 60
+"""Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
+
+MIN_SCORES = 16
+"""Scores of one head at least: one word that is decoded after fifteen others. Products of smaller matrices are something else."""
+
+MOST_AS_MANY = 2
+"""Times as many elements as there are scores that a kernel on them works on at most."""
+
+MOST_BETWEEN = 12
+"""Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""
+
+MIN_BETWEEN_SHARE = 0.3
+"""What these take of the products' time, at least, where not even ops were recorded."""
+
+# Products of one matrix with a weight: a layer, not attention's products of two activations.
+_LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
+
+_EXPONENTIAL = re.compile(r"softmax|^aten::exp_?$")
+_PRODUCT_OP = re.compile(r"^aten::(einsum|matmul|bmm|baddbmm)$")
+_DROPOUT = re.compile(r"dropout|bernoulli")
+_MASK = re.compile(r"masked_fill|where|triu|tril|^aten::add_?$")
+_MASKING = re.compile(r"^aten::(masked_fill_?|where|triu_?|tril_?)$")
+_ADD = re.compile(r"^aten::add_?$")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batched product [batch, rows, inner] x [batch, inner, columns] and the kernels (positions) that compute it."""
+
+    at: Ints
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    first: bool | None
+    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient. None where a head is as wide as
+    a sequence of keys is long, so that sizes do not tell."""
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.rows * self.inner * self.columns
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """One attention, forward or backward: its kernels (positions, in order), of which the products; work and type.
+
+    scores: [batch and heads, queries, keys]. flops: of the products. masked, dropped: whether scores are masked, weights dropped.
+    causal: the mask is one square for all heads and sequences. of_sequences: it is a square for each sequence, the same for its heads. axes: of the tensors that the program multiplies: fused kernels take four.
+    """
+
+    members: Ints
+    products: Ints
+    scores: tuple[int, int, int]
+    flops: float
+    backward: bool
+    dtype: str
+    masked: bool
+    causal: bool
+    of_sequences: bool
+    dropped: bool
+    axes: int
+
+
+@dataclass(frozen=True)
+class Attentions:
+    """Every written-out attention of the steps replayed; none where shapes were not recorded."""
+
+    found: tuple[WrittenOut, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes) -> Attentions:
+        found = list(_Reader(work, shapes).attentions())
+        # The backward pass reads what the mask left, and not the mask.
+        causal = {(one.scores, one.dtype) for one in found if one.causal}
+        return cls(tuple(replace(one, causal=one.causal or (one.backward and (one.scores, one.dtype) in causal)) for one in found))
+
+    def members(self, work: GpuWork) -> Ints:
+        """The kernels of all of them; by their order where no shapes were recorded."""
+        found = [one.members for one in self.found] if work.timeline.source.shapes else attentions_by_order(work)
+        return np.concatenate([work.op[:0], *found])
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    work: GpuWork
+    shapes: Shapes
+
+    @cached_property
+    def size(self) -> Ints:
+        """(n,) elements of the largest tensor that each kernel's op reads; -1 where unknown."""
+        return self.shapes.elements[self.work.rows]
+
+    @cached_property
+    def exponential(self) -> Mask:
+        return self.work.of(Family.SOFTMAX) | self.work.launched_by(_EXPONENTIAL.search)
+
+    @cached_property
+    def dense(self) -> Mask:
+        return self.work.of(Family.GEMM)
+
+    def attentions(self) -> Iterator[WrittenOut]:
+        if not self.work.timeline.source.shapes:
+            return
+        for stream in np.unique(self.work.schedule.stream):
+            here = np.flatnonzero((self.work.schedule.stream == stream) & self.work.kernel)
+            by_scores: dict[tuple[int, frozenset[int]], list[Product]] = {}
+            for key, product in self._products(here):
+                by_scores.setdefault(key, []).append(product)
+            sizes = {(batch, sides): batch * prod(sides) * (max(sides) if len(sides) == 1 else 1) for batch, sides in by_scores}
+            used: set[int] = set()
+            for key, products in by_scores.items():
+                for made in self._pairs(here, products, sizes[key]):
+                    used.update(made.products.tolist())
+                    yield made
+            for key, products in by_scores.items():
+                wide = self._pairs(here, _as_wide([p for p in products if not used & {*p.at.tolist()}]), sizes[key])
+                yield from (made for made in wide if min(made.scores[1:]) >= NARROWEST)
+
+    def _products(self, here: Ints) -> Iterator[tuple[tuple[int, frozenset[int]], Product]]:
+        """Each product of two activations under every pair of sizes that may be scores: of its result, and of its operands."""
+        op = self.work.op[here]
+        dense = self.dense[here] & (op >= 0)
+        for value in dict.fromkeys(op[dense].tolist()):
+            sizes = batched(self.shapes.inputs(value))
+            if sizes is None:
+                continue
+            batch, rows, inner, columns = sizes
+            at = here[(op == value) & dense]
+            places: list[tuple[tuple[int, int], bool | None]] = [((rows, columns), True), ((rows, inner), False), ((inner, columns), False)]
+            if inner == columns:
+                places = [((rows, columns), None), *(places[2:] if rows != inner else [])]
+            for pair, first in places:
+                if pair[0] * pair[1] >= MIN_SCORES:
+                    yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
+
+    def _pairs(self, here: Ints, products: list[Product], scores: int) -> Iterator[WrittenOut]:
+        """Forward: the product that makes the scores, a softmax, the one that uses them. Backward: two, the softmax's, two."""
+        products.sort(key=lambda p: int(p.at[0]))
+        k = 0
+        while k < len(products):
+            for count, softmax_after in ((2, 0), (4, 1)):
+                chosen = products[k : k + count]
+                if len(chosen) == count and (made := self._one(here, chosen, softmax_after, scores)):
+                    yield made
+                    k += count - 1
+                    break
+            k += 1
+
+    def _one(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
+        work, backward = self.work, len(products) == 4
+        firsts = _settled([p.first for p in products], softmax_after)
+        ends = [*products[0].at, *products[-1].at]
+        if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
+            return None
+        first = products[firsts.index(True)]
+        if backward and first.rows != first.columns and len({p.rows for p in products}) == 1:
+            return None  # two of the four work on keys, with as many rows: these are layers that decode a word
+        if len({int(p.at[0]) for p in products}) < len(products):
+            return None
+        span = here[np.searchsorted(here, min(products[0].at)) : np.searchsorted(here, max(products[-1].at), side="right")]
+        if len(span) > FURTHEST:
+            return None
+        between = span[(span > max(products[softmax_after].at)) & (span < min(products[softmax_after + 1].at))]
+        of_scores = self._of_scores(between, scores)
+        if not (self.exponential[between] & of_scores).any() and not (backward and self._softmax_backward(between, of_scores)):
+            return None
+        own = np.concatenate([p.at for p in products])
+        members = np.union1d(own, span[self._of_scores(span, scores)])
+        members = np.setdiff1d(members, span[self.dense[span] & ~np.isin(span, own)])
+        members = np.union1d(members, self._within(here, own))
+        biased = not backward and self._biased(np.setdiff1d(members, own), scores)
+        if biased:
+            # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
+            members = members[~self._masking(members)]
+        names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
+        return WrittenOut(
+            members=members,
+            products=own,
+            scores=(first.batch, first.rows, first.columns),
+            flops=sum(p.flops for p in products),
+            backward=backward,
+            dtype=self.shapes.dtype(int(work.op[first.at[0]])),
+            masked=any(_MASK.search(name) for name in names),
+            causal=not biased and self._causal(np.setdiff1d(members, own), first.rows, first.columns),
+            of_sequences=not biased and self._of_sequences(np.setdiff1d(members, own), first),
+            dropped=any(_DROPOUT.search(name) for name in names),
+            axes=max((len(shape) for op in self._calls(own) for shape, _ in self.shapes.inputs(op)), default=0),
+        )
+
+    def _of_scores(self, at: Ints, scores: int) -> Mask:
+        """(n,) which kernels work on about as many elements as there are scores: not on all words that may come next."""
+        found: Mask = (self.size[at] * 2 >= scores) & (self.size[at] <= MOST_AS_MANY * scores)
+        return found
+
+    def _biased(self, between: Ints, scores: int) -> bool:
+        """Whether a bias is added that has a value of its own for each score of each head and sequence."""
+        return any(
+            sum(prod(shape) == scores for shape, _ in self.shapes.inputs(int(self.work.op[k]))) > 1 for k in between.tolist() if _ADD.search(self.work.name(k))
+        )
+
+    def _masking(self, members: Ints) -> Mask:
+        """(n,) which kernels of an attention write a mask into its scores, copies for it among them."""
+        op = self.work.op[members]
+        inside = self.work.ops.outermost_where(self.work.ops.named(_MASKING))
+        found: Mask = (op >= 0) & (inside[op] >= 0)
+        return found
+
+    def _causal(self, between: Ints, rows: int, columns: int) -> bool:
+        """Whether a mask is one square for every head and sequence, which is what causal masks are."""
+        return rows == columns and any(
+            shape[-2:] == (rows, columns) and prod(shape) == rows * columns
+            for k in between.tolist()
+            if _MASK.search(self.work.name(k))
+            for shape, _ in self.shapes.inputs(int(self.work.op[k]))
+        )
+
+    def _of_sequences(self, between: Ints, of: Product) -> bool:
+        """Whether a square mask is added to the scores of all heads of a sequence, another to those of the next: how libraries say causal and
+        padded at once."""
+        return of.rows == of.columns and any(
+            len(shape) == 4 and shape[0] > 1 and shape[1:] == (1, of.rows, of.columns)
+            for k in between.tolist()
+            if _ADD.search(self.work.name(k))
+            for shape, _ in self.shapes.inputs(int(self.work.op[k]))
+        )
+
+    def _within(self, here: Ints, products: Ints) -> Ints:
+        """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
+        near = here[np.searchsorted(here, products.min() - FURTHEST) : np.searchsorted(here, products.max(), side="right")]
+        near = near[self.work.op[near] >= 0]
+        return near[np.isin(self.work.ops.outermost[self.work.op[near]], self._calls(products))]
+
+    def _calls(self, products: Ints) -> list[int]:
+        """The ops that the program called for its products."""
+        return [op for op in np.unique(self.work.ops.outermost[self.work.op[products]]).tolist() if _PRODUCT_OP.search(self.work.ops.name(op))]
+
+    def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
+        """A softmax written out is undone by products and a sum over the scores."""
+        return bool((self.work.of(Family.REDUCTION)[between] & of_scores).any())
+
+
+def _as_wide(products: list[Product]) -> list[Product]:
+    """Of heads as wide as there are queries, whose first product has two places under one pair of sizes: each product once, open where these disagree.
+    None where there are no such."""
+    places: dict[int, list[Product]] = {}
+    for product in products:
+        places.setdefault(int(product.at[0]), []).append(product)
+    if not any(len({p.first for p in same}) > 1 and min(same[0].rows, same[0].columns) >= NARROWEST for same in places.values()):
+        return []
+    return [same[0] if len({p.first for p in same}) == 1 else replace(same[0], first=None) for same in places.values()]
+
+
+def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
+    """Which of the products is the scores', where sizes leave that open: the last before the softmax that may be."""
+    if True not in firsts:
+        open_ones = [k for k, first in enumerate(firsts[: softmax_after + 1]) if first is None]
+        return [k == max(open_ones, default=-1) for k in range(len(firsts))]
+    return [first is True for first in firsts]
+
+
+def batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:
+    """batch, rows, inner and columns of the last two tensors of an op, or of the first two where the third takes the result, if they are batches
+    of matrices that multiply."""
+    matrices = [shape for shape, _ in inputs if len(shape) >= 3]
+    written = len(matrices) == 3 and matrices[0][-1] == matrices[1][-2] and matrices[2][-2:] == (matrices[0][-2], matrices[1][-1])
+    matrices = matrices[:2] if written else matrices[-2:]
+    if len(matrices) != 2:
+        return None
+    (*lead, rows, inner), (*other, inner_too, columns) = matrices
+    if inner != inner_too or prod(lead) != prod(other) or prod(lead) < 1:
+        return None
+    return prod(lead), rows, inner, columns
+
+
+def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
+    """Positions of the kernels of each attention where no shapes tell: a product, pointwise kernels with a softmax among them, a product."""
+    product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
+    # What is fetched by index is a bias for each place.
+    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING, Family.SOFTMAX)
+    layer = work.launched_by(_LAYERS.__contains__)
+    found: list[Ints] = []
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
+        used = -1
+        for at in np.flatnonzero(softmax[here]).tolist():
+            before, after = _product(here, at, -1, product, filler), _product(here, at, 1, product, filler)
+            if before <= used or after < 0 or after - before > MOST_BETWEEN:
+                continue
+            chain = here[before : after + 1]
+            ends = chain[[0, -1]]
+            if layer[ends].any() or work.step[ends[0]] != work.step[ends[1]]:
+                continue
+            between = float(work.dur_us[chain[1:-1]].sum())
+            if work.op[chain[0]] < 0 and between < min_between_share * float(work.dur_us[ends].sum()):
+                continue
+            found.append(chain)
+            used = after
+    return found
+
+
+def _product(here: Ints, at: int, direction: int, product: Mask, filler: Mask) -> int:
+    """The nearest product from position `at` in a direction with nothing but pointwise work between, -1 where none is."""
+    i = at + direction
+    while 0 <= i < len(here) and abs(i - at) <= MOST_BETWEEN:
+        if product[here[i]]:
+            return i
+        if not filler[here[i]]:
+            return -1
+        i += direction
+    return -1
+
+
+def host_between(work: GpuWork, patterns: Iterable[Ints], gone: Ints) -> Spans:
+    """Where the host issued patterns, each from its first kernel's op to its last one's, but for ops that launch more than what is gone.
+
+    Positions both. Views, and nodes of autograd that launch nothing, lie between: they go where the pattern becomes one op.
+    """
+    ops = work.timeline.cpu_ops
+    start = ops["start_us"].to_numpy()
+    end = start + ops["dur_us"].to_numpy()
+    issued = [op[op >= 0] for op in (work.op[members] for members in patterns)]
+    issued = [op for op in issued if len(op)]
+    staying = np.unique(np.delete(work.op, gone))
+    staying = staying[staying >= 0]
+    between = union(np.array([end[op].min() for op in issued]), np.array([start[op].max() for op in issued]))
+    return subtract(between, union(start[staying], end[staying]))

@@ -1,0 +1,312 @@
+"""Kernels that only change a tensor's floating type and what each is for, and activations that autocast leaves in FP32."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.kernel_names import PRODUCTS, Family, op_family
+from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.views.replay.edits import Edit, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.arguments import Arguments
+from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.shapes import Shapes
+
+
+class Purpose(Enum):
+    """What a cast is for: a parameter or an input of a matrix product that autocast casts, the way into or out of a stretch in
+    another type, the operand of a sum in a wider type, an operand of a product that then runs in FP32, something that the trace does not tell."""
+
+    WEIGHT = "weights"
+    INPUT = "inputs of products"
+    ISLAND = "stretches in another type"
+    SUM = "operands of sums"
+    WIDENED = "operands of products in FP32"
+    OTHER = "other"
+
+
+ISLAND_KERNELS = 16
+"""Kernels between a cast and its way back: a written-out norm has ten."""
+
+_CASTING = {"aten::copy_", "aten::_to_copy", "aten::to", "aten::type_as", "aten::clone"}
+_BACKWARD = re.compile(r"^(autograd::engine::evaluate_function: )?ToCopyBackward")
+_IN_PLACE = re.compile(r"^aten::(add|sub|addcmul|addcdiv|lerp)_$")
+_FLOATING = {"double", "float", "c10::Half", "c10::BFloat16"}
+_SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16": "BF16"}
+
+
+@dataclass(frozen=True)
+class Cast:
+    """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, the ops between it
+    and the way back, and the op of the product that it is for, -1 without."""
+
+    position: int
+    op: int
+    purpose: Purpose
+    source: str
+    target: str
+    shape: tuple[int, ...]
+    between: tuple[str, ...] = ()
+    backward: bool = False
+    product: int = -1
+
+    @property
+    def label(self) -> str:
+        way = f"{_SHORT[self.source]} → {_SHORT[self.target]}"
+        shape = list(self.shape)
+        if self.purpose == Purpose.ISLAND and self.between:
+            return f"{way} {shape} around {' → '.join(self.between)}"
+        return {
+            Purpose.WEIGHT: f"{way} {'gradient of a weight' if self.backward else 'weight'} {shape}",
+            Purpose.INPUT: f"{way} input of a product {shape}",
+            Purpose.SUM: f"{way} {shape} before {' → '.join(self.between)}",
+            Purpose.WIDENED: f"{way} {shape} before a product",
+        }.get(self.purpose, f"{way} {shape}")
+
+
+@dataclass(frozen=True)
+class Casts:
+    """Every kernel of the replayed steps that only changes a tensor's floating type. Unavailable without recorded types."""
+
+    all: tuple[Cast, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, arguments: Arguments) -> Casts:
+        staged = {int(o) for o in work.op[~work.kernel]}
+        known: dict[tuple[int, ...], tuple[str, str, tuple[int, ...]] | None] = {}
+        found = []
+        columns = [work.timeline.cpu_ops[column].cat.codes.to_numpy() for column in ("types", "dims", "strides")]
+        for position in np.flatnonzero(work.kernel & work.launched_by(lambda name: name == "aten::copy_")).tolist():
+            op = int(work.op[position])
+            if staged & set(_outside(work.ops, op).casting):  # part of a copy from or to the host
+                continue
+            # Layers repeat: each distinct op is judged once.
+            key = tuple(int(codes[op]) for codes in columns)
+            if key not in known:
+                known[key] = _types_alone(arguments.types(op), arguments.shapes(op), arguments.strides(op))
+            if cast := known[key]:
+                found.append(Cast(position, op, Purpose.OTHER, *cast))
+        following = _Following(work, arguments, {cast.position: cast for cast in found})
+        return cls(tuple(_told(work, arguments, found, following)))
+
+    def of_weights(self, products: Ints) -> Ints:
+        """Positions of the forward casts that make the weight, or the largest operand, of a product. products: rows of `cpu_ops`."""
+        wanted = {*products.tolist()}
+        chosen = (cast for cast in self.all if cast.purpose in (Purpose.WEIGHT, Purpose.WIDENED) and not cast.backward)
+        return np.array([cast.position for cast in chosen if cast.product in wanted], np.int64)
+
+
+def _types_alone(types: Any, dims: Any, strides: Any) -> tuple[str, str, tuple[int, ...]] | None:
+    """Source and target type and the shape of a `copy_(target, source)` that changes nothing but a floating type."""
+    if len(types) < 2 or len(dims) < 2 or dims[0] != dims[1] or types[0] == types[1] or not {*types[:2]} <= _FLOATING:
+        return None
+    if len(strides) > 1 and _order(dims[0], strides[0]) != _order(dims[1], strides[1]):
+        return None
+    return types[1], types[0], tuple(dims[0])
+
+
+def _order(dims: Any, strides: Any) -> list[tuple[int, int]]:
+    """Size and stride of each axis that has a length, which decide where an element lies."""
+    return [(n, s) for n, s in zip(dims, strides, strict=False) if n != 1]
+
+
+def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following: _Following) -> list[Cast]:
+    """The same casts with what each is for: forward ones by what stands around and after them, backward ones as their forward."""
+    ops, sequence = work.ops, work.timeline.cpu_ops["sequence"].to_numpy()
+    taken: dict[tuple[int, tuple[int, ...]], int] = {}
+    by_sequence: dict[int, Cast] = {}
+    told, backward, closed = [], [], set()
+    for cast in casts:
+        around = _outside(ops, cast.op)
+        if _BACKWARD.match(ops.name(around.op)):
+            backward.append((cast, _sequence(ops, sequence, around.op)))
+            continue
+        done = cast
+        if cast.position in closed:
+            done = replace(cast, purpose=Purpose.ISLAND)
+        elif around.op >= 0 and op_family(ops.name(around.op)) in PRODUCTS:
+            done = replace(cast, purpose=_argument(arguments, cast, around.op, taken), product=around.op)
+        elif (end := following.way_back(cast)) is not None:
+            done = replace(cast, purpose=Purpose.ISLAND, between=end[1])
+            closed.add(end[0])
+        elif name := following.sum_in_place(cast):
+            done = replace(cast, purpose=Purpose.SUM, between=(name,))
+        else:
+            product, purpose = following.product(cast)
+            done = replace(cast, purpose=purpose, product=product)
+        told.append(done)
+        by_sequence.update({int(n): done for n in sequence[around.casting] if n >= 0})
+    for cast, number in backward:
+        forward = by_sequence.get(number)
+        purpose = forward.purpose if forward else Purpose.OTHER
+        stretch = forward.between if forward and forward.purpose is Purpose.ISLAND else ()
+        between = ("the backward pass of", *stretch) if stretch else ()
+        told.append(replace(cast, purpose=purpose, between=between, backward=True))
+    return told
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The casting ops around a kernel and the first op outside them, -1 where there is none."""
+
+    casting: list[int]
+    op: int
+
+
+def _outside(ops: Ops, op: int) -> _Around:
+    casting = []
+    while op >= 0 and ops.name(op) in _CASTING:
+        casting.append(op)
+        op = int(ops.parent[op])
+    return _Around(casting, op)
+
+
+def _sequence(ops: Ops, sequence: Ints, op: int) -> int:
+    """The sequence number of a backward op or the first op around it that has one."""
+    while op >= 0 and sequence[op] < 0:
+        op = int(ops.parent[op])
+    return int(sequence[op]) if op >= 0 else -1
+
+
+def _argument(arguments: Arguments, cast: Cast, product: int, taken: dict[tuple[int, tuple[int, ...]], int]) -> Purpose:
+    """Whether autocast casts a product's weight or its input, by the shapes of the product's own arguments.
+
+    Autocast casts the last argument first (observed), so of two with one shape the first cast is the weight.
+    """
+    fits = _fitting(arguments, product, cast.source, cast.shape)[::-1]
+    turn = taken[(product, cast.shape)] = taken.get((product, cast.shape), -1) + 1
+    return Purpose.INPUT if not fits or fits[min(turn, len(fits) - 1)] == 0 else Purpose.WEIGHT
+
+
+def _fitting(arguments: Arguments, op: int, kind: str, shape: tuple[int, ...]) -> list[int]:
+    """Which arguments of an op are tensors of that type and shape."""
+    pairs = zip(arguments.shapes(op), arguments.types(op), strict=False)
+    return [i for i, (dims, text) in enumerate(pairs) if text == kind and tuple(dims) == shape]
+
+
+@dataclass(frozen=True)
+class _Following:
+    """What runs on a stream after a cast, in the same step."""
+
+    work: GpuWork
+    arguments: Arguments
+    casts: dict[int, Cast]
+
+    def _after(self, position: int) -> list[int]:
+        """Positions of the next kernels."""
+        near = slice(position + 1, position + 1 + 4 * ISLAND_KERNELS)
+        stream, step = self.work.schedule.stream, self.work.step
+        same = (stream[near] == stream[position]) & (step[near] == step[position])
+        return (position + 1 + np.flatnonzero(same)[: ISLAND_KERNELS + 1]).tolist()
+
+    def _name(self, position: int) -> str:
+        return self.work.ops.name(int(self.work.op[position]))
+
+    def way_back(self, cast: Cast) -> tuple[int, tuple[str, ...]] | None:
+        """The position of the cast that turns as many elements back, and the ops between."""
+        ops, between = self.work.ops, list[str]()
+        for p in self._after(cast.position):
+            op = int(self.work.op[p])
+            if op >= 0 and ops.name(int(ops.outermost[op])).startswith(AUTOGRAD):
+                return None  # what is FP32 up to the loss is so on purpose
+            other = self.casts.get(p)
+            if other and (other.source, other.target) == (cast.target, cast.source) and prod(other.shape) == prod(cast.shape):
+                return (p, tuple(between)) if between else None
+            if op_family(self._name(p)) in PRODUCTS:
+                return None  # the type of a product is chosen for its speed
+            name = self._name(p).removeprefix("aten::") or "?"
+            if not between or between[-1] != name:
+                between.append(name)
+        return None
+
+    def sum_in_place(self, cast: Cast) -> str:
+        """The in-place sum in the wider type that the cast feeds, "" where the next kernel is none."""
+        after = self._after(cast.position)
+        if not after or DTYPE_BYTES[cast.target] <= DTYPE_BYTES[cast.source] or not _IN_PLACE.match(self._name(after[0])):
+            return ""
+        fits = _fitting(self.arguments, int(self.work.op[after[0]]), cast.target, cast.shape)
+        return self._name(after[0]).removeprefix("aten::") if len(fits) > 1 and fits[0] == 0 else ""
+
+    def product(self, cast: Cast) -> tuple[int, Purpose]:
+        """The op of the product that comes next, but for casts, and that takes what the cast makes: in FP32 as its largest operand, in 16 bits as a
+        weight (a matrix behind the first operand, which can be kept so; inputs come anew). -1 without."""
+        following = (p for p in self._after(cast.position) if p not in self.casts)
+        op = next((int(self.work.op[p]) for p in following), -1)
+        if op < 0 or op_family(self.work.ops.name(op)) is not Family.GEMM:
+            return -1, Purpose.OTHER
+        operands = [dims for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == cast.target]
+        sizes = [prod(dims) for dims in operands]
+        if DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]:
+            widened = cast.target == "float" and prod(cast.shape) == max(sizes, default=0)
+            return (op, Purpose.WIDENED) if widened else (-1, Purpose.OTHER)
+        # Its last operand, as it is or turned; of two alike the trace does not tell.
+        weight = len(sizes) > 1 and len(cast.shape) == 2 and sorted(operands[-1]) == sorted(cast.shape) and sizes[-2] != sizes[-1]
+        return (op, Purpose.WEIGHT) if weight else (-1, Purpose.OTHER)
+
+
+LARGE = 1 << 17
+"""Elements from which a kernel's time is that of what it reads and writes: half a megabyte in FP32."""
+
+_NARROW = ("c10::Half", "c10::BFloat16")
+_STREAMS = (Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX, Family.REDUCTION)
+
+
+@dataclass(frozen=True)
+class WideActivations:
+    """Pointwise kernels, norms and softmaxes (positions) of FP32 between the first and the last product in 16 bits of a step, outside of stretches that the program itself
+    put in FP32; share: (n,) of what each reads and writes that would be left in 16 bits."""
+
+    at: Ints
+    dur_us: Floats
+    share: Floats
+
+    def narrowed(self, part: float) -> Edit:
+        """That part of what 16 bits would spare goes."""
+        return WithDurations(self.at, self.dur_us * (1 - part * (1 - self.share)))
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes, casts: Casts) -> WideActivations:
+        streams = np.flatnonzero(work.of(*_STREAMS) & (work.op >= 0) & (shapes.made[work.rows] >= LARGE) & _between_products(work, shapes))
+        chosen = np.setdiff1d(streams, [*(cast.position for cast in casts.all), *_stretches(casts)])
+        share = np.array([_share(shapes.inputs(int(op)), int(shapes.made[row])) for op, row in zip(work.op[chosen], work.rows[chosen], strict=True)])
+        wide = share < 1.0
+        return cls(chosen[wide], work.dur_us[chosen[wide]], share[wide])
+
+
+def _between_products(work: GpuWork, shapes: Shapes) -> Mask:
+    """(n,) what runs between the first and the last product in 16 bits of its step: before and after it other things are done than the model."""
+    found = np.zeros(len(work.op), bool)
+    products = np.flatnonzero(work.of(*PRODUCTS) & (work.op >= 0))
+    narrow = products[[shapes.dtype(int(op)) in _NARROW for op in work.op[products]]]
+    for step in np.unique(work.step[narrow]):
+        own = narrow[work.step[narrow] == step]
+        found[own[0] : own[-1]] = True
+    return found
+
+
+def _stretches(casts: Casts) -> list[int]:
+    """Positions in stretches of FP32: from the first cast up to the cast that leads back down."""
+    inside, begin = list[int](), -1
+    for cast in sorted((cast for cast in casts.all if cast.purpose is Purpose.ISLAND), key=lambda cast: cast.position):
+        if cast.source in _NARROW:
+            begin = cast.position if begin < 0 else begin
+        elif begin >= 0:
+            inside += range(begin, cast.position)
+            begin = -1
+    return inside
+
+
+def _share(inputs: list[tuple[tuple[int, ...], str]], made: int) -> float:
+    """What is left of a kernel's bytes with its FP32 in 16 bits; what it makes is of the widest type that it reads."""
+    widest = max((DTYPE_BYTES[kind] for _, kind in inputs if kind in ("float", *_NARROW)), default=0)
+    before = sum(prod(shape) * DTYPE_BYTES[kind] for shape, kind in inputs) + made * widest
+    after = sum(prod(shape) * (2 if kind == "float" else DTYPE_BYTES[kind]) for shape, kind in inputs) + made * min(widest, 2)
+    return after / before if before else 1.0

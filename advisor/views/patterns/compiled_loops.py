@@ -1,0 +1,125 @@
+"""Loops inside a compiled program of JAX (`scan`, `fori_loop`, `while_loop`), turn by turn as XLA's runtime issues them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask, clip, length, union
+from advisor.recordings.timeline import CopyKind
+from advisor.views.replay.edits import CheaperDispatch, Edit, WithoutOps, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.table_filters import matches
+
+_TURN = re.compile(r"\[iter=(\d{1,9})\]")
+"""The range that XLA's runtime opens around each turn of a loop."""
+
+_COPY = re.compile(r"^(memcpy\d+|Memcpy DtoD)")
+"""Copies of slices, and of what a turn hands on: in a command buffer they are kernels, and named so."""
+
+MOSTLY = 0.5
+"""Of the turns, from which they are of loops that a value ends: the last one of such a loop does nothing but test."""
+
+_COUNTS = re.compile(r"(u?int\d+|bool)\[\]( (u?int\d+|bool)\[\])*")
+"""Operands of a loop's own arithmetic: its counter, and where to slice."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledLoops:
+    """The t turns of all loops of the window, in order; loops inside of others, but not those around them.
+
+    number: (t,) how many turns its loop made before. of_op, of_call: (n_ops,), (n_calls,) the turn that issued each, -1 outside of loops. own: (n_ops,) what a loop
+    does for itself: its counter, copies of slices, and where a value ends it what computes that and copies it to the host. copies: (n_ops,) those of slices alone.
+    by_value: whether the host reads a value in most turns.
+    idle_us: how long the device has nothing to do while the loops of a step run, as recorded.
+    """
+
+    number: Ints
+    of_op: Ints
+    of_call: Ints
+    own: Mask
+    copies: Mask
+    by_value: bool
+    idle_us: float
+
+    @property
+    def turns(self) -> Ints:
+        """Those that launched something, in order."""
+        return np.unique(self.of_op[self.of_op >= 0])
+
+    def several_at_once(self, turns: int, copies: bool = True) -> Edit:
+        """The edit that makes one turn of so many: the others are issued with it, and do nothing for the loop itself, but for `copies` of slices where they stay."""
+        later = np.r_[self.number % turns != 0, False]
+        return combine(
+            CheaperDispatch(0.0, np.flatnonzero(~later[self.of_call])),
+            WithoutOps(np.flatnonzero((self.own if copies else self.own & ~self.copies) & later[self.of_op])),
+        )
+
+    @classmethod
+    def build(cls, work: GpuWork, calls: HostCalls, host: HostActivity) -> CompiledLoops:
+        number, start, end = _turns(work, host)
+        of_op = _inside(work.launched_us, start, end)
+        looped = of_op >= 0
+        operands = work.timeline.compiled_ops["operands"].astype(str)
+        counts = np.array([*(bool(_COUNTS.fullmatch(text)) for text in operands), False], bool)[work.column("compiled")]
+        copies = looped & work.named(_COPY)
+        tested = _tested(of_op, looped & (work.column("copy_kind") == CopyKind.DTOH.value), len(number))
+        return cls(
+            number=number,
+            of_op=of_op,
+            of_call=_inside(calls.timeline.api_calls["start_us"].to_numpy()[calls.rows], start, end),
+            own=(looped & counts & (work.column("grid_blocks") == 1)) | copies | tested,
+            copies=copies,
+            by_value=len(np.unique(of_op[tested])) > MOSTLY * len(np.unique(of_op[looped])),
+            idle_us=_idle_us(work, of_op, np.cumsum(number == 0)),
+        )
+
+
+def _turns(work: GpuWork, host: HostActivity) -> tuple[Ints, Floats, Floats]:
+    """Number, start and end of each turn that holds no other, in order."""
+    notes = work.timeline.annotations
+    rows = np.flatnonzero(matches(notes, _TURN) & host.on_threads(notes))
+    rows = rows[np.argsort(notes["start_us"].to_numpy()[rows], kind="stable")]
+    start = notes["start_us"].to_numpy()[rows]
+    end = start + notes["dur_us"].to_numpy()[rows]
+    innermost = np.r_[end[:-1] <= start[1:], True][: len(rows)]
+    names = notes["name"].cat
+    numbers = np.array([int(found[1]) if (found := _TURN.fullmatch(name)) else -1 for name in names.categories.astype(str)], np.int64)
+    return numbers[names.codes.to_numpy()[rows]][innermost], start[innermost], end[innermost]
+
+
+def _inside(times_us: Floats, start: Floats, end: Floats) -> Ints:
+    """(n,) which of disjoint, sorted turns each time lies in, -1 for none."""
+    if not len(start):
+        return np.full(len(times_us), -1, np.int64)
+    found = np.searchsorted(start, times_us, side="right") - 1
+    inside: Ints = np.where((found >= 0) & (times_us <= end[np.maximum(found, 0)]), found, -1)
+    return inside
+
+
+def _tested(of_op: Ints, read: Mask, turns: int) -> Mask:
+    """(n_ops,) what a turn launches up to its copy to the host: the runtime tests whether there is another turn before it makes one."""
+    last = np.full(turns + 1, -1, np.int64)
+    at = np.flatnonzero(read)
+    last[of_op[at]] = at
+    found: Mask = (of_op >= 0) & (np.arange(len(of_op)) <= last[of_op])
+    return found
+
+
+def _idle_us(work: GpuWork, of_op: Ints, loop: Ints) -> float:
+    """From the first to the last op of each loop, the time in which the device does nothing, a step."""
+    at = np.flatnonzero(of_op >= 0)
+    if not len(at):
+        return 0.0
+    start = work.column("start_us")
+    end, idle = start + work.dur_us, 0.0
+    busy = union(start, end)
+    for one in np.unique(loop[of_op[at]]):
+        of_loop = at[loop[of_op[at]] == one]
+        window = float(start[of_loop].min()), float(end[of_loop].max())
+        idle += window[1] - window[0] - length(clip(busy, *window))
+    return idle / work.schedule.steps

@@ -1,0 +1,235 @@
+"""Calls at which the host waits for a value or for the device, the step without them, and reads that cut a compiled graph in two."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask, Spans, joined, union
+from advisor.knowledge import cuda_api
+from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.recordings.timeline import CopyKind
+from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.replay import Replay
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
+from advisor.views.trace.shapes import Shapes
+from advisor.views.trace.table_filters import matches, spans_of
+
+_REGION = re.compile(r"^Torch-Compiled Region")
+
+
+def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
+    """The host's way from each read (a mask over ops) into the compiled region that resumes behind it, and out of that again.
+
+    torch.compile cuts a graph at a read, and runs what follows as another compiled function inside the first one's region: guards are
+    checked and wrappers entered before its first launch. One graph would have it without.
+    """
+    cpu, api = calls.timeline.cpu_ops, calls.timeline.api_calls
+    region, nested = ops.named(_REGION), ops.parent >= 0
+    nested[nested] = region[ops.parent[nested]]
+    resumed, reads = np.flatnonzero(region & nested), np.flatnonzero(reading & nested)
+    if not len(resumed) or not len(reads):
+        return union(np.empty(0), np.empty(0))
+    start = cpu["start_us"].to_numpy()
+    end = start + cpu["dur_us"].to_numpy()
+    # When each region's own part first and last launches.
+    at = np.flatnonzero(calls.op >= 0)
+    op = ops.outermost_where(nested & ~region)[calls.op[at]]
+    op = np.where(op >= 0, op, calls.op[at])
+    at, op = at[nested[op]], op[nested[op]]
+    first, last = end.copy(), end.copy()
+    last[ops.parent[op]] = 0.0
+    np.minimum.at(first, ops.parent[op], start[op])
+    np.maximum.at(last, ops.parent[op], end[op])
+    reads = reads[np.argsort(end[reads], kind="stable")]
+    before = np.searchsorted(end[reads], start[resumed], side="right") - 1
+    read = reads[np.maximum(before, 0)]
+    called = np.sort(api["start_us"].to_numpy()[calls.rows])
+    directly = np.searchsorted(called, end[read]) == np.searchsorted(called, start[resumed])
+    cut = (before >= 0) & (ops.parent[read] == ops.parent[resumed]) & directly
+    resumed, read = resumed[cut], read[cut]
+    return union(np.r_[end[read], last[resumed]], np.r_[first[resumed], end[resumed]])
+
+
+# Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
+WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+# Ops around those that go with them: they are there for the shape that is asked for. What writes at a mask stays, as a masked write.
+_SHAPED_OPS = re.compile(r"aten::(index|nonzero_numpy|argwhere|where|repeat_interleave)$")
+# Ops whose result fits a value that is read or a mask that is asked for its size: reductions and comparisons. Generated kernels name theirs.
+_JUDGING_OPS = re.compile(
+    r"aten::(abs|all|any|amax|amin|argmax|argmin|eq|ge|gt|isfinite|isinf|isnan|le|linalg_vector_norm|logical_(and|not|or)|lt|max|mean|min|ne|norm|std|sum|var"
+    r"|bitwise_(and|not|or))$"
+    r"|^triton_(per|red|poi)_fused_((abs|all|any|amax|amin|eq|ge|gt|isfinite|isinf|isnan|le|lt|max|mean|min|ne|linalg_vector_norm|std|sum|var|_to_copy)_)+\d+$"
+)
+# Ops that ask for a size: where nothing asks for it any more, the comparison that made their mask is not needed either.
+_SIZING_OPS = re.compile(r"aten::(nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+# Of these, what has a twin of one size, as a mask has torch.where; how many different values there are is known only once they are counted.
+_MASKING_OPS = re.compile(r"aten::(nonzero|masked_select)$")
+_READING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
+_BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
+_WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
+
+_COPYING_OPS = re.compile(r"aten::(to|_to_copy|copy_|clone|lift_fresh)$")
+
+SCALAR_BYTES = 16
+"""No value is larger: a complex one of two doubles."""
+
+BIG_READ_BYTES = 1 << 20
+"""A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
+
+
+FEW_VALUES_BYTES = 4096
+"""A copy to the host of no more is of values to be looked at, as of a word for each of hundreds of requests; what is larger is a result."""
+
+
+FEWEST_SPARED, MOST_OF, SPARED = 4, 0.75, 1.25
+"""A loop that leaves out what is done: its passes at least, their share of all that work in that width, and how many times as many rows the first
+works on as the last."""
+
+
+def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
+    """Positions of the calls that wait for a value or for the device, or for one that an op is given; other waits of an upload belong to the copy, and so
+    do those that pinned memory would not have."""
+    kind = work.column("copy_kind")
+    small = work.column("bytes") <= BIG_READ_BYTES
+    transfer = ((kind == CopyKind.HTOD.value) & ~given(work)) | ((kind == CopyKind.DTOH.value) & ~small)
+    of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
+    reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked(work.pageable)
+    return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
+
+
+def given(work: GpuWork) -> Mask:
+    """(n,) copies to the device of a value that an op is given, as in x[i] = 1: nobody wrote these as copies."""
+    size, known = work.column("bytes"), work.op >= 0
+    found = (work.column("copy_kind") == CopyKind.HTOD.value) & (size >= 0) & (size <= SCALAR_BYTES) & known
+    found[known] &= ~work.ops.named(_COPYING_OPS)[work.ops.outermost[work.op[known]]]
+    return found
+
+
+def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None, *, with_lead: bool = False) -> Edit:
+    """The waits go, with the ops and Python calls that exist only to wait, the comparisons that make the mask whose size is asked for, and the
+    gathers of a shape that is no longer asked for: their kernels and the host time in them; and where a wait cuts a compiled graph, what
+    it takes to enter the part behind it.
+
+    also: (n_cpu,) other ops that go. with_lead: with all of the host's issuing before each, not only what these ops and calls did of it.
+    """
+    cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
+    reading = _waiting(ops, calls.op[waits])
+    doomed = reading | _judging(ops, calls, waits[sizing(ops, calls, waits)])
+    if also is not None:
+        doomed |= also
+    gone = np.zeros(len(work.op), bool)
+    known = work.op >= 0
+    gone[known] = ops.outermost_where(doomed)[work.op[known]] >= 0
+    spans = joined(spans_of(cpu, doomed), spans_of(python, matches(python, _WAITING_CALLS)), behind_breaks(calls, ops, reading))
+    at = np.flatnonzero(gone)
+    return combine(WithoutWaits(waits), WithoutOps(at) if with_lead else FewerLaunches(at[:0], at, np.empty(0)), WithDispatch(replay.outside(spans)))
+
+
+def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether the program goes one way or another by the value of each wait: without that it does the work of both."""
+    return _inside(ops, calls, waits, _BRANCHING_OPS)
+
+
+def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait is for a value that is read, and for no size that later shapes follow."""
+    return _inside(ops, calls, waits, _READING_OPS)
+
+
+def fetched(work: GpuWork, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait is for a few values that are copied to the host, as of the words that were drawn, and for no size."""
+    size = work.column("bytes")
+    few = (work.column("copy_kind") == CopyKind.DTOH.value) & (size >= 0) & (size <= FEW_VALUES_BYTES) & (work.op >= 0)
+    return np.isin(calls.op[waits], work.op[few]) & ~sizing(work.ops, calls, waits)
+
+
+def sizing(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait asks for a size that later shapes follow."""
+    return _inside(ops, calls, waits, _SIZING_OPS)
+
+
+def masking(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait asks for the size of a mask, in whose place all rows can be worked on."""
+    return _inside(ops, calls, waits, _MASKING_OPS)
+
+
+def asks_size(ops: Ops) -> Mask:
+    """(n_cpu,) the ops that ask for such a size, and those inside them."""
+    return np.asarray(ops.outermost_where(ops.named(_SIZING_OPS)) >= 0)
+
+
+def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
+    """(n,) whether each wait asks for a size that products follow, of which there is less and less left from one pass of a step to the next: without it
+    each pass would work on all."""
+    sizing = np.flatnonzero(_inside(work.ops, calls, waits, _SIZING_OPS))
+    products = np.flatnonzero(work.of(*PRODUCTS) & (work.op >= 0))
+    behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
+    rows: dict[tuple[object, ...], dict[int, int]] = {}
+    for step, wait, op in sorted({*zip(work.step[products].tolist(), behind.tolist(), work.op[products].tolist(), strict=True)}):
+        matrices = [shape for shape, _ in shapes.inputs(op) if len(shape) > 1]
+        if wait >= 0 and len(matrices) > 1:
+            rows.setdefault((step, matrices[0][1:], *matrices[1:]), {})[wait] = matrices[0][0]
+    spared: set[int] = set()
+    for passes in rows.values():
+        at, left = np.array([*passes]), np.array([*passes.values()])
+        for run in np.split(np.arange(len(left)), np.flatnonzero(np.diff(left) > 0) + 1):
+            if len(run) >= max(FEWEST_SPARED, MOST_OF * len(left)) and left[run[-1]] * SPARED <= left[run[0]]:
+                spared |= {*at[run].tolist()}
+    made = np.zeros(len(waits), bool)
+    made[sizing[sorted(spared)]] = True
+    return made
+
+
+def _inside(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
+    """(n,) whether each of some calls is made inside an op of such a name."""
+    found = np.zeros(len(at), bool)
+    known = calls.op[at] >= 0
+    found[known] = ops.outermost_where(ops.named(names))[calls.op[at][known]] >= 0
+    return found
+
+
+def _waiting(ops: Ops, at: Ints) -> Mask:
+    """(n_cpu,) the ops around calls that wait which exist for what is waited for."""
+    doomed = np.zeros(len(ops.names), bool)
+    for op in np.unique(at[at >= 0]):
+        inner = True
+        while op >= 0 and (WAITING_OPS.search(ops.name(int(op))) or (not inner and _SHAPED_OPS.search(ops.name(int(op))))):
+            doomed[op] = True
+            op, inner = ops.parent[op], False
+    return doomed
+
+
+def _judging(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n_cpu,) the unbroken runs of reductions and comparisons that launched last before waits for a value."""
+    found = np.zeros(len(ops.names), bool)
+    waits = waits[calls.op[waits] >= 0]
+    if not len(waits):
+        return found
+    judging = ops.named(_JUDGING_OPS)
+    known = calls.op >= 0
+    around = np.full(len(calls.op), -1, np.int64)
+    around[known] = ops.outermost_where(judging)[calls.op[known]]
+    reads = np.isin(calls.op, np.flatnonzero(_waiting(ops, calls.op[waits]))) | np.isin(calls.op, calls.op[waits])
+    run = np.cumsum((around < 0) & ~reads)
+    last_read = np.full(run[-1] + 1, -1, np.int64)
+    np.maximum.at(last_read, run[reads], np.flatnonzero(reads))
+    found[around[(around >= 0) & (np.arange(len(run)) < last_read[run])]] = True
+    return found
+
+
+def without_reads(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, removed: Edit, program: Program) -> Edit:
+    """What is read may have been computed to be read: what is launched last before each wait goes with it. In a program of JAX that is
+    the jitted call, and its copy; elsewhere the reductions and comparisons."""
+    if program.framework != "jax":
+        return without_waiting_ops(work, calls, replay, waits, _judging(work.ops, calls, waits), with_lead=True)
+    launching = np.flatnonzero(calls.launching(work.kernel) & (calls.op >= 0))
+    before = np.searchsorted(launching, waits) - 1
+    last = work.ops.outermost[calls.op[launching[before[before >= 0]]]]
+    known = np.where(work.op >= 0, work.op, 0)
+    of_reads = (work.op >= 0) & np.isin(work.ops.outermost[known], last)
+    copies = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= BIG_READ_BYTES)
+    return combine(removed, WithoutOps(np.flatnonzero(of_reads | copies)))

@@ -1,0 +1,471 @@
+"""What a compiler makes one kernel of: stretches of pointwise work, casts, copies, reductions, norms and softmaxes between products."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.patterns.gather_scatter import ByIndex
+from advisor.views.patterns.repeats import kinds, looped, passes
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
+from advisor.views.trace.table_filters import matches, spans_of
+
+FUSED = (
+    Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
+)  # fmt: skip
+"""Families that a compiler fuses with their neighbours."""
+
+FULL = 0.25
+"""Of a stretch's largest tensor: what is smaller costs nothing beside it."""
+
+AGAIN = 0.5
+"""How often a further operand of a size that was read before is another tensor, not the same one again."""
+
+ROW_BYTES = 16384
+"""A row of at most this stays on the chip between the reduction and what follows; a longer one is read again."""
+
+SLOWER, LIKELY, FASTER = 2.5, 1.5, 1.0
+"""Time of a generated kernel over its bytes at the bandwidth that large copies reach: 1.1 to 1.4 for losses over 16,384
+classes, 1.0 to 2.5 for norms and activations of 134 MB on an H200, 3 to 5 where heads are turned by halves."""
+
+TURNED = 2.0
+"""The same again where tensors are joined, stacked or rolled inside: a generated kernel works out every part for each element."""
+
+RANDOM_PER_S = 6e11
+"""Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
+
+NARROW_US = 20.0
+"""Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
+
+TABLES_PER_S = 6e11
+"""Cosines, powers and the like that a generated kernel makes in a second on an H200: 160 to 190 µs for a rotation of 34 million elements that
+works its cosines, sines and the powers in them out for each element, where eager ops made a table once."""
+
+WORKED_OUT_PER_S = 6e12
+"""Values that a generated kernel works out in a second on an H200 where they are more than it reads: 57 µs for the squared distances between
+two sets of 6144 points, each the sum of three squared differences: 340 million values in three ops."""
+
+_OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
+_RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_|normal_|exponential_)$")
+_NEIGHBOURS = re.compile(r"upsample_(?!nearest)|interpolat|grid_sampl", re.IGNORECASE)
+"""What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
+Taking the nearest is pointwise."""
+_COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
+_TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
+_TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
+_JOINING = re.compile(r"^aten::(cat|stack)$")
+_ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
+_STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford", re.IGNORECASE)
+"""In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
+_BY_ROW = re.compile(r"softmax")
+_COPYING = re.compile(r"^aten::copy_$")
+_OF_COMPLEX = re.compile(r"complex<")
+"""In the names of kernels: a type that they are made for."""
+_PICKING = re.compile(r"^aten::(gather|scatter_?|scatter_add_?)$")
+_WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_", "aten::random_", "aten::exponential_")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
+    at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
+    it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; how many casts of something else
+    are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; how many values are worked
+    out where they are more than what is read; time of softmaxes of
+    so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
+    the stretch reads, which has to be written whatever is fused; the bytes that it leaves, of which the joined ones are a part; how many casts
+    it holds of tensors as large as any; whether, where all that it does is move, what is joined in it is then moved on; and what is fetched by index
+    for it or adds its result (positions): such tensors are neither read nor left by it."""
+
+    members: Ints
+    full: Ints
+    own_us: float
+    least: float
+    likely: float
+    most: float
+    random: float
+    turned: bool = False
+    kernels: int = 1
+    apart: int = 0
+    tables: float = 0.0
+    narrow_us: float = 0.0
+    worked_out: float = 0.0
+    joined_us: float = 0.0
+    left: float = 0.0
+    casts: int = 0
+    moved_on: bool = False
+    handed: tuple[int, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether shapes tell what it moves."""
+        return bool(self.least or self.worked_out)
+
+    def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
+        """Time of the kernel in their place, slowest first; never above their own."""
+        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us, self.worked_out / WORKED_OUT_PER_S * 1e6)
+        times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
+        again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
+        floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
+        # What the stretch made of it, its other kernels wrote, and that is counted. What takes longer than all of them joins what came from elsewhere.
+        elsewhere = self.joined_us > self.own_us - self.joined_us
+        joined_us = max(self.joined_us - LIKELY * 2 * self.left / bytes_per_s * 1e6, 0.0) if elsewhere else 0.0
+        joining = (joined_us, joined_us, joined_us / TURNED)
+        slow, likely, fast = (
+            min(max(least, again * moved / bytes_per_s * 1e6) + join_us, self.own_us) for least, moved, join_us in zip(floors, times, joining, strict=True)
+        )
+        return slow, likely, fast
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """The stretches of the steps replayed, of two kernels or more, optimizers left out.
+
+    looped: positions of those that a loop of the program's own launches again and again with no product between, as a recurrence or a
+    sampler does: a compiler is given the loop's body, and what it makes of that is called in every pass.
+    """
+
+    stretches: tuple[Stretch, ...]
+    looped: Ints
+
+    def kernels(self, chains: Sequence[Ints]) -> list[int]:
+        """How many kernels a compiler leaves of each chain of positions."""
+        left = {int(stretch.members[0]): stretch.kernels for stretch in self.stretches}
+        return [left.get(int(chain[0]), 1) for chain in chains]
+
+    @property
+    def launches(self) -> list[int]:
+        """How many launches a compiler leaves of each stretch."""
+        return [min(stretch.kernels + stretch.apart, len(stretch.members)) for stretch in self.stretches]
+
+    @property
+    def saved(self) -> int:
+        """How many launches fewer there are with all of them."""
+        return sum(len(stretch.members) for stretch in self.stretches) - sum(self.launches)
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes, by_index: ByIndex) -> Fusion:
+        reader = _Reader(work, shapes, by_index)
+        member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
+        # No compiler that is in use makes kernels of complex numbers.
+        member &= ~work.launched_by(lambda name: "complex" in name) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
+        # Pointwise work alone is one chain, however often its loop comes: only what reduces parts a pass from the next.
+        kind, reduces = kinds(work), work.of(Family.REDUCTION, Family.NORM, Family.SOFTMAX)
+        pieces = [piece for run in runs(work, member) for piece in (passes(run, kind[run]) if reduces[run].any() else [run])]
+        stretches = tuple(reader.stretches(pieces))
+        return cls(stretches, looped(work, [stretch.members for stretch in stretches]))
+
+
+def _takes_complex(work: GpuWork) -> Mask:
+    """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
+    types = work.timeline.cpu_ops["types"].cat
+    has = np.array([*("complex" in text for text in types.categories), False], bool)
+    found: Mask = has[np.where(work.op >= 0, np.r_[types.codes.to_numpy(), -1][work.op], -1)]
+    return found
+
+
+def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
+    """Positions that follow each other on a stream in one pass of one step, what reads its neighbours first among them, and where elements are given on as many of them (-1: unknown)."""
+    found: list[Ints] = []
+    backward, begins = work.backward, work.named(_NEIGHBOURS) | work.launched_by(_NEIGHBOURS.search)
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero(work.schedule.stream == stream)
+        together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
+        together &= ~begins[here][1:]
+        if elements is not None:
+            n = elements[here]
+            together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)
+        bounds = np.r_[0, np.flatnonzero(~together) + 1, len(here)]
+        inside = np.flatnonzero(member[here[bounds[:-1]]])
+        found += [here[first:last] for first, last in zip(bounds[inside].tolist(), bounds[inside + 1].tolist(), strict=True)]
+    return found
+
+
+def in_optimizer(work: GpuWork) -> Mask:
+    """(n,) whether an op was launched inside an optimizer step."""
+    notes = work.timeline.annotations
+    return work.launched_by(_OPTIMIZER.search) | work.launched_inside(spans_of(notes, matches(notes, _OPTIMIZER)))
+
+
+Key = tuple[int, int]
+"""Elements and bytes of one."""
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """What ops in a row move, whichever kernels they launch; the elements of the largest tensor that they fetch, or make where they fetch none. The rest as in `Stretch`."""
+
+    largest: int
+    least: float
+    likely: float
+    most: float
+    random: float
+    turned: bool
+    kernels: int
+    apart: int
+    tables: float
+    worked_out: float
+    complex: bool
+    joined: tuple[int, ...]
+    left: float
+    moved_on: bool
+    handed: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    work: GpuWork
+    shapes: Shapes
+    by_index: ByIndex
+
+    def stretches(self, found: Sequence[Ints]) -> Iterator[Stretch]:
+        """Those of runs of two kernels or more, none of them of complex numbers."""
+        found = [run for run in found if len(run) > 1]
+        ops, alike = self.work.op.tolist(), self._alike
+        made = self.shapes.made[self.work.rows]
+        at = np.concatenate([*found, self.work.op[:0]])
+        of = np.repeat(np.arange(len(found)), [len(run) for run in found])
+        own = np.bincount(of, self.work.dur_us[at], len(found)).tolist()
+        narrow = np.bincount(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
+        known: dict[tuple[Hashable, ...], _Moved] = {}
+        for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
+            members = {ops[at]: alike[at] for at in run.tolist()}
+            of_run = list(members)
+            given, taken = self.by_index.given(run), self.by_index.taken(run)
+            key = (given, taken, *members.values())
+            if key not in known:
+                known[key] = self._moved(of_run, given, taken)
+            moved = known[key]
+            if not moved.complex:
+                full = run[made[run] >= FULL * moved.largest]
+                casts = int(np.count_nonzero((made[full] == moved.largest) & self._casting[full]))
+                yield Stretch(
+                    run,
+                    full,
+                    own_us,
+                    moved.least,
+                    moved.likely,
+                    moved.most,
+                    moved.random,
+                    moved.turned,
+                    moved.kernels,
+                    moved.apart,
+                    moved.tables,
+                    narrow_us,
+                    moved.worked_out,
+                    float(self.work.dur_us[run[np.isin(self.work.op[run], [of_run[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
+                    moved.left,
+                    casts,
+                    moved.moved_on,
+                    self.by_index.beside(run, moved.handed),
+                )
+
+    @cached_property
+    def _casting(self) -> Mask:
+        """(n,) whether a kernel does nothing but change a tensor's type."""
+        casts = [
+            op
+            for op in np.unique(self.work.op[self.work.launched_by(_COPYING.match)]).tolist()
+            if len({key[1] for key in (*self._keys(op), self._result(op))}) > 1
+        ]
+        return np.isin(self.work.op, casts)
+
+    @cached_property
+    def _alike(self) -> list[Hashable]:
+        """(n,) what all that is asked of each one's op depends on: a step's ops come again in the next, moving the same."""
+        op = self.work.op
+        names = np.where(op >= 0, self.work.ops.names[op], -1) if len(self.work.ops.names) else op
+        asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise))
+        return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
+
+    def _moved(self, ops: list[int], given: tuple[int, ...], taken: int) -> _Moved:
+        """The bytes of a run's ops: what they read that none of them made, and what they leave behind. given, taken: elements of each tensor that is fetched by
+        index right before, which is not read again, and of what is added by index right behind, which is not left.
+
+        No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
+        that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
+        """
+        joins = self._joins(ops)
+        reads = [joins[op][0] if op in joins else self._keys(op) for op in ops]
+        makes = [joins[op][1] if op in joins else self._result(op) for op in ops]
+        largest = max((max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys), default=0)
+        made: Counter[Key] = Counter()
+        used: Counter[Key] = Counter()
+        read: set[Key] = set()
+        least = most = random = 0.0
+        reduced, passes = False, 0
+        joined: list[int] = []
+        fetched, handed, moved_on = Counter(given), set[int](), False
+        from_joins = {out for _, out in joins.values()}
+        for nth_op, (op, out) in enumerate(zip(ops, makes, strict=True)):
+            keys = [key for key in reads[nth_op] if key[0] >= FULL * largest]
+            for nth, key in enumerate(keys):
+                if made[key] > nth:
+                    used[key] += 1
+                    moved_on = moved_on or key in from_joins
+                    continue
+                joined.clear()
+                read_before = key in read
+                read.add(key)
+                if fetched[key[0]]:
+                    fetched[key[0]] -= 1
+                    handed.add(key[0])
+                    continue
+                size = float(key[0] * key[1])
+                most += size
+                if nth or not read_before:
+                    least += size
+            if self._reads_again(op):
+                passes += 1
+                if keys:
+                    # What was cast on the way is read again as it lies in memory.
+                    smallest = min(each for n, each in {*read, keys[0]} if n == keys[0][0])
+                    again = sum(n * min(each, smallest) for n, each in keys if n == keys[0][0])
+                    least, most = least + again, most + again
+            if _JOINING.match(self.work.ops.name(op)) and not keys:
+                joined.append(nth_op)  # no types were recorded of lists of tensors, nor often shapes
+            if out[0] >= FULL * largest:
+                made[out] += 1
+            if keys:
+                reduced = not out[0]
+            if _RANDOM.match(self.work.ops.name(op)):
+                random += out[0]
+        # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
+        last = 0 if reduced else min((n * size for n, size in made), default=0)
+        stays = made - used
+        added = max((n * size for n, size in stays if n == taken), default=0)
+        left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - added)
+        handed |= {taken} if added else set()
+        largest_read = max((n for n, _ in read), default=0)
+        values = (max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys)
+        worked_out = float(sum(n for n in values if n > largest_read))
+        turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
+        is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
+        # What is fetched inside the kernel crosses memory with its index, which is counted where that is done: next to nothing is left, but that is known.
+        least = max(least, float(bool(handed)))
+        most = max(least, most)
+        moved = least + left, least + AGAIN * (most - least) + left, most + left
+        return _Moved(
+            min(largest, largest_read) or largest,
+            *moved,
+            random,
+            turned,
+            1 + passes,
+            self._apart(ops),
+            self._tables(ops, largest),
+            worked_out,
+            is_complex,
+            tuple(joined),
+            left,
+            moved_on,
+            tuple(handed),
+        )
+
+    def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:
+        """What ops read and make that join tensors for a later one, in a run that only moves. No type is recorded of a list of tensors: it is that of
+        the next op that reads as many elements."""
+        found: dict[int, tuple[list[Key], Key]] = {}
+        if not self._moving.issuperset(ops):
+            return found
+        read_next: dict[int, int] = {}
+        for op in reversed(ops):
+            parts = self.shapes.parts(op) if _JOINING.match(self.work.ops.name(op)) else ()
+            if parts and (each := read_next.get(sum(parts))):
+                found[op] = sorted(((n, each) for n in parts), reverse=True), (sum(parts), each)
+            read_next.update(found[op][0] if op in found else self._keys(op))
+        return found
+
+    def _apart(self, ops: list[int]) -> int:
+        """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
+        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one."""
+        wanted: set[Key] = set()
+        sizes: list[int] = []
+        for op in reversed(ops):
+            keys, result = self._keys(op), self._result(op)
+            cast = bool(keys) and self.work.ops.name(op) == "aten::copy_" and keys[0] != result
+            if not sizes or (cast and result not in wanted):
+                sizes.append(result[0])
+            wanted.update(keys)
+        return sum(size != sizes[0] for size in sizes)
+
+    def _tables(self, ops: list[int], largest: int) -> float:
+        """Values of small tensors that a kernel over the largest works out for each of its elements; not what a reduction left a row of."""
+        count = 0
+        for op in ops:
+            name, keys = self.work.ops.name(op), self._keys(op)
+            if keys and keys[0][0] and not self._result(op)[0]:
+                if keys[0][0] >= FULL * largest:
+                    break
+                count = 0  # what a kernel reduces it works out once
+            count += bool(keys and 1 < keys[0][0] < FULL * largest and _TABLE.match(name))
+        return float(count * largest)
+
+    @cached_property
+    def _narrow(self) -> Mask:
+        """(n,) whether a softmax that is worth the question leaves half of its device idle."""
+        blocks, sms, dur_us = self.work.column("grid_blocks"), self.work.timeline.sm_counts(self.work.column("device")), self.work.dur_us
+        narrow: Mask = self.work.of(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
+        return narrow
+
+    @cached_property
+    def _pointwise(self) -> set[int]:
+        return set(self.work.op[self.work.of(Family.ELEMENTWISE) & self.work.launched_by(broadcasts)].tolist())
+
+    @cached_property
+    def _moving(self) -> set[int]:
+        return set(self.work.op[self.work.of(Family.COPY, Family.FILL) | self.work.launched_by(_JOINING.match)].tolist())
+
+    @cached_property
+    def _with_statistics(self) -> set[int]:
+        return set(self.work.op[self.work.named(_STATISTICS)].tolist())
+
+    def picking(self) -> Mask:
+        """(n,) whether an op picks or sets one value a row, as losses do: a compiler compares each element's place with the index."""
+        by_row = [op for op in np.unique(self.work.op[self.work.launched_by(_PICKING.match)]).tolist() if self._one_a_row(op)]
+        return np.isin(self.work.op, by_row)
+
+    def _one_a_row(self, op: int) -> bool:
+        shapes = [shape for shape, _ in self.shapes.inputs(op)[:2]]
+        return len(shapes) == 2 and bool(shapes[0]) and shapes[1] == (*shapes[0][:-1], 1)
+
+    def _reads_again(self, op: int) -> bool:
+        """Whether an op needs its input twice: a norm over the batch, a softmax of rows that do not stay on the chip."""
+        name = self.work.ops.name(op)
+        if _ACROSS_ROWS.search(name):
+            return op in self._with_statistics
+        shape, kind = next(iter(self.shapes.inputs(op)), ((), ""))
+        return bool(_BY_ROW.search(name) and shape and shape[-1] * DTYPE_BYTES[kind] > ROW_BYTES)
+
+    def _keys(self, op: int) -> list[Key]:
+        """Elements and their size of each tensor that an op reads, the largest first."""
+        found = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in self.shapes.inputs(op)]
+        if self.work.ops.name(op) in _WRITES_FIRST:
+            found = found[1:2]
+        return sorted(found, reverse=True)
+
+    def _result(self, op: int) -> Key:
+        """What an op makes: for a reduction one value a row, for a pointwise op what its inputs broadcast to, else as many elements as its
+        largest input has."""
+        shapes = self.shapes.inputs(op)
+        inputs = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in shapes]
+        if not inputs:
+            return 0, 0
+        if self.work.ops.name(op) in _WRITES_FIRST:
+            return inputs[0]
+        if op_family(self.work.ops.name(op)) is Family.REDUCTION or self.work.ops.name(op) == "aten::gather":
+            return 0, 0
+        largest, each = max(inputs)
+        if op in self._pointwise:
+            return broadcast_elements([shape for shape, _ in shapes]), 1 if _COMPARING.match(self.work.ops.name(op)) else each
+        return largest, each

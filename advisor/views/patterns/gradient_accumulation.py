@@ -1,0 +1,136 @@
+"""Micro-batches: parts of a step of training that each go forward and back through the same network, whose gradients are added up."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches
+
+ALIKE = 0.9
+"""Share of the larger part's ops that the first one and a later one have in common: what is sampled or padded differs now and then."""
+
+ABOUT = 0.1
+"""Gradients that autograd adds to and those filled with zeros ahead of the first part may differ by this share: some get none."""
+
+MOST_STEPS = 0.5
+"""Of the steps, those that consist of micro-batches at least: a last one of an epoch may have fewer."""
+
+_OPTIMIZER, _COLLECTS = re.compile(r"^Optimizer\.(step|zero_grad)#"), re.compile("AccumulateGrad")
+_TO_ONE = re.compile("SendRecv")
+"""What stages of a pipeline send each other: their micro-batches are small on purpose."""
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatches:
+    """Positions of GPU ops; none where a step has but one micro-batch, or parts that are not alike.
+
+    times: micro-batches of a step, 1 where there are none. kept: what the first of a step launches that others launch again. together_us: how long each of
+    these takes in all micro-batches of its step, one after the other; gradients are exchanged once. gone: what the others launch again, and what adds their
+    gradients up. waits: positions of the calls that wait between the first and the last.
+    """
+
+    times: float
+    kept: Ints
+    together_us: Floats
+    gone: Ints
+    waits: Ints
+
+    @classmethod
+    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls) -> MicroBatches:
+        adds = np.zeros(len(work.op), bool)
+        adds[accumulations(work)] = True
+        part = _parts(steps, work, adds) if adds.any() and steps.repeats else np.full(len(adds), -1)
+        whole = np.flatnonzero(part >= 0)
+        if not len(whole):
+            return cls(1.0, whole, np.empty(0), whole, whole)
+        table = pd.DataFrame({"at": whole, "step": work.step[whole], "part": part[whole], "op": np.r_[work.ops.names, -1][work.op[whole]]})
+        table["us"] = work.dur_us[whole]
+        table["nth"] = table.groupby(["step", "part", "op"]).cumcount()
+        # The n-th of each kind in the first part, and its likes in the others.
+        like = table.groupby(["step", "op", "nth"])
+        table["of_first"], table["together"], table["parts"] = like["part"].transform("min"), like["us"].transform("sum"), like["part"].transform("nunique")
+        first = table[(table["part"] == 0) & (table["parts"] > 1)]
+        kept, exchanged = first["at"].to_numpy(), work.of(Family.COMMUNICATION)[first["at"].to_numpy()]
+        later = table[(table["part"] > 0) & ((table["of_first"] == 0) | adds[whole])]
+        inside = np.zeros(len(calls.waits), bool)
+        for _, of_step in table.groupby("step"):
+            begun, ended = (work.schedule.op_call[of_step["at"].to_numpy()[of_step["part"].to_numpy() == number]] for number in (0, of_step["part"].max()))
+            inside[begun.max() + 1 : ended.max() + 1] = True
+        return cls(
+            times=float(table.groupby("step")["part"].nunique().mean()),
+            kept=kept,
+            together_us=np.where(exchanged, first["us"], first["together"]),
+            gone=later["at"].to_numpy(),
+            waits=np.flatnonzero(inside & calls.waits),
+        )
+
+
+def accumulations(work: GpuWork) -> Ints:
+    """Positions of additions of a gradient to one that is there already."""
+    adds = work.launched_by(lambda name: name == "aten::add_")
+    if not adds.any():
+        return np.empty(0, np.int64)
+    inside = work.ops.outermost_where(work.ops.named(_COLLECTS))
+    return np.flatnonzero(adds & (inside[work.op] >= 0))
+
+
+def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
+    """(n,) the micro-batch of its step that each op is of, from 0; -1 where the step has but one, and of what comes behind the last."""
+    forward = work.of(*PRODUCTS, Family.CONV, Family.ATTENTION) & work.kernel & ~work.backward
+    fills, exchanges = work.of(Family.FILL), work.of(Family.COMMUNICATION)
+    compared = work.kernel & ~adds & ~fills & ~exchanges & (work.op >= 0)
+    notes = work.timeline.annotations
+    marks = notes.loc[matches(notes, _OPTIMIZER)] if len(notes) else notes
+    marked = marks["start_us"].to_numpy(), (marks["start_us"] + marks["dur_us"]).to_numpy()
+    found, sends = np.full(len(work.op), -1), work.named(_TO_ONE)
+    order = np.lexsort((work.launched_us, work.step))
+    count = 0
+    for at in np.split(order, np.flatnonzero(np.diff(work.step[order])) + 1):
+        parts = _cut(at, forward[at], work.backward[at])
+        if (
+            len(parts) > 1
+            and not sends[np.concatenate(parts)].any()
+            and _added_up(parts, adds, fills)
+            and _same(parts, compared, work)
+            and not _apart(parts, work.launched_us, *marked)
+        ):
+            count += 1
+            for number, positions in enumerate(parts):
+                found[positions] = number
+    return found if count >= MOST_STEPS * steps.steps else np.full(len(work.op), -1)
+
+
+def _cut(at: Ints, forward: Mask, backward: Mask) -> list[Ints]:
+    """What a step launches, in order, cut where a network goes forward again behind a backward pass; without what comes behind the last one."""
+    passes = np.flatnonzero(forward | backward)
+    turns = passes[:-1][backward[passes[:-1]] & forward[passes[1:]]] + 1
+    last = np.flatnonzero(backward)[-1:] + 1
+    return np.split(at[: last[0]], turns[turns < last[0]]) if len(last) else []
+
+
+def _added_up(parts: list[Ints], adds: Mask, fills: Mask) -> bool:
+    """Whether the later parts add to gradients of the first: it has none to add to, or to as many as were filled with zeros ahead of it."""
+    first, *others = (int(adds[part].sum()) for part in parts)
+    filled = int(fills[parts[0]].sum()) - int(fills[parts[1]].sum())
+    return min(others) > 0 and (2 * first < min(others) or abs(filled - first) <= ABOUT * first)
+
+
+def _same(parts: list[Ints], compared: Mask, work: GpuWork) -> bool:
+    """Whether all parts launch the same ops."""
+    first, *others = (Counter(work.ops.names[work.op[part[compared[part]]]].tolist()) for part in parts)
+    return all((first & other).total() >= ALIKE * max(first.total(), other.total()) > 0 for other in others)
+
+
+def _apart(parts: list[Ints], launched_us: Floats, begun_us: Floats, ended_us: Floats) -> bool:
+    """Whether an optimizer steps, or drops gradients, between two parts, or evaluates them itself."""
+    return bool(((begun_us < launched_us[parts[-1][-1]]) & (ended_us > launched_us[parts[0][-1]])).any())

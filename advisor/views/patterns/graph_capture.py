@@ -1,0 +1,240 @@
+"""Whether one CUDA graph could replay every step."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge import cuda_api
+from advisor.recordings.timeline import CopyKind
+from advisor.report.numbers import times
+from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
+from advisor.views.patterns.host_tensors import MadeOnHost
+from advisor.views.patterns.repeats import FEWEST_PASSES, LONGEST_BODY
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.shapes import Shapes
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches
+
+DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
+BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
+SIZED = "the steps work on other shapes where a mask comes out otherwise, which no graph can hold"
+
+NEARLY = 0.9
+"""Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
+
+
+REPLAYED = 0.5
+"""Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
+
+OF_A_STEP = 0.2
+"""Of a step's kernels, those in passes of a loop at least: with less the step is something else that is read in pieces, as a network's boxes or a word
+after each pass of it. Of seventeen programs below it nine are then predicted nearer, by 15 points in the mean, eight further off, by 9."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Pieces between two waits that launch the same kernels from ops of the same dims, in every step. kernels: of one piece; times: pieces a step;
+    calls: positions of the calls from first to last kernel of each; rows: of the GPU ops of all."""
+
+    kernels: int
+    times: float
+    calls: Ints
+    rows: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Capturable:
+    """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
+    steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
+    conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
+    in_passes: whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler is given, the
+    trace does not tell. parts: what is alike in all steps, where they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes, before they ask for any. mostly: what most waits inside the
+    steps are for: "values" that are read, which may end a loop, what is "sent", or neither, as for sizes and copies to the host."""
+
+    why_not: str
+    removable: Ints
+    sent: Ints
+    masks: Ints
+    first: Ints
+    in_passes: bool
+    parts: tuple[Part, ...] = ()
+    resized: bool = False
+    mostly: Literal["values", "sent", ""] = ""
+
+    @classmethod
+    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, shapes: Shapes) -> Capturable:
+        launched = _launched(steps, launches)
+        # Memory that is given back waits too, which is the allocator's and ends no pass.
+        ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
+        kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1, np.int64)
+        why_not, (waits, sends, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
+        resized = why_not == DIFFERENT and _resized(work, launched)
+        # Where steps differ by the sizes that they ask for, these leave alone what is alike.
+        removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
+        read, masks = read_only(work.ops, calls, waits), masking(work.ops, calls, waits)
+        # What a loop leaves out pass by pass it would otherwise work on.
+        masks &= ~sparing(work, calls, shapes, waits)
+        looked_at = read | fetched(work, calls, waits) | sent
+        if (looked_at | masks).all():
+            # Without shapes a cache that grows looks like a state that does not.
+            if why_not == DIFFERENT and work.timeline.source.shapes:
+                if looked_at.all() and _decided(work, waits[branching(work.ops, calls, waits)], launched):
+                    why_not, removable = BRANCHING, waits
+                elif masks.any() and _decided(work, waits[masks], launched, shapes=True) and not _grows(work, launched):
+                    why_not, removable = SIZED, waits
+            elif not why_not:
+                removable = waits
+        if not why_not and len(waits):
+            why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
+            if not read.all():
+                parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
+        sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
+        return cls(
+            why_not, removable, sending, asking, launched[0], _in_passes(kernels, work.schedule.steps), parts,
+            resized=resized, mostly="values" if 2 * read.sum() > len(waits) else "sent" if 2 * sends.sum() > len(waits) else "",
+        )  # fmt: skip
+
+
+def _in_passes(kernels: Ints, steps: int) -> bool:
+    """Whether a loop's passes hold much of a step. kernels: of each piece between two waits, of all steps; what reads a network's results one by one is no loop of it."""
+    small = kernels[kernels <= LONGEST_BODY]
+    return len(small) >= FEWEST_PASSES * steps and float(small.sum()) >= OF_A_STEP * float(kernels.sum())
+
+
+def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
+    """What all steps have in common, most kernels first. piece: (n,) which kernels no wait is between. sizing: calls that wait for a size: that it came
+    out alike in each recorded step does not bind the next, so what a step launches behind its first is no part, nor what an op launches to find one."""
+    at = np.flatnonzero(work.kernel)
+    call = work.schedule.op_call
+    order = np.argsort(call[at], kind="stable")
+    at, piece = at[order], piece[order]
+    asked, step = np.searchsorted(sizing, call[at]), work.step[at]
+    free = (asked == asked[np.searchsorted(step, step)]) & ~np.r_[asks_size(work.ops), False][work.op[at]]
+    at, piece = at[free], piece[free]
+    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[at]], _dims(work)[work.ops.of_gpu[work.rows[at]]]
+    found: dict[tuple[bytes, bytes], list[Ints]] = {}
+    for those in np.split(np.arange(len(at)), np.flatnonzero(np.diff(piece) | np.diff(work.step[at])) + 1):
+        found.setdefault((names[those].tobytes(), dims[those].tobytes()), []).append(at[those])
+    steps = work.schedule.steps
+    parts = [
+        Part(len(pieces[0]), len(pieces) / steps, np.concatenate([np.arange(call[p[0]], call[p[-1]] + 1) for p in pieces]), work.rows[np.concatenate(pieces)])
+        for pieces in found.values()
+        if len(pieces[0]) > 1 and len({int(work.step[p[0]]) for p in pieces}) == steps > 1
+    ]
+    return tuple(sorted(parts, key=lambda part: -len(part.rows)))
+
+
+def _dims(work: GpuWork) -> Ints:
+    """(n_cpu + 1,) code of each op's dims; the last: outside any op."""
+    return np.r_[work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64), -1]
+
+
+def _launched(steps: Steps, launches: Launches) -> list[Ints]:
+    """Rows of the GPU ops that each step of the window launched, in order: of a long window the replay holds some steps alone."""
+    rows = np.flatnonzero(launches.call >= 0)
+    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
+    edges = np.searchsorted(steps.of_host_time(launches.start_us[rows]), np.arange(steps.steps + 1)).tolist()
+    launched = [rows[first:last] for first, last in pairwise(edges)]
+    # A window of one step is held against the step that closes it, where that was recorded as far.
+    closing = rows[edges[-1] : edges[-1] + len(launched[0])]
+    return [*launched, closing] if steps.steps == 1 and len(closing) == len(launched[0]) else launched
+
+
+def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
+    if not steps.repeats or len(parts) < 2:
+        return "the window holds no two steps to compare"
+    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean() > REPLAYED:
+        return "CUDA graphs are in use already"
+    if _allocates(steps, calls):
+        return "memory is allocated from the driver inside the steps, which no graph can hold"
+    if not _same(work, parts):
+        return DIFFERENT
+    return ""
+
+
+def _allocates(steps: Steps, calls: HostCalls) -> bool:
+    """Whether each step takes memory from the driver, or any gives some back: what a step takes once more is a pool that still grows, as a graph's does
+    while it is captured."""
+    at = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
+    frame = calls.timeline.api_calls
+    those = steps.of_host_time(frame["start_us"].to_numpy()[calls.rows[at]])
+    return bool(len(at)) and (bool(matches(frame, cuda_api.RETURNS)[calls.rows[at]].any()) or len(np.unique(those)) >= calls.schedule.steps)
+
+
+def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
+    """Positions of the waits between the first and the last kernel of their step, which of them are for what the host sends, and which of these it need not
+    send there: before anything is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too, as is
+    what the host makes of nothing. Waits around them send a step's input and read its result, and stay outside."""
+    copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
+    free = copies & (size >= 0) & (size <= FEW_VALUES_BYTES)
+    free[MadeOnHost.of(work, np.flatnonzero(copies & ~free), of_nothing=True).copies] = True
+    sending, small = (calls.held_by_copies(np.unique(work.schedule.op_call[some])) for some in (copies, free))
+    found, sent = [np.empty(0, np.int64)], [np.empty(0, bool)]
+    for step in np.unique(work.step):
+        launching = work.schedule.op_call[work.kernel & (work.step == step)]
+        if len(launching):
+            waits = launching.min() + np.flatnonzero(calls.waits[launching.min() : launching.max()])
+            found.append(waits)
+            sent.append(np.isin(waits, small) | np.logical_and.accumulate(np.isin(waits, sending)))
+    waits = np.concatenate(found)
+    return waits, np.isin(waits, sending), np.concatenate(sent)
+
+
+def _same(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
+    names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
+    of_op = _dims(work)
+    first, of_gpu = parts[0], work.ops.of_gpu
+    return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])
+
+
+def _resized(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether all steps call the same ops in the same order, some of them on tensors of other sizes, before they ask for any: those behind follow from it."""
+    dims, asked = _dims(work), np.r_[asks_size(work.ops), False]
+    of_steps = [work.ops.of_gpu[part] for part in parts]
+    ops = [op[: int(np.r_[np.flatnonzero(asked[op]), len(op)][0])] for op in of_steps]
+    calls = [np.where(op >= 0, work.ops.names[op], -1) if len(work.ops.names) else op for op in ops]
+    return all(np.array_equal(calls[0], other) for other in calls[1:]) and any(not np.array_equal(dims[ops[0]], dims[op]) for op in ops[1:])
+
+
+def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = False) -> bool:
+    """Whether steps differ only in launches that some make and others do not, few of all, and only behind one of `waits`, which each step has.
+    What all launch with other dims, as on a cache that grows, no condition on a tensor decides, but the size of a mask does: `shapes`."""
+    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy(), _dims(work)[work.ops.of_gpu]
+    kinds = [Counter(zip(names[part].tolist(), dims[part].tolist(), strict=True)) for part in parts]
+    named = [Counter(names[part].tolist()) for part in parts]
+    for kind, name in zip(kinds[1:], named[1:], strict=True):
+        alike = (named[0] & name).total()
+        shared = alike if shapes else (kinds[0] & kind).total()
+        if shared < NEARLY * max(kinds[0].total(), kind.total()) or shared < alike:
+            return False
+    behind = np.searchsorted(work.schedule.op_call, waits, side="right")
+    before = set()
+    for step in np.unique(work.step):
+        first, last = np.searchsorted(work.step, [step, step + 1])
+        asked = behind[(behind > first) & (behind <= last)]
+        if not len(asked):
+            return False
+        rows = work.rows[first : asked[0]]
+        before.add((names[rows].tobytes(), dims[rows].tobytes()))
+    return len(before) == 1
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _grows(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether what differs between steps is longer by one in each, as a cache of words is: no mask decides that."""
+    dims, texts = _dims(work)[work.ops.of_gpu], work.timeline.cpu_ops["dims"].cat.categories
+    pairs = {pair for a, b in pairwise(parts) if len(a) == len(b) for pair in zip(dims[a].tolist(), dims[b].tolist(), strict=True) if pair[0] != pair[1]}
+    sizes = [[[int(n) for n in _NUMBER.findall(texts[code])] if code >= 0 else [] for code in pair] for pair in pairs]
+    return bool(sizes) and all(len(a) == len(b) and {y - x for x, y in zip(a, b, strict=True)} <= {0, 1} for a, b in sizes)

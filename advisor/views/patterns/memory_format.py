@@ -1,0 +1,251 @@
+"""Kernels that turn images from one memory layout into another, and a step whose images stay in channels_last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
+from advisor.views.trace.shapes import Shapes
+
+MIN_CONV_SHARE = 0.10
+"""Copies that turn a layout are a convolution's concern only where convolutions run: this share of the time the GPU works."""
+
+_CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
+_PADDING = re.compile(r"padding", re.IGNORECASE)
+_XLA = re.compile(r"^wrapped_")
+_IMAGE = re.compile(r"\[\d+(,\d+){3,4}\]")
+_PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
+
+
+@dataclass(frozen=True)
+class LayoutCopies:
+    """at: positions of kernels that change the layout of an image-like tensor and nothing else: conversions inside convolutions, and
+    copies of recorded strides from channels second to channels last or back. of_sequences: positions of those left out, in convolutions over
+    sequences, which have no such layout."""
+
+    at: Ints
+    of_sequences: Ints
+
+    @classmethod
+    def build(cls, work: GpuWork) -> LayoutCopies:
+        in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
+        conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
+        in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
+        chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
+        flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(work.timeline.op_text("dims", o))]
+        of_sequences = chosen & np.isin(work.op, flat)
+        chosen &= ~of_sequences
+        if conv_share >= MIN_CONV_SHARE:
+            chosen |= _turning_copies(work)
+        return cls(np.flatnonzero(chosen), np.flatnonzero(of_sequences))
+
+
+def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
+    """(n,) kernels that a compiler made of tensors with 4 or 5 dimensions, or does not say of which, in a program that convolves."""
+    operands = work.timeline.compiled_ops["operands"]
+    images = np.array([*(bool(_IMAGE.search(text)) for text in operands), False], bool)
+    untold = np.array([*(not text for text in operands), True], bool)
+    at = work.column("compiled")
+    found: Mask = (images[at] | (untold[at] & work.named(_XLA))) & (conv_share >= MIN_CONV_SHARE)
+    return found
+
+
+def _turning_copies(work: GpuWork) -> Mask:
+    """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
+    chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
+    in_product = work.ops.within(work.ops.named(_PRODUCTS))
+    turning = [
+        op
+        for op in np.unique(work.op[chosen]).tolist()
+        if work.ops.name(op) == "aten::copy_"
+        and not in_product[op]
+        and _turns(*map(arguments.numbers, (work.timeline.op_text("dims", op), work.timeline.op_text("strides", op))))
+    ]
+    return chosen & np.isin(work.op, turning)
+
+
+def _turns(dims: Any, strides: Any) -> bool:
+    """Whether a copy's target and source (first two arguments) have the channels at other ends."""
+    if len(dims) < 2 or len(strides) < 2 or dims[0] != dims[1] or len(dims[0]) not in (4, 5):
+        return False
+    if any(len(s) != len(dims[0]) for s in strides[:2]) or min(dims[0][1:]) < 2:
+        return False
+    target, source = (_order(s) for s in strides[:2])
+    if target[0] != 0 or source[0] != 0:
+        return False
+    moved = [target.index(axis) for axis in source[1:]]
+    n = len(moved)
+    return moved in ([*range(2, n + 1), 1], [n, *range(1, n)])
+
+
+def _order(strides: Sequence[int]) -> list[int]:
+    """Axes from the outermost in memory to the innermost."""
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
+
+
+def _one_dimensional(dims: str) -> bool:
+    """Whether an op's first tensor is a sequence, [N, C, L] or [N, C, 1, L]: those have no channels_last."""
+    first: list[Any] = next(iter(arguments.numbers(dims)), [])
+    return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])
+
+
+NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
+"""Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
+to 5.5 and 2.6 to 3.1 in the captured pair of a BF16 ResNet on an H200; on NCHW tensors 5.6 to 8.9 and 4.2 to 10."""
+
+NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
+"""The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
+passes instead of three."""
+
+OF_LIBRARY = 0.1
+"""Share of the GPU's time in cuDNN's batch norms of a training step in NCHW from which the other layout is faster in TF32 too, where else either may
+be: its kernels for NCHW take 2.3 to 11 times the roofline's limit, those for channels_last what bandwidth allows. Four such steps, bound by the GPU, are
+predicted to gain 42, 41, 29 and 24 %; they gained 44, 40, 28 and 21, seven that wait for their host too -1 to 19."""
+
+DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
+"""Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
+own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
+
+_OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
+_LIBRARY_NORM = re.compile(r"\bbn_(fw_tr|bw)_(?!\w{0,80}NHWC)")
+_BACKWARD = re.compile(r"backward|\bbn_bw_")
+_GROUP_NORM = re.compile(r"^aten::native_group_norm$")
+REFUSING = 0.25
+_CHANNELS_LAST = re.compile(r"channels_last")
+_CONVOLUTION = re.compile(r"^aten::\w*conv(olution|_depthwise2d)\w*(?<!backward)$")
+_OF_PICTURES, _OF_ELSE = re.compile(r"^aten::conv2d$"), re.compile(r"^aten::conv[13]d$")
+FEW_CHANNELS = 64
+PICTURES = 4
+"""Axes of the weight of a convolution over pictures: channels out and in, height, width."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelsLast:
+    """turned, of_sequences, norms, of_library, depthwise: positions of the kernels that turn images, and sequences, of PyTorch's own and cuDNN's batch norms on NCHW tensors, of cuDNN's alone and, in 16 bits,
+    of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, where they do not, cuDNN's norms
+    take so long that the layout is known to gain. refused: whether norms between the convolutions
+    take NCHW alone. partly: whether some of the step is in
+    channels_last already. pictures: whether most convolutions go over two axes. by_compiler: whether a compiled training step would keep
+    them so. gone: nothing is turned; normed: cuDNN's norms are as fast as they can be; likely, best: both, and the others as fast as in
+    channels_last, and as they can be."""
+
+    turned: Ints
+    of_sequences: Ints
+    norms: Ints
+    of_library: Ints
+    depthwise: Ints
+    in_half: bool
+    by_norms: bool
+    refused: bool
+    partly: bool
+    pictures: bool
+    by_compiler: bool
+    gone: Edit
+    normed: Edit
+    likely: Edit
+    best: Edit
+
+    @classmethod
+    def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, shapes: Shapes) -> ChannelsLast:
+        turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
+        depthwise = np.flatnonzero(work.named(OWN_DEPTHWISE)) if in_half else turned[:0]
+        weights = _weights(work, shapes)
+        pictures = 2 * sum(len(weight) == PICTURES for _, weight in weights) > len(weights) if weights else _by_name(work)
+        norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
+        of_library = of_library[_of_images(work, shapes, of_library)] if pictures else of_library[:0]
+        limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)
+        gone = FewerLaunches(turned[:0], turned, np.empty(0))
+
+        def takes_us(at: Ints, forward: float, back: float) -> Floats:
+            took: Floats = np.where(backward[at], back, forward) * limit_us[at]
+            return took
+
+        # Of small tensors they take no longer than any kernel.
+        fastest_us = np.maximum(takes_us(of_library, NORM_FORWARD_BEST, NORM_BACKWARD_BEST), SHORTEST_US)
+        normed = _as_fast_as(of_library, np.minimum(fastest_us, work.dur_us[of_library]))
+
+        def with_kernels(forward: float, back: float, convolution: float) -> Edit:
+            return combine(gone, normed, _as_fast_as(norms, takes_us(norms, forward, back)), _as_fast_as(depthwise, convolution * limit_us[depthwise]))
+
+        likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
+        best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
+        by_norms = not in_half and _in_tf32(work) and float(work.dur_us[of_library].sum()) >= OF_LIBRARY * work.busy_us
+        return cls(
+            turned, layouts.of_sequences, np.union1d(norms, of_library), of_library, depthwise, in_half, by_norms, _refused(work), bool(last.any()), pictures, _by_compiler(weights),
+            gone, normed, likely, best,
+        )  # fmt: skip
+
+
+_NAMED_FP32 = re.compile(r"_fp32_")
+"""MIOpen's way of saying it."""
+
+
+def _in_half(work: GpuWork) -> bool:
+    """Whether convolutions compute in 16 bits; in TF32 and FP32 the other layout gained 28 % of one step and cost 34 of another."""
+    precision = np.asarray(work.kernels.precision, object)[work.rows]
+    convolutions = work.of(Family.CONV)
+    wide: Mask = convolutions & (np.isin(precision, ["fp32", "tf32", "fp64"]) | work.named(_NAMED_FP32))
+    return float(work.dur_us[wide].sum()) <= 0.5 * float(work.dur_us[convolutions].sum())
+
+
+def _in_tf32(work: GpuWork) -> bool:
+    """Whether most convolutions that compute in more than 16 bits do so in TF32."""
+    precision = np.asarray(work.kernels.precision, object)[work.rows]
+    in_tf32, in_fp32 = (float(work.dur_us[work.of(Family.CONV) & (precision == name)].sum()) for name in ("tf32", "fp32"))
+    return in_tf32 > in_fp32
+
+
+def _refused(work: GpuWork) -> bool:
+    """Whether there are group norms for every fourth convolution or more: on the GPU PyTorch's turns its input to NCHW and returns that
+    (aten/src/ATen/native/group_norm.cpp). A network of them took 14 % longer in channels_last."""
+    norms, convolutions = (np.unique(work.op[work.launched_by(of)]).size for of in (_GROUP_NORM.match, lambda name: op_family(name) is Family.CONV))
+    return norms >= REFUSING * convolutions and norms > 0
+
+
+def _by_name(work: GpuWork) -> bool:
+    """The same where shapes were not recorded, by the calls that made the convolutions."""
+    return int(np.count_nonzero(work.ops.named(_OF_PICTURES))) > int(np.count_nonzero(work.ops.named(_OF_ELSE)))
+
+
+def _weights(work: GpuWork, shapes: Shapes) -> list[tuple[int, tuple[int, ...]]]:
+    """Of each convolution whose shapes are known, the channels of its input and the shape of its weight."""
+    found = []
+    for op in np.unique(work.op[work.launched_by(_CONVOLUTION.search)]).tolist():
+        match shapes.inputs(op):
+            case [((_, channels, *_), _), ((_, _, *_) as weight, _), *_]:
+                found.append((int(channels), tuple(weight)))
+    return found
+
+
+def _of_images(work: GpuWork, shapes: Shapes, norms: Ints) -> Mask:
+    """(n,) which norms are of images, as far as shapes tell: a convolution over sequences is one over images for the library, but what lies between is not."""
+    axes = [len(next(iter(shapes.inputs(op)), ((0,) * PICTURES, ""))[0]) for op in work.op[norms].tolist()]
+    return np.array(axes, np.int64) == PICTURES
+
+
+def _by_compiler(weights: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
+    """Whether Inductor keeps the images of a training step in channels_last: no convolution in groups of several channels, none but
+    pointwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
+    for channels, (made, taken, *sides) in weights:
+        grouped = taken not in (1, channels)
+        if grouped or (made * 2 <= taken and max(sides, default=1) > 1):
+            return False
+    return any(max(weight[:2]) > FEW_CHANNELS for _, weight in weights)
+
+
+def _as_fast_as(ops: Ints, dur_us: Floats) -> Edit:
+    """Those ops in the time given, where it is known."""
+    known = ~np.isnan(dur_us)
+    return WithDurations(ops[known], dur_us[known])

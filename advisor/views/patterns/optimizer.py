@@ -1,0 +1,172 @@
+"""The optimizer's part of the step, how it updates its parameters, and what a fused or foreach one does to it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.intervals import EMPTY, Ints, Spans, union, within
+from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shortest_kernel import SHORTEST_POINTWISE_US
+from advisor.recordings.timeline import Timeline
+from advisor.views.groups import Groups
+from advisor.views.replay.edits import Edits, FewerLaunches, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.table_filters import matches, spans_of
+
+_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
+_MANY = re.compile(r"_foreach_|multi_tensor_apply")
+_FUSED = re.compile(r"_fused_|Fused\w{0,80}MathFunctor")
+_SPARSE = re.compile(r"^aten::(_indices|_?coalesce|sparse_mask)$")
+"""What an optimizer asks of a sparse gradient. foreach and fused take none: torch.optim goes parameter by parameter where there is one."""
+_ADAM = re.compile(r"addcdiv")
+"""The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
+
+MOSTLY, SOME = 0.5, 0.1
+"""Of an optimizer's step: what does more than half of it is its kind; a tenth of its time in kernels for many parameters is no loop over each. One short one is
+somebody's who clips or counts inside the step."""
+
+MOST_OPS_A_PARAMETER = 16
+"""No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""
+
+MOST_IN_ITS_RANGE = 32
+"""Likewise inside the range of an optimizer's step, where nothing else stands: Adafactor of transformers launches 24."""
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """The optimizer's part of the schedule. ops: positions of the GPU ops it launched. spans: its time on the host."""
+
+    name: str
+    kind: Literal["none", "loop", "foreach", "fused", "sparse", "other"]
+    ops: Ints
+    spans: Spans
+    parameters: int
+    """Parameters a step, as the repeats of the rarest frequent op tell."""
+
+    @classmethod
+    def build(cls, calls: HostCalls, work: GpuWork, host: HostActivity) -> OptimizerStep:
+        timeline = calls.timeline  # without what the host called, nothing tells what it takes for each parameter
+        notes = timeline.annotations
+        ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
+        name = ""
+        if ranges.any():
+            spans = spans_of(notes, ranges)
+            chosen = np.flatnonzero(work.launched_inside(spans))
+            found = _STEP.match(Counter(str(n) for n in notes["name"][ranges]).most_common(1)[0][0])
+            name = found[1] if found else ""
+        else:
+            chosen, spans = _adam_runs(timeline, work)
+        chosen = chosen[work.kernel[chosen]]
+        if not len(chosen):
+            return cls(name, "none", chosen, spans, 0)
+        # Each op with its kernel is looked at once.
+        codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[chosen]]
+        groups = Groups.by(np.where(work.op[chosen] >= 0, work.ops.names[work.op[chosen]], -1) if len(work.ops.names) else work.op[chosen], codes)
+        first = chosen[groups.first].tolist()
+        by_op, by_kernel = [work.ops.name(int(work.op[k])) for k in first], [work.kernel_name(k) for k in first]
+        texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
+        fused, many = (np.array([bool(of.search(t)) for t in texts])[groups.of] for of in (_FUSED, _MANY))
+        # A fused kernel or two do nearly all of the work, beside what counts the steps.
+        if work.dur_us[chosen[fused]].sum() > MOSTLY * work.dur_us[chosen].sum():
+            return cls(name, "fused", chosen, spans, 0)
+        cpu = timeline.cpu_ops
+        if len(cpu) and within(cpu["start_us"].to_numpy()[matches(cpu, _SPARSE)], spans).any():
+            return cls(name, "sparse", chosen, spans, 0)
+        if many.mean() > MOSTLY:
+            return cls(name, "foreach", chosen, spans, 0)
+        if work.dur_us[chosen[many | fused | work.of(Family.FUSED)[chosen]]].sum() > SOME * work.dur_us[chosen].sum():
+            return cls(name, "other", chosen, spans, 0)
+        counts: Counter[str] = Counter()
+        for o, k, n in zip(by_op, by_kernel, groups.rows.tolist(), strict=True):
+            counts[o or k] += n
+        most = max(counts.values())
+        each = min(c for c in counts.values() if c >= 0.25 * most)
+        periodic = each > 0 and len(chosen) / each <= (MOST_IN_ITS_RANGE if ranges.any() else MOST_OPS_A_PARAMETER)
+        return cls(name, "loop" if periodic else "other", chosen, spans, round(each / work.schedule.steps))
+
+
+def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
+    """Positions and host spans of runs of Adam's last op, where no optimizer marked itself."""
+    at = np.flatnonzero(work.named(_ADAM) & ~work.named(_MANY))
+    positions, starts, ends = [at[:0]], [], []
+    calls, schedule = timeline.api_calls, work.schedule
+    for part in np.split(at, np.flatnonzero(np.diff(at) > MOST_OPS_A_PARAMETER) + 1):
+        if len(part) < 2:
+            continue
+        each = int(np.median(np.diff(part)))
+        members = np.arange(max(part[0] - each + 1, 0), part[-1] + 1)
+        callers = schedule.call_row[schedule.op_call[members[[0, -1]]]]
+        positions.append(members)
+        starts.append(float(calls["start_us"].iloc[callers[0]]))
+        ends.append(float(calls["start_us"].iloc[callers[1]] + calls["dur_us"].iloc[callers[1]]))
+    return np.concatenate(positions), union(np.array(starts), np.array(ends)) if starts else EMPTY
+
+
+HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
+"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's
+came with 2.9)."""
+
+TENSORS_A_LAUNCH = 30
+"""A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""
+
+FUSED_TRAFFIC = (0.6, 0.4, 0.3)
+"""Share of the memory traffic left (most, likely, least): Adam written op by op moves 18 tensors a parameter, fused 7; 0.42 to 0.48 on an
+H200 over tensors of 4 to 64 MB."""
+
+FUSED_TRAFFIC_SGD = (0.8, 0.65, 0.5)
+"""The same for SGD with momentum, 0.63 to 0.69 there."""
+
+FOREACH_TRAFFIC = (1.0, 1.0, 0.7)
+"""The same where only foreach can be had: its kernels are the loop's, each for many tensors."""
+
+LEFT_OF_LOOP = (0.45, 0.25, 0.10)
+"""Share of the host's time in the step that a fused optimizer still takes (most, likely, least): its Python collects the parameters one by
+one. 5 to 14 % over 8 to 200 tensors on an H200's host; of the loop as recorded a quarter, since what recording costs lies on its many
+small ops more than on others."""
+
+LEFT_OF_FOREACH = (0.7, 0.4, 0.3)
+"""The same for foreach with 8 to 200 tensors: 0.36 to 0.40 of AdamW's on an H200's host."""
+
+LEFT_OF_FOREACH_SGD = (1.0, 0.75, 0.6)
+"""0.72 to 0.77 there: its foreach has two kernels a step, not ten."""
+
+
+def fused_form(update: OptimizerStep) -> str:
+    """The optimizer of torch.optim that fused=True can be passed to, "" where it has no such form or is fused already. Where none is named it is of the Adam family."""
+    name = update.name or ("" if update.kind == "none" else "AdamW")
+    return name if update.kind in ("none", "loop", "foreach") and name in HAVE_FUSED else ""
+
+
+def fused_optimizer(host_time: HostTime, work: GpuWork, update: OptimizerStep) -> Edits:
+    """The optimizer's kernels become as few as a fused one launches, and the host's time in its range shrinks."""
+    step = work.step[update.ops]
+    groups = [update.ops[step == s] for s in np.unique(step)]
+    sgd = update.name == "SGD"
+    left = LEFT_OF_LOOP if update.kind == "loop" else LEFT_OF_FOREACH_SGD if sgd else LEFT_OF_FOREACH
+    fusable = update.name in HAVE_FUSED or not update.name
+    moved_still = FUSED_TRAFFIC_SGD if sgd else FUSED_TRAFFIC if fusable else FOREACH_TRAFFIC
+    made = []
+    for traffic, host in zip(moved_still, left, strict=True):
+        kept, gone, dur = [], [], []
+        for group in groups:
+            n = max(1, len(group) // 8)
+            if update.parameters:
+                passes = 1 if fusable else round(len(group) / update.parameters)
+                n = passes * -(-update.parameters // TENSORS_A_LAUNCH)
+            n = max(1, min(n, len(group)))
+            whole = float(work.dur_us[group].sum())
+            moved = max(whole - SHORTEST_POINTWISE_US * len(group), 0.0)
+            kept.append(group[:n])
+            gone.append(group[n:])
+            dur.append(np.full(n, min(whole, traffic * moved + SHORTEST_POINTWISE_US * n) / n))
+        fewer = FewerLaunches(np.concatenate(kept), np.concatenate(gone), np.concatenate(dur))
+        made.append(combine(host_time.without(update.spans, 1 - host), fewer))
+    return Edits(*made)

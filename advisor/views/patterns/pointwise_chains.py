@@ -1,0 +1,157 @@
+"""Chains of pointwise kernels and the time of one kernel in place of each: by what shapes tell, or by how they follow each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.patterns.fusion import Fusion, in_optimizer, runs
+from advisor.views.patterns.repeats import kinds, passes
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+
+BY_LONGEST = (1.5, 0.8, 0.4)
+"""Time of a stretch's kernel over that of its longest one, at most, likely and at least, where no shapes tell its bytes: 0.3 to 1.2 in
+nine public models whose shapes do."""
+
+
+def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
+    """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
+    counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
+    softmax = work.of(Family.SOFTMAX)
+    kind = kinds(work)
+    rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
+    on = work.column("device").tolist()
+    in_full = _counts(counted, [stretch.full for stretch in fusion.stretches])
+    own_norm = work.launched_by(_is_norm)
+    with_softmax = _counts(softmax, [stretch.full for stretch in fusion.stretches])
+    chosen, times = [], []
+    for stretch, found, softmaxes in zip(fusion.stretches, in_full, with_softmax, strict=True):
+        at = stretch.members
+        rate = rates.get(on[at[0]])
+        # A softmax and what surrounds it, casts or a loss, become one kernel too; so does one op with the casts of what it reads and makes, or with what
+        # is fetched for it or added up behind it, and what joins with what moves.
+        linked = max(found + stretch.casts + bool(stretch.handed) if found else 0, 2 * stretch.moved_on)
+        chained = linked >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
+        # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
+        if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
+            continue
+        if not chained or not rate or not stretch.known or len(_without_repeats(at, kind[at])) > 1:
+            continue
+        chosen.append(at)
+        times.append(stretch.fused_us(rate))
+    return (chosen, np.array(times)) if chosen else chains_by_order(work, fusion, roofline, min_chain)
+
+
+def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
+    """The same stretches where no shapes say more, and pointwise kernels in a row that are none: as long as their longest kernel tells."""
+    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), kinds(work)
+    chosen = [
+        stretch.members
+        for stretch in fusion.stretches
+        if not stretch.known and counted[stretch.members].sum() >= min_chain and len(_bodies(stretch.members, kind[stretch.members])) == 1
+    ]
+    left_out = in_optimizer(work)
+    left_out[np.concatenate([*chosen, kind[:0]])] = True
+    full_us = _on_full_device(work)
+    longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in chosen], BY_LONGEST)
+    whole = np.array([work.dur_us[at].sum() for at in chosen])
+    chains = _chains(work, left_out, min_chain)
+    times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
+    return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
+
+
+def _on_full_device(work: GpuWork) -> Floats:
+    """(n,) how long each kernel takes with a block on every multiprocessor, as a compiled one has: one of few blocks takes its time by their number, not by its bytes."""
+    blocks, sms = work.column("grid_blocks"), work.timeline.sm_counts(work.column("device"))
+    known = (blocks > 0) & (sms > 0)
+    share: Floats = np.where(known, np.minimum(blocks / np.maximum(sms, 1), 1.0), 1.0)
+    return work.dur_us * share
+
+
+def _is_norm(op_name: str) -> bool:
+    return op_family(op_name) is Family.NORM
+
+
+def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
+    """Of each of several sets of positions, how many are chosen."""
+    lengths = np.array([len(at) for at in several], np.int64)
+    of = np.repeat(np.arange(len(several)), lengths)
+    return np.bincount(of[chosen[np.concatenate([*several, lengths[:0]])]], minlength=len(several)).tolist()
+
+
+def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
+    """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
+    pointwise = work.of(Family.ELEMENTWISE)
+    member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
+    kind = kinds(work)
+    parts = [chain for run in runs(work, member, _elements(work)) for chain in _bodies(run, kind[run])]
+    return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
+
+
+def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
+    """A run of kernels, cut where the same sequence begins again: a loop repeats work, it does not chain it."""
+    n, period = len(run), _period(kind.tolist())
+    return [run[i : i + period] for i in range(0, n, period)] if period <= n // 3 else [run]
+
+
+def _period(sequence: Sequence[int]) -> int:
+    """After how many a sequence is itself again, to its end; its length where it never is. By the longest border of each beginning (Knuth, Morris and
+    Pratt), so that a long run that does not repeat costs no more than its length."""
+    border, of = 0, [0] * len(sequence)
+    for i in range(1, len(sequence)):
+        while border and sequence[i] != sequence[border]:
+            border = of[border - 1]
+        border += sequence[i] == sequence[border]
+        of[i] = border
+    return len(sequence) - border
+
+
+def _bodies(run: Ints, kind: Ints) -> list[Ints]:
+    """The same where no shapes say what is handed on: a loop over arrays is none the less one for what it does now and then between."""
+    parts = _without_repeats(run, kind)
+    return parts if len(parts) > 1 else passes(run, kind)
+
+
+def _elements(work: GpuWork) -> Ints:
+    """(n,) elements of the largest input of the op around each launch, -1 where shapes were not recorded."""
+    dims = work.timeline.cpu_ops["dims"]
+    by_category = np.array([*(_largest(text) for text in dims.cat.categories), -1], np.int64)
+    codes = np.r_[dims.cat.codes.to_numpy(), -1]
+    found: Ints = by_category[codes[np.where(work.op >= 0, work.op, -1)]]
+    return found
+
+
+_LIST = re.compile(r"\[([\d,\s]*)\]")
+
+
+def _largest(dims: str) -> int:
+    shapes = (body.split(",") for body in _LIST.findall(dims) if body.strip())
+    # No tensor has more elements than a machine word counts: what claims to is no shape.
+    sizes = [prod(int(n) for n in shape) for shape in shapes if all(0 < len(n.strip()) < 19 for n in shape)]
+    return max((size for size in sizes if size < 1 << 62), default=-1)
+
+
+def _fused_us(work: GpuWork, roofline: Roofline, chain: Ints) -> tuple[float, float, float]:
+    """Time of a fused kernel if no further input is read from memory, if half are, if all are; never above the chain's own."""
+    rows, dur_us = work.rows[chain], work.dur_us[chain]
+    whole, longest = float(dur_us.sum()), float(dur_us.max())
+    peaks = roofline.peaks.get(work.device_at(chain[0]).id)
+    moved = roofline.bytes[rows]
+    if peaks is None or peaks.achievable_bytes_per_s is None or np.isnan(moved).any():
+        return min(0.7 * longest, whole), min(longest, whole), min(1.5 * longest, whole)
+    # An op on n elements moves one output and its inputs; in a chain one input is what the op before has written.
+    per_tensor = float(moved.min()) / 2
+    least = 2 * per_tensor
+    most = float(moved.sum()) - 2 * per_tensor * (len(rows) - 1)
+    most = max(most, least)
+    reached, peak = peaks.achievable_bytes_per_s, peaks.bytes_per_s or peaks.achievable_bytes_per_s
+    rates = (peak, reached, 0.8 * reached)
+    times = [max(b / r * 1e6, SHORTEST_US) for b, r in zip((least, (least + most) / 2, most), rates, strict=True)]
+    return min(times[0], whole), min(times[1], whole), min(times[2], whole)

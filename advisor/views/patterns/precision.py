@@ -1,0 +1,236 @@
+"""Matrix products, convolutions and attention in FP64, FP32 or TF32, and how long they would take in fewer bits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.devices import Peaks
+from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE, falls_back
+from advisor.knowledge.kernel_names import NAMES_FP64, PRODUCTS, Family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.groups import Groups, distinct
+from advisor.views.replay.edits import Edit, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
+
+WIDE = ("fp32", "tf32")
+
+EMULATED = 3.0
+"""TF32 products in place of one in FP32: CUTLASS's attention on FP32 inputs (OpMultiplyAddFastF32)."""
+
+SMALL_US, BUSY_SHARE = 20.0, 0.4
+"""A product shorter than the first that works at its rate for less of its time than the second is bound by latency."""
+
+OF_CONVOLUTIONS = 0.1
+"""What less of the convolutions' work than this runs in says nothing of the others: one may be of code that sets its own flags."""
+
+UNALIGNED, ODD = 0.3, 0.13
+"""Part of the rate of large products that is left where a size is no multiple of 16 bytes, and where it is odd in 16 bits: Tensor Cores load
+16 bytes. Measured on an H200 in BF16, 8192 × 4096 × N: 768 TFLOP/s at N = 4096, 280 at 4098 and 4100, 97 at 4097."""
+
+CAST = 1.0
+"""What autocast adds in the forward pass, in times of a product's own FP32 bytes: operands read in 4 bytes and written in 2."""
+
+UNSEEN = 2.0
+"""Times as long as their rate says that products take whose sizes were not recorded, at most."""
+
+_CONVOLUTION = re.compile(r"^aten::\w*convolution(?!\w*(transpose|backward))")
+_BACKWARD = re.compile(r"^aten::\w*convolution\w*_backward$")
+_MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
+_EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
+
+
+@dataclass(frozen=True)
+class WideProducts:
+    """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
+    unit: largest of 1, 2, 4 and 8 that divides its sizes.
+    others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
+    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that
+    stay in TF32, as they would leave the Tensor Cores in 16 bits. depthwise: PyTorch's own, which are no faster in TF32 or BF16."""
+
+    at: Ints
+    dur_us: Floats
+    now: np.ndarray
+    emulated: Mask
+    flops: Floats
+    bytes: Floats
+    unit: Ints
+    forward: Mask
+    others: tuple[str, ...]
+    op: Ints
+    refused: Mask
+    in_groups: Mask
+    depthwise: Mask
+
+    def of_ops(self, ops: Collection[int]) -> WideProducts:
+        """Those that these ops launched."""
+        chosen = np.isin(self.op, [*ops])
+        return replace(
+            self,
+            at=self.at[chosen],
+            dur_us=self.dur_us[chosen],
+            now=self.now[chosen],
+            emulated=self.emulated[chosen],
+            flops=self.flops[chosen],
+            bytes=self.bytes[chosen],
+            unit=self.unit[chosen],
+            forward=self.forward[chosen],
+            op=self.op[chosen],
+            refused=self.refused[chosen],
+            in_groups=self.in_groups[chosen],
+            depthwise=self.depthwise[chosen],
+        )
+
+    @classmethod
+    def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
+        emulated = work.named(_EMULATED)
+        texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
+        dense = work.of(*PRODUCTS) & ~work.held_up
+        at = np.flatnonzero(dense & np.isin(texts, WIDE))
+        rows = work.rows[at]
+        single, reduced = (work.of(Family.CONV)[at] & (texts[at] == text) for text in WIDE)
+        others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
+        return cls(
+            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
+            work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), _in_groups(work, at) & (texts[at] == "tf32"), work.named(OWN_DEPTHWISE)[at],
+        )  # fmt: skip
+
+    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
+        """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks. doubted: those whose
+        work is not known gain half as much in rate, as what is small, reads much or is a convolution by Winograd's algorithm does."""
+        rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
+        rates = {text: peaks.achievable_flops_per_s(text) or rate for text in WIDE}
+        before = np.array([rates[text] for text in self.now.tolist()])
+        before /= np.where(self.emulated, EMULATED, 1.0)
+        bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
+        by_size = {1: UNALIGNED, 2: UNALIGNED, 4: 1.0} if name == "tf32" else {1: ODD, 2: UNALIGNED, 4: UNALIGNED}
+        aligned = np.array([by_size.get(unit, 1.0) for unit in self.unit.tolist()])
+        known = np.maximum(self.flops / (rate * aligned), (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
+        if casts:
+            known = known + np.where(self.forward, CAST * self.bytes / bandwidth * 1e6, 0.0)
+        # The same loop at a higher rate: what else holds a TF32 product up stays. From CUDA cores another kernel is chosen.
+        known = np.where(self.now == "tf32", np.maximum(known, self.dur_us * before / rate), known)
+        unknown = np.minimum(self.dur_us * before / rate * (UNSEEN if doubted else 1.0), self.dur_us)
+        faster = np.maximum(np.where(np.isnan(known), unknown, known), SHORTEST_US)
+        # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
+        at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
+        small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
+        faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
+        kept = (self.now == name) | ((self.refused | self.in_groups | (self.depthwise & (name != "fp16"))) & reached)
+        return WithDurations(self.at, np.where(kept, self.dur_us, faster))
+
+
+def _free_to(reduced: Mask, convolutions: Mask, flops: Floats, dur_us: Floats) -> bool:
+    """Whether enough of the convolutions' work runs in TF32 to say that the library was free to take it for all; of their time, where their work is not known."""
+    amount = dur_us if np.isnan(flops[convolutions]).any() else flops
+    return bool(reduced.any() and amount[reduced].sum() >= OF_CONVOLUTIONS * amount[convolutions].sum())
+
+
+def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
+    """(n,) the convolutions that leave the Tensor Cores in 16 bits. A backward pass is handed the gradient first, which has as many channels as the
+    weight has outputs; a transposed convolution's has as many as its weight has second."""
+    dims = work.timeline.cpu_ops["dims"].cat
+    found = np.zeros(len(chosen), bool)
+    for pattern, first in ((_CONVOLUTION, 0), (_BACKWARD, 1)):
+        at = np.flatnonzero(work.launched_by(pattern.search)[chosen])
+        codes = dims.codes.to_numpy()[work.op[chosen[at]]]
+        for code in distinct(codes).tolist():
+            shapes = [*arguments.numbers(dims.categories[code]), [], [], []]
+            image, weight = shapes[first : first + 2]
+            transposed = pattern is _BACKWARD and shapes[0][1:2] != weight[:1]
+            found[at[codes == code]] = not transposed and all(isinstance(n, int) for n in (*image, *weight)) and falls_back(image, weight)
+    return found
+
+
+def _units(work: GpuWork, chosen: Ints) -> Ints:
+    """(n,) the largest of 1, 2, 4 and 8 that divides the last two axes of a product's operands; 8 for convolutions."""
+    dims = work.timeline.cpu_ops["dims"].cat
+    found = np.full(len(chosen), 8, np.int64)
+    at = np.flatnonzero(work.launched_by(_MATRICES.search)[chosen])
+    codes = dims.codes.to_numpy()[work.op[chosen[at]]]
+    for code in distinct(codes).tolist():
+        matrices = [shape[-2:] for shape in arguments.numbers(dims.categories[code]) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)]
+        # Rows are spaced by the last axis; of the one before only a transposed operand's are.
+        found[at[codes == code]] = gcd(8, *(n for shape in matrices for n in shape if n > 8))
+    return found
+
+
+UNKNOWN = 3 / 4
+"""What is left of a kernel whose bytes, or the bandwidth for them, are not known: half where memory holds it, all where something else does."""
+
+_DOUBLES = {"double", "c10::complex<double>"}
+_FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
+_SHORTER = re.compile(r"\bfloat\b|Half|BFloat16")
+"""A type beside doubles in a kernel's name: it converts, or only sums in FP64."""
+_SHORT_OPERAND = re.compile(r"\bb?float(16|32)\[")
+"""Likewise among the operands of an op that a compiler made."""
+
+
+@dataclass(frozen=True)
+class DoubleWork:
+    """at: positions of the kernels whose op takes FP64, or whose name says so where types were not recorded. likely: half of the bytes at
+    the bandwidth reached are no longer moved, products run at the rate of FP32. best: all take half of their time, products also TF32's part of it."""
+
+    at: Ints
+    likely: Edit
+    best: Edit
+
+    @classmethod
+    def build(cls, work: GpuWork, roofline: Roofline, single_is_tf32: bool = False) -> DoubleWork:
+        """single_is_tf32: whether the framework multiplies FP32 in TF32 unless told otherwise, as JAX does."""
+        at = np.flatnonzero(work.kernel & _takes_doubles(work))
+        dur, rows = work.dur_us[at], work.rows[at]
+        dense = work.of(*PRODUCTS)[at]
+        # The limit is not known where the bytes are not, nor where the device's bandwidth is not.
+        limit = roofline.limit_us[rows]
+        likely = np.where(np.isnan(limit), dur * UNKNOWN, dur - np.fmin(limit, dur) / 2)
+        best = dur / 2
+        devices = work.column("device")[at]
+        for device in distinct(devices[dense]).tolist():
+            products = dense & (devices == device)
+            single, fewest = _of_products(roofline.peaks.get(device), single_is_tf32)
+            likely[products], best[products] = dur[products] * single, dur[products] * fewest
+        return cls(at, *(WithDurations(at, np.fmin(np.maximum(times, SHORTEST_US), dur)) for times in (likely, best)))
+
+
+def _of_products(peaks: Peaks | None, single_is_tf32: bool) -> tuple[float, float]:
+    """What is left of a product in FP64 at the rate of FP32, or the one of TF32 that large products reach, and at best at TF32's."""
+    double, single, tf32 = ((peaks.flops_per_s(name) if peaks else None) for name in ("fp64", "fp32", "tf32"))
+    if single_is_tf32 and peaks and tf32:
+        single = peaks.achievable_flops_per_s("tf32") or single
+    of_rate = min(double / single, 1.0) if double and single else 1.0
+    return of_rate, double / tf32 if double and tf32 else min(of_rate, 0.5)
+
+
+def _compiled_of_doubles(work: GpuWork) -> Mask:
+    """(n,) kernels that a compiler made of an op whose floating operands are all FP64."""
+    operands = work.timeline.compiled_ops["operands"]
+    doubles = np.array([*("float64[" in text and not _SHORT_OPERAND.search(text) for text in operands), False], bool)
+    found: Mask = doubles[work.column("compiled")]
+    return found
+
+
+def _takes_doubles(work: GpuWork) -> Mask:
+    """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name where none is known. A number that
+    stands beside tensors is recorded as a double without a shape, and is computed in their type."""
+    found = (work.named(NAMES_FP64) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
+    if not work.timeline.source.shapes:
+        return found
+    columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]
+    types, dims = (np.where(work.op >= 0, np.r_[column.codes.to_numpy(), -1][work.op], -1) for column in columns)
+    rows = np.flatnonzero((types >= 0) & (dims >= 0))
+    groups = Groups.by(types[rows], dims[rows])
+    told, doubles = np.zeros((2, len(groups.first)), bool)
+    for k, row in enumerate(rows[groups.first].tolist()):
+        taken = zip(arguments.names(columns[0].categories[types[row]]), arguments.numbers(columns[1].categories[dims[row]]), strict=False)
+        of = {name in _DOUBLES for name, shape in taken if shape and name in _DOUBLES | _FLOATS}
+        told[k], doubles[k] = bool(of), of == {True}
+    found[rows] = np.where(told[groups.of], doubles[groups.of], found[rows])
+    return found

@@ -1,0 +1,132 @@
+"""Keys and values that are written out once for every head that shares them, and the attention that reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.knowledge.kernel_names import Family
+from advisor.views.patterns.attention import FURTHEST, Attentions, batched
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.arguments import numbers
+from advisor.views.trace.shapes import Shapes
+
+FEWEST = 16
+"""Words that heads share, and elements of a head, at least: what is spread over fewer is no sequence's keys."""
+
+_COPY = re.compile(r"^aten::(copy_|clone)$")
+_CALL = re.compile(r"^aten::(repeat_interleave|reshape|contiguous|clone|matmul|einsum)$")
+_TILE = re.compile(r"^aten::repeat$")
+_ONE_CALL = re.compile(r"^aten::_?scaled_dot_product_(\w+_)?attention$")
+
+
+class Expanded(NamedTuple):
+    """What a copy writes out of a tensor: for each of `shared` heads a matrix of these sides, `times` times over."""
+
+    elements: int
+    shared: int
+    times: int
+    sides: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One copy of keys or values (position), and who reads it.
+
+    call: the row of `cpu_ops` that the program called for it, -1 where it is part of the product itself. reader: the kernels (positions) that read it.
+    times: heads that share one. queries: words that are asked of each, of one head. fused: whether the reader is the one call; masked: that with a mask.
+    """
+
+    at: int
+    call: int
+    reader: Ints
+    times: int
+    queries: int
+    fused: bool
+    masked: bool
+    dtype: str
+
+
+@dataclass(frozen=True)
+class RepeatedHeads:
+    """Every one of the steps replayed, in order; none where shapes and strides were not recorded."""
+
+    found: tuple[Repeated, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes, written: Attentions) -> RepeatedHeads:
+        return cls(tuple(_found(work, shapes, written)) if work.timeline.source.shapes else ())
+
+
+def _found(work: GpuWork, shapes: Shapes, written: Attentions) -> Iterator[Repeated]:
+    ops = work.ops
+    # A tile puts all heads after all heads, which is no head shared by the next ones.
+    tiled, called, one_call = (np.r_[ops.outermost_where(ops.named(names)), -1] for names in (_TILE, _CALL, _ONE_CALL))
+    product = np.zeros(len(work.op), bool)
+    product[np.concatenate([work.op[:0], *(one.products for one in written.found)])] = True
+    reading = (product | work.of(Family.ATTENTION)) & (work.op >= 0)
+    taken: set[tuple[int, int]] = set()  # keys and values are of one size: each operand is one copy's
+    for at in np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & (tiled[work.op] < 0)).tolist():
+        op = int(work.op[at])
+        expanded = expansion(numbers(work.timeline.op_text("dims", op)), numbers(work.timeline.op_text("strides", op)))
+        if expanded is None:
+            continue
+        near = np.arange(at + 1, min(at + 1 + FURTHEST, len(work.op)))
+        near = near[reading[near] & (work.schedule.stream[near] == work.schedule.stream[at]) & (work.step[near] == work.step[at])]
+        for after in near.tolist():
+            call = int(one_call[work.op[after]])
+            reads = call if call >= 0 else int(work.op[after])
+            tensors = shapes.inputs(reads)
+            place = next((k for k in _places(tensors, call >= 0) if _is(tensors[k][0], expanded) and (reads, k) not in taken), None)
+            if place is None:
+                continue
+            taken.add((reads, place))
+            sizes = None if call >= 0 else batched(tensors)
+            yield Repeated(
+                at=at,
+                call=int(called[op]) if called[op] != called[work.op[after]] else -1,
+                reader=near[(one_call[work.op[near]] if call >= 0 else work.op[near]) == reads],
+                times=expanded.times,
+                queries=sizes[1] if sizes else int(tensors[0][0][-2]),
+                fused=call >= 0,
+                masked=call >= 0 and len(tensors) > 3,
+                dtype=tensors[place][1],
+            )
+            break
+
+
+def _places(tensors: Sequence[tuple[tuple[int, ...], str]], fused: bool) -> tuple[int, ...]:
+    """Which inputs may be keys or values: the second and third of the one call, the right one of a product, which a third may add to."""
+    if fused:
+        return (1, 2) if len(tensors) > 2 and len(tensors[0][0]) > 2 else ()
+    matrices = tuple(k for k, (shape, _) in enumerate(tensors) if len(shape) > 2)
+    return matrices[1:] if len(matrices) > 1 and batched([*tensors]) else ()
+
+
+def expansion(dims: Sequence[Sequence[Any]], strides: Sequence[Sequence[Any]]) -> Expanded | None:
+    """What a copy, of those sizes and strides, writes out of an expanded tensor: [.., heads, times, words, width] or [.., words, heads, times, width], the
+    times without a stride; None where it is no such tensor."""
+    for sizes, steps in zip(dims, strides, strict=False):
+        if len(sizes) < 5 or len(steps) != len(sizes) or not all(isinstance(size, int) and size > 0 for size in sizes):
+            continue
+        spread = [k for k, (size, step) in enumerate(zip(sizes, steps, strict=True)) if size > 1 and step == 0]
+        if spread in ([len(sizes) - 3], [len(sizes) - 2]) and prod(sizes[: spread[0]]) > 1:
+            words = sizes[-2] if spread[0] == len(sizes) - 3 else sizes[-4]
+            return Expanded(prod(sizes), sizes[spread[0] - 1], sizes[spread[0]], (words, sizes[-1]))
+    return None
+
+
+def _is(shape: tuple[int, ...], expanded: Expanded) -> bool:
+    """Whether a tensor that is read is the one written out: as many elements, matrices of those sides, turned or not, and as many heads."""
+    return (
+        sorted(shape[-2:]) == sorted(expanded.sides)
+        and min(expanded.sides) >= FEWEST
+        and prod(shape) == expanded.elements
+        and (len(shape) != 4 or shape[-3] == expanded.times * expanded.shared)
+    )

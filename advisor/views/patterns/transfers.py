@@ -1,0 +1,240 @@
+"""Copies between host and device: which belong together, which a runtime stages first, which the host makes wider than they need be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, clip, intersect, joined, length, within
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
+from advisor.recordings.timeline import CopyKind, Timeline
+from advisor.report.numbers import duration
+from advisor.views.groups import Groups
+from advisor.views.replay.edits import Edit, WithDurations, WithHostTime, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.ops import thread_ids
+from advisor.views.trace.program import Program
+from advisor.views.trace.shapes import Shapes
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
+
+FEWEST_REPEATS = 4
+"""Where no step repeats, a copy that comes fewer times sets up or ends the program."""
+
+PINNING_BYTES_PER_US = 12e3
+"""What the host copies into pinned memory itself."""
+
+FEWEST_SMALL = 8
+"""Small copies of one direction in a step, from which packing them into one saves more than packing costs."""
+
+
+@dataclass(frozen=True)
+class HostCopies:
+    """Copies between host and device (positions), the bytes of every op, and which of all ops move pageable memory."""
+
+    at: Ints
+    bytes: Floats
+    pageable: Mask
+
+    def repeated(self, work: GpuWork) -> Mask:
+        """(n,) whether as many copies of the same direction and size run in the window."""
+        kind = work.column("copy_kind")[self.at].astype(str)
+        keys = [f"{k} {n:.0f}" for k, n in zip(kind.tolist(), self.bytes[self.at].tolist(), strict=True)]
+        _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+        found: Mask = count[group] >= FEWEST_REPEATS
+        return found
+
+    def to_device(self, work: GpuWork) -> Ints:
+        """The copies (positions) that go to the device."""
+        return self.at[work.column("copy_kind")[self.at] == CopyKind.HTOD.value]
+
+    def to_host(self, work: GpuWork) -> Ints:
+        """The copies (positions) that come to the host."""
+        return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]
+
+    def returning(self, work: GpuWork) -> float:
+        """Of the bytes that are copied, the share of those that come to the host and, as many at once, go back to the device later in their step, to be worked on
+        there: what goes back last may be the next batch."""
+        last = {int(step): int(np.flatnonzero(work.kernel & (work.step == step)).max(initial=-1)) for step in np.unique(work.step)}
+        came: Counter[tuple[int, float]] = Counter()
+        back = 0.0
+        for at, down in zip(self.at.tolist(), np.isin(self.at, self.to_host(work)).tolist(), strict=True):
+            key = int(work.step[at]), float(self.bytes[at])
+            if down:
+                came[key] += 1
+            elif came[key] and at < last[key[0]]:
+                came[key] -= 1
+                back += 2 * key[1]
+        return back / max(float(self.bytes[self.at].clip(min=0).sum()), 1e-9)
+
+    def read_at_once(self, work: GpuWork, calls: HostCalls) -> Ints:
+        """The copies to the host (positions) that the program reads there and then: once the host has them it works by itself for longer than
+        they took, before it calls anything."""
+        down, schedule = self.to_host(work), work.schedule
+        call = schedule.op_call[down]
+        waited = call + np.isin(call + 1, calls.held_by_copies(call))
+        own = np.roll(schedule.host_us - schedule.dispatch_us, -1)[waited]  # the repeat after this one begins with the first call
+        return down[np.isin(waited, calls.held_by_copies(call)) & (own > work.dur_us[down])]
+
+    def host_us(self, calls: HostCalls, spans: Spans) -> float:
+        """Time a step, inside these spans, in which the host waits for them or moves pageable memory itself."""
+        of = calls.schedule.op_call
+        return calls.us_a_step_inside(np.union1d(calls.held_by_copies(of[self.at]), of[self.at[self.pageable[self.at]]]), spans)
+
+    def spare(self, work: GpuWork, small_bytes: int) -> Ints:
+        """The small copies (positions) that one copy a step and direction could carry, that one left out. What is sent after the host has read
+        a result may be made of that: it goes with what was sent since."""
+        small = self.at[self.bytes[self.at] < small_bytes]
+        kind = work.column("copy_kind")
+        up = kind[small] == CopyKind.HTOD.value
+        read = np.where(up, np.cumsum(kind == CopyKind.DTOH.value)[small], -1)
+        groups = Groups.by(work.step[small], read)
+        together = [small[groups.of == group] for group in range(len(groups.first))]
+        return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= FEWEST_SMALL)])
+
+    def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
+        """What a loader without worker processes makes is copied into pinned memory by the thread that then sends it; workers' batches are
+        pinned beside it."""
+        uploads = uploads[work.column("copy_kind")[uploads] == CopyKind.HTOD.value]
+        has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].cat.categories)
+        if has_workers or not len(uploads):
+            return combine()
+        return WithHostTime(uploads, float(self.bytes[uploads].clip(min=0).mean()) / PINNING_BYTES_PER_US)
+
+
+def us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:
+    """Time a step in which these GPU ops run and these spans are."""
+    running = clip(spans_of(work.timeline.gpu_ops, rows), steps.start_us, steps.end_us)
+    return length(intersect(running, spans)) / steps.steps
+
+
+# Ranges of XLA's runtime (PjRt): copying into its staging buffers, on the caller's thread or one of its own, and running a program, which
+# waits for its arguments.
+_STAGES = re.compile(r"^H2D Dispatch$|^Transpose::Execute|BufferFromHost(Buffer|Literal)|::Linearize|TransferLiteralToBuffer")
+_RUNS = re.compile(r"LoadedExecutable::Execute\b")
+
+FILL_BYTES_PER_US = 20e3
+"""One thread writes memory no faster: a host that has less time than this beside its calls did not make the array anew. 20 GB/s."""
+
+
+@dataclass(frozen=True)
+class StagedCopies:
+    """spans: in which the program waits while its arrays are staged, disjoint and sorted. us: of a step. same: whether these can only be the
+    arrays of the step before, since the host had no time to make others."""
+
+    spans: Spans
+    us: float
+    same: bool
+    step_us: float
+    host_time: HostTime
+
+    @property
+    def text(self) -> str:
+        """What the program waits for, in words; "" where it does not."""
+        return f"staged on the host first, for {duration(self.us)}" if self.us else ""
+
+    @property
+    def ahead(self) -> Edit:
+        """Staged while the step before runs, on a thread of its own: hidden as far as the rest of the step is long."""
+        rest = max(self.step_us - self.us, 0.0)
+        return self.host_time.without(self.spans, min(1.0, rest / self.us) if self.us else 0.0)
+
+    @property
+    def gone(self) -> Edit:
+        """Nothing is staged."""
+        return self.host_time.without(self.spans)
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, host: HostActivity, host_time: HostTime, program: Program) -> StagedCopies:
+        notes, ops = timeline.annotations, timeline.cpu_ops
+        runs = matches(notes, _RUNS) & host.on_threads(notes)
+        stages = matches(notes, _STAGES)
+        if program.framework != "jax" or not stages.any():
+            return cls(EMPTY, 0.0, False, steps.step_us, host_time)
+        running = set(zip(notes["pid"][runs].tolist(), notes["tid"][runs].tolist(), strict=True))
+        here = stages & np.array([thread in running for thread in zip(notes["pid"].tolist(), notes["tid"].tolist(), strict=True)], bool)
+        spans = joined(intersect(spans_of(notes, stages), spans_of(notes, runs)), spans_of(notes, here))
+        calls = joined(spans_of(ops, host.on_threads(ops)), host.sync, spans)
+        window = clip(calls, steps.host_start_us, steps.host_end_us)
+        free_us = (steps.host_end_us - steps.host_start_us - length(window)) / steps.steps
+        copied = timeline.gpu_ops.loc[(timeline.gpu_ops["copy_kind"] == CopyKind.HTOD.value).to_numpy(), ["start_us", "bytes"]]
+        inside = copied["start_us"].between(steps.start_us, steps.end_us).to_numpy()
+        moved = float(copied["bytes"].to_numpy()[inside].clip(min=0).sum()) / steps.steps
+        same = not len(host.data_loading[0]) and free_us < moved / FILL_BYTES_PER_US
+        return cls(spans, host_time.spent_us(spans), same, steps.step_us, host_time)
+
+
+_CONVERTS = re.compile(r"aten::copy_$")
+
+LEAST_BYTES = 65536
+"""Of a copy: less takes its latency, however wide it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Widened:
+    """copies: positions of copies to the device of as many bytes as an op on the CPU had made before in that step, of integers of a narrower type:
+    `narrow`, as Kineto names it, by copy. Floats that become wider ones are not among them: gradients and weights are, on their way through an optimizer
+    on the CPU. share: (n_copies,) what the narrow ones are of the bytes. converted_us: when each was made."""
+
+    copies: Ints
+    narrow: tuple[str, ...]
+    share: Floats
+    converted_us: Floats
+    work: GpuWork
+
+    @property
+    def sent_narrow(self) -> Edit:
+        """Sent as they were, and converted on the device."""
+        return WithDurations(self.copies, self.work.dur_us[self.copies] * self.share)
+
+    @property
+    def largest(self) -> int:
+        """Which of them moves most bytes, -1 where there is none."""
+        return int(np.argmax(self.work.column("bytes")[self.copies])) if len(self.copies) else -1
+
+    def inside(self, spans: Spans) -> Widened:
+        """Those that were made within disjoint, sorted spans of host time."""
+        chosen = within(self.converted_us, spans)
+        narrow = tuple(name for name, kept in zip(self.narrow, chosen.tolist(), strict=True) if kept)
+        return Widened(self.copies[chosen], narrow, self.share[chosen], self.converted_us[chosen], self.work)
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes, steps: Steps) -> Widened:
+        cpu, size = work.timeline.cpu_ops, work.column("bytes")
+        copies = np.flatnonzero((work.column("copy_kind") == CopyKind.HTOD.value) & (size >= LEAST_BYTES) & (work.op >= 0))
+        start, threads = cpu["start_us"].to_numpy(), thread_ids(cpu)
+        found: list[tuple[int, str, float, float]] = []
+        step = steps.of_host_time(start)
+        made = _conversions(work, shapes, threads, step) if len(copies) else {}
+        for copy in copies[np.argsort(work.launched_us[copies], kind="stable")].tolist():
+            op = work.op[copy]
+            candidates = made.get((int(threads[op]), int(step[op]), int(size[copy])), deque())
+            if candidates and start[candidates[0][0]] < start[op]:
+                row, narrow, wide = candidates.popleft()
+                found.append((copy, narrow, DTYPE_BYTES[narrow] / DTYPE_BYTES[wide], float(start[row])))
+        at, names, share, when = zip(*found, strict=True) if found else ((), (), (), ())
+        return cls(np.array(at, np.int64), names, np.array(share, float), np.array(when, float), work)
+
+
+def _conversions(work: GpuWork, shapes: Shapes, threads: Ints, step: Ints) -> dict[tuple[int, int, int], deque[tuple[int, str, str]]]:
+    """Ops that launch nothing, nor any inside them, and copy integers into a tensor of as many elements of a wider type, by thread, step and the bytes
+    that they make: rows of `cpu_ops`, in order, with the narrower type and the wider."""
+    made = defaultdict[tuple[int, int, int], deque[tuple[int, str, str]]](deque)
+    on_host = work.ops.named(_CONVERTS)
+    launching = np.unique(work.ops.of_call[work.ops.of_call >= 0])
+    while len(launching):
+        on_host[launching] = False
+        launching = np.unique(work.ops.parent[launching])
+        launching = launching[launching >= 0]
+    for row in np.flatnonzero(on_host).tolist():
+        match shapes.inputs(row):
+            case [(shape, wide), (source, narrow), *_] if shape == source and narrow in INTEGRAL and DTYPE_BYTES[narrow] < DTYPE_BYTES.get(wide, 0):
+                made[int(threads[row]), int(step[row]), math.prod(shape) * DTYPE_BYTES[wide]].append((row, narrow, wide))
+    return made

@@ -1,0 +1,314 @@
+"""What the threads that launch do for the program itself: neither issuing work nor waiting, and what it was where stacks tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
+from advisor.recordings.timeline import Timeline
+from advisor.report.finding import SourceLine
+from advisor.views.groups import distinct
+from advisor.views.trace.arguments import largest
+from advisor.views.trace.host_activity import DISPATCH_PAUSE_US, HostActivity
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
+from advisor.views.trace.source_lines import user_frame
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
+
+MOST_PAUSES = 64
+"""Pauses looked at one by one, the longest first; what is left is less than the least of them each."""
+
+MOST_UNNAMED = 1024
+"""Likewise of those without stacks, where less is looked at."""
+
+UNNAMED_FACTOR = 2.0
+"""A pause that nothing names must be this many times as long to count: Python between two ops may be long now and then."""
+
+HALF = 0.5
+"""A frame that covers this share of a pause is what the host did in it."""
+
+_FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^## Call|^Torch-Compiled")
+"""Ranges in which all is the framework's own; that of a wrapped model's forward pass holds the model's."""
+_STEP = re.compile(r"^ProfilerStep#")
+_GENERATED = re.compile(r"^## Call")
+"""The range in which code that a compiler generated launches one kernel after the other."""
+_AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|CompiledFunctionBackward|^autograd::engine::evaluate_function")
+_NUMBER = re.compile(r"(?<![A-Za-z])\d+")
+_BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
+_TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
+# What changes how a tensor is seen, asks something of it, or makes one without writing to it.
+_WRITES_NOTHING = re.compile(
+    r"^aten::(_?reshape(_alias)?|_?conj|_?values|_?indices|_unsafe_view|alias|as_strided_?|broadcast_(tensors|to)|chunk|contiguous|data|detach_?|diagonal|empty\w*|expand(_as)?|flatten|imag"
+    r"|is_\w+|item|lift(_fresh)?|_local_scalar_dense|m?[tT]_?|movedim|narrow|new_empty\w*|numpy_T|permute|positive|_?pin_memory|real|record_stream|requires_grad_|resize\w*"
+    r"|resolve_(conj|neg)|result_type|select|set_|size|slice|(unsafe_)?(split|chunk)\w*|squeeze_?|stride|(swap|trans)(axes|dims|pose)_?|sym_\w+|tensor_split|to|unbind|unflatten|unfold"
+    r"|unsqueeze_?|view|view_as\w*)$"
+)
+_BACKWARD = "the backward pass"
+_CLIPPED = "aten::_foreach_norm"
+"""What clip_grad_norm_ launches first. Before that it gathers all gradients, in Python."""
+_WRITTEN = (
+    (re.compile(r"autograd::engine::"), _BACKWARD),
+    (re.compile(r"aten::(resolve_(conj|neg)|numpy_T)$"), ".numpy() or .tolist()"),
+    (re.compile(r"aten::lift_fresh$"), "a tensor of an array"),
+)
+"""Ops that stand for what nobody wrote as such."""
+_COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
+_SLEEP = re.compile(r"<built-in (function|method) sleep\b")
+
+
+@dataclass(frozen=True)
+class OwnWork:
+    """One stretch of the host's own work: what it was, where, and whether that is known."""
+
+    label: str
+    source: SourceLine | None
+    kind: str
+
+
+def own_work(
+    timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, program: Program, others: Spans, min_pause_us: float
+) -> tuple[Spans, list[OwnWork]]:
+    """Stretches of the host's own work in the window outside `others`, each with what it was; disjoint and sorted."""
+    cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
+    issuing = joined(
+        spans_of(cpu, host.on_threads(cpu)),
+        spans_of(calls, host.on_threads(calls)),
+        spans_of(notes, matches(notes, _FRAMEWORK_RANGE)) if len(notes) else others,
+        others,
+    )
+    pauses = complement(issuing, steps.host_start_us, steps.host_end_us)
+    named = names_pauses(timeline, host)
+    long = pauses[1] - pauses[0] >= min_pause_us * (1.0 if named else UNNAMED_FACTOR)
+    pauses = pauses[0][long], pauses[1][long]
+    found: list[tuple[float, float, OwnWork]] = []
+    longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[: MOST_PAUSES if named else MOST_UNNAMED])
+    outer = np.flatnonzero((ops.parent < 0) & host.on_threads(cpu))
+    for start, end in zip(pauses[0][longest].tolist(), pauses[1][longest].tolist(), strict=True):
+        work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, outer, program, start, end)
+        if work:
+            found.append((start, end, work))
+    computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
+    for row in _slow_trees(timeline, steps, host, ops, np.unique(ops.outermost[computing]), min_pause_us):
+        start, end = float(cpu["start_us"].iloc[row]), float(cpu["start_us"].iloc[row] + cpu["dur_us"].iloc[row])
+        if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
+            found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
+    # All count; to name one takes a look at every frame.
+    longest_ops = set(computing[np.argsort(-cpu["dur_us"].to_numpy()[computing], kind="stable")[:MOST_PAUSES]].tolist())
+    for row in computing:
+        start = float(cpu["start_us"].iloc[row])
+        end = start + float(cpu["dur_us"].iloc[row])
+        if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
+            inner = _named(timeline, host, start, end) if named and int(row) in longest_ops else None
+            shape = largest(str(cpu["dims"].iloc[row]))
+            label = f"{cpu['name'].iloc[row]} on the CPU{f', {shape}' if shape else ''}"
+            found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
+    found += _of_tensors(timeline, steps, host, ops, others, min_pause_us)
+    found += _in_generated(timeline, steps, host, others, UNNAMED_FACTOR * min_pause_us)
+    found.sort(key=lambda f: (f[0], -f[1]))
+    # An op that computes may hold another that does.
+    until = np.maximum.accumulate([f[1] for f in found])
+    found = [f for i, f in enumerate(found) if not i or f[0] >= until[i - 1]]
+    return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
+
+
+def names_pauses(timeline: Timeline, host: HostActivity) -> bool:
+    """Whether the frames of the threads that launch were recorded: those of others name no pause of theirs."""
+    return bool(host.on_threads(timeline.python_calls).any())
+
+
+def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launched: Ints, others: Spans, pauses: Spans) -> Spans:
+    """Of the time between two ops that launch something (`launched`: rows of their calls; `others` left out) what such pauses take half of: the
+    shorter pauses in it and the ops that compute on the CPU belong to the same work. Disjoint and sorted, as the pauses are, which are all in it."""
+    calls, within = timeline.api_calls, ops.of_call[launched]
+    launches = launched[host.on_threads(calls)[launched]]
+    issuing = joined(spans_of(calls, launches), spans_of(timeline.cpu_ops, distinct(ops.outermost[within[within >= 0]])), others)
+    between = complement(issuing, steps.host_start_us, steps.host_end_us)
+    own = overlap_with(*between, pauses) >= HALF * (between[1] - between[0])
+    return joined((between[0][own], between[1][own]), pauses)
+
+
+def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints, program: Program, start_us: float, end_us: float) -> OwnWork | None:
+    """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step, or else of the
+    ops around it (`outer`: rows of the outermost of the launching threads), between which it may be the framework's own: None. Where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
+    seen = len(timeline.cpu_ops) > 0
+    if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
+        return OwnWork(f"blocked in {blocked}", None, "unknown")
+    notes = timeline.annotations
+    start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
+    covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
+    rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
+    if not len(rows):
+        label = _beside(timeline, outer, end_us) if seen or program.framework == "cuda" else ""
+        return OwnWork(label, None, "unknown") if label else None
+    name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
+    return OwnWork(f"host code in {name}", None, "unknown")
+
+
+def _beside(timeline: Timeline, outer: Ints, end_us: float) -> str:
+    """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" where it is the framework's own."""
+    names = timeline.cpu_ops["name"]
+    behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
+    before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
+    if (before, after) == (_BACKWARD, _CLIPPED):
+        return ""
+    if before and after:
+        return f"host code between {before} and {after}"
+    return f"host code before {after}" if after else f"host code after {before}" if before else "work between launches"
+
+
+def _as_written(op: str) -> str:
+    """An op as its author knows it."""
+    return next((written for pattern, written in _WRITTEN if pattern.match(op)), op)
+
+
+def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> str:
+    """The call of the operating system that holds half of a pause, "" where none does: the host waits there, and works for nobody."""
+    least = HALF * (end_us - start_us)
+    # Of very many calls few are as long.
+    calls = timeline.os_calls[timeline.os_calls["dur_us"].to_numpy() >= least]
+    start = calls["start_us"].to_numpy()
+    covered = np.minimum(start + calls["dur_us"].to_numpy(), end_us) - np.maximum(start, start_us)
+    rows = np.flatnonzero((covered >= least) & host.on_threads(calls))
+    return str(calls["name"].iloc[rows[np.argmax(covered[rows])]]) if len(rows) else ""
+
+
+WHOLE = 0.95
+"""A range that lasts for as much of a step names the step, and no part of it."""
+
+
+def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
+    """Pauses between two launches of one call of generated code, which does nothing there but launch: what takes so long stands in the code that
+    launches the next kernel, mostly one that the program brought itself."""
+    cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
+    ranges = joined(spans_of(notes, matches(notes, _GENERATED)), spans_of(cpu, matches(cpu, _GENERATED)))
+    if not len(ranges[0]):
+        return []
+    launched = spans_of(calls, host.on_threads(calls))
+    ops = host.on_threads(cpu) & ~matches(cpu, _AROUND_GENERATED)
+    pauses = complement(
+        joined(launched, spans_of(cpu, ops), others), max(float(ranges[0][0]), steps.host_start_us), min(float(ranges[1][-1]), steps.host_end_us)
+    )
+    start, end = cpu["start_us"].to_numpy(), cpu["start_us"].to_numpy() + cpu["dur_us"].to_numpy()
+    found = []
+    longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[:MOST_PAUSES])
+    longest = longest[(pauses[1] - pauses[0])[longest] >= min_us]
+    for begin, until in zip(*(edge[longest].tolist() for edge in pauses), strict=True):
+        inside = int(np.searchsorted(ranges[0], begin, side="right")) - 1
+        between = inside >= 0 and until < ranges[1][inside] and (launched[1] > ranges[0][inside])[: int(np.searchsorted(launched[0], begin))].any()
+        if between:
+            at = np.flatnonzero(ops & (start <= until + CLOSE_US) & (end > until))
+            name = str(cpu["name"].iloc[at[-1]]) if len(at) else "a kernel"
+            found.append((begin, until, OwnWork(f"host code before {name} in compiled code", None, "generated")))
+    return found
+
+
+CLOSE_US = 5.0
+"""An op that begins so soon after a pause ends it."""
+
+
+def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_us: float) -> Ints:
+    """Rows of ops on the launching threads that take long by themselves, in op trees that make no runtime call: they
+    compute on the CPU. Many short ones are `_of_tensors`'s, if they compute, and dispatch, however long they take, if they do not."""
+    cpu = timeline.cpu_ops
+    calling = np.zeros(len(cpu), bool)
+    calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
+    own = cpu["dur_us"].to_numpy().copy()
+    inner = ops.parent >= 0
+    np.subtract.at(own, ops.parent[inner], cpu["dur_us"].to_numpy()[inner])
+    start = cpu["start_us"].to_numpy()
+    inside = steps.issued_at(start)
+    found: Ints = np.flatnonzero(
+        ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
+    )
+    return found
+
+
+def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
+    """Times between two ops that launch something in which ops too short to count by themselves compute on the CPU for so long, and op trees take
+    half: batches that are put together tensor by tensor."""
+    cpu = timeline.cpu_ops
+    start, dur = cpu["start_us"].to_numpy(), cpu["dur_us"].to_numpy()
+    calling, here = np.zeros(len(cpu), bool), host.on_threads(cpu) & steps.issued_at(start)
+    calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
+    leaf = np.ones(len(cpu), bool)
+    leaf[ops.parent[ops.parent >= 0]] = False
+    computing = here & leaf & ~calling[ops.outermost] & (dur < min_us) & matches(cpu, _TENSOR_OP) & ~matches(cpu, _WRITES_NOTHING)
+    if dur[computing].sum() < min_us or not calling.any():
+        return []
+    calls = spans_of(timeline.api_calls, host.on_threads(timeline.api_calls))
+    between = complement(joined(spans_of(cpu, calling), calls, others), steps.host_start_us, steps.host_end_us)
+    in_trees = overlap_with(*between, spans_of(cpu, here & ~calling & (ops.parent < 0)))
+    long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= HALF * (between[1] - between[0]))
+    found, rows = [], np.flatnonzero(computing)
+    names, codes = cpu["name"].cat, cpu["name"].cat.codes.to_numpy()
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    trees = np.flatnonzero(here & ~calling & (ops.parent < 0) & matches(cpu, _TENSOR_OP))
+    trees = trees[np.argsort(start[trees], kind="stable")]
+    edges = np.searchsorted(start[rows], (between[0][long], between[1][long]))
+    busy = edges[0] < edges[1]
+    long, edges = np.flatnonzero(long)[busy], edges[:, busy]
+    for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
+        tree = trees[slice(*np.searchsorted(start[trees], (begin, until)))]
+        if (dur[tree] >= min_us).any():
+            work = OwnWork(f"tensor ops on the CPU: {', '.join(_longest(list(names.categories), codes[tree], dur[tree]))}", None, "prepared")
+        else:
+            work = OwnWork(f"short tensor ops on the CPU, most of them {names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]}", None, "cpu-ops")
+        found.append((begin, until, work))
+    return found
+
+
+MOST_OF_THE_TIME, MOST_NAMED = 0.8, 3
+"""Ops are named until they hold this share of the time, and no more than so many: a label has to fit a line."""
+
+
+def _longest(names: Sequence[str], codes: Ints, dur_us: Floats) -> list[str]:
+    """Names of the ops that hold most of the time, in the order of names, so that steps that differ by a little are one kind."""
+    total = np.bincount(codes, dur_us, minlength=len(names))
+    order = np.argsort(-total, kind="stable")
+    enough = int(np.searchsorted(np.cumsum(total[order]), MOST_OF_THE_TIME * total.sum())) + 1
+    return sorted(names[code] for code in order[: min(enough, MOST_NAMED)])
+
+
+def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Ints, min_us: float) -> Ints:
+    """Rows of outermost ops on the launching threads, but for `others`, that make no runtime call and whose ops take far longer than ops do: views of
+    tensors, made while another thread holds the interpreter or the lock."""
+    cpu = timeline.cpu_ops
+    if not len(cpu):
+        return others[:0]
+    inner = np.bincount(ops.outermost, minlength=len(cpu))
+    slow = cpu["dur_us"].to_numpy() >= np.maximum(min_us, DISPATCH_PAUSE_US * inner)
+    slow &= (ops.parent < 0) & matches(cpu, _TENSOR_OP) & host.on_threads(cpu) & steps.issued_at(cpu["start_us"].to_numpy())
+    slow[others] = False
+    slow[ops.outermost[ops.of_call[ops.of_call >= 0]]] = False
+    return np.flatnonzero(slow)
+
+
+def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> OwnWork | None:
+    """What the launching threads did in a pause, by the innermost frame that covers half of it; None for the framework."""
+    calls = timeline.python_calls
+    first = calls["start_us"].to_numpy()
+    last = first + calls["dur_us"].to_numpy()
+    covered = np.minimum(last, end_us) - np.maximum(first, start_us)
+    rows = np.flatnonzero(covered >= HALF * (end_us - start_us))
+    rows = rows[host.on_threads(calls.iloc[rows])]
+    names = [str(n) for n in calls["name"].iloc[rows[np.argsort(calls["dur_us"].to_numpy()[rows], kind="stable")]]]
+    if not names:
+        return OwnWork("work between launches", None, "unknown")
+    line = next((found for n in names if (found := user_frame(n))), None)
+    inner = names[0]
+    where = f" ({line.file}:{line.line})" if line else ""
+    if _COLLECT.search(inner):
+        return OwnWork(f"garbage collection{where}", line, "gc")
+    if _SLEEP.search(inner):
+        return OwnWork(f"time.sleep{where}", line, "sleep")
+    frame = next((n for n in names if not n.startswith("<built-in")), inner)
+    if user_frame(frame) is None or line is None:
+        return None
+    built_in = _BUILT_IN.match(inner)
+    function = built_in["name"] if built_in else frame.rpartition(": ")[2]
+    return OwnWork(f"{function}{where}", line, "python")

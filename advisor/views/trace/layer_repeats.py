@@ -1,0 +1,109 @@
+"""Whether a launch sequence that repeats is the layers of one pass: each is a part of a step, and what is done once for all of them is another."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.cuda_api import ApiRole
+from advisor.recordings.timeline import CopyKind, Timeline
+from advisor.views.trace.launches import Launches, computing_ops
+from advisor.views.trace.program import Program
+from advisor.views.trace.table_filters import matches
+
+_MODULE = re.compile(r"^nn\.Module: ")
+_OPTIMIZER = re.compile(r"^Optimizer\.step#")
+
+ONCE = 0.05
+"""Of the work that is issued in one go, the kernels that do not repeat: from a twentieth on the repeats are parts of something."""
+
+
+FEWEST_OF_A_LAYER = 3
+"""Kernels of a layer: a product, what is added to it and what bends it. Fewer again and again are one op's loop, as of a benchmark."""
+
+
+def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us: float, end_us: float, repeats: int) -> str:
+    """How it is known, "" where it is not: of so many repeats that the host launches from start_us to end_us, where another begins. Only
+    frameworks have layers: in a program of one's own, what repeats is the program's loop."""
+    if program.framework != "torch":
+        return ""
+    inside = (launches.start_us >= start_us) & (launches.start_us < end_us)
+    if not inside.any() or not len(timeline.api_calls):
+        return ""
+    if _in_a_module(timeline, launches, inside, start_us, end_us):
+        return "one call of a module holds them all"
+    if (held := matches(timeline.annotations, _OPTIMIZER)).any() and _around(timeline.annotations[held], start_us, end_us).any():
+        return "one step of the optimizer holds them all"
+    if program.training and _backward_alone(timeline, launches, inside, start_us):
+        return "one backward pass holds them all"
+    if _issued_with_more(timeline, launches, inside, start_us, end_us, repeats):
+        return "they were issued in one go with kernels that stand before or after them alone"
+    return ""
+
+
+def _threads(timeline: Timeline, launches: Launches, rows: Mask | Ints) -> Ints:
+    found: Ints = timeline.api_calls["tid"].to_numpy()[launches.call[rows]]
+    return found
+
+
+def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us: float, end_us: float) -> bool:
+    calls = timeline.python_calls
+    if not len(calls) or timeline.source.borrowed:
+        return False
+    around = matches(calls, _MODULE) & _around(calls, start_us, end_us)
+    return bool(np.isin(calls["tid"].to_numpy()[around], _threads(timeline, launches, inside)).any())
+
+
+def _around(frame: pd.DataFrame, start_us: float, end_us: float) -> Mask:
+    """Spans that hold all from start_us to end_us, and more."""
+    start = frame["start_us"].to_numpy()
+    found: Mask = (start <= start_us) & (start + frame["dur_us"].to_numpy() > end_us)
+    return found
+
+
+NEARLY_ALL = 0.95
+"""A repeat may begin with the last kernel before the backward pass: where the sequence is cut is not where the program cuts it."""
+
+
+def _backward_alone(timeline: Timeline, launches: Launches, inside: Mask, start_us: float) -> bool:
+    """Whether one thread launched the repeats, and others most of what came before: gradients are computed on a thread of their own, and a
+    whole step of training needs both."""
+    threads, counts = np.unique(_threads(timeline, launches, inside), return_counts=True)
+    before = (launches.start_us < start_us) & computing_ops(timeline)
+    if counts.max() < NEARLY_ALL * counts.sum() or not before.any():
+        return False
+    return bool((_threads(timeline, launches, before) != threads[counts.argmax()]).mean() > 0.5)
+
+
+def _issued_with_more(timeline: Timeline, launches: Launches, inside: Mask, start_us: float, end_us: float, repeats: int) -> bool:
+    """Whether the host neither waits nor gives or takes data between any repeats, and in the same go issues kernels that do not repeat, on
+    either side no more than a repeat has: what a network does before its layers and after them. Steps are given their data, or read for their
+    results; and a prefill, or a run before them to warm up, is a whole pass."""
+    bounds = _exchanges(timeline, launches, _threads(timeline, launches, inside))
+    if ((bounds > start_us) & (bounds < end_us)).any():
+        return False
+    first = float(bounds[bounds <= start_us].max(initial=-np.inf))
+    last = float(bounds[bounds >= end_us].min(initial=np.inf))
+    chosen = np.flatnonzero((launches.start_us >= first) & (launches.start_us < last) & computing_ops(timeline))
+    chosen = chosen[np.argsort(launches.start_us[chosen], kind="stable")]
+    starts, dur = launches.start_us[chosen], timeline.gpu_ops["dur_us"].to_numpy()[chosen]
+    a_repeat = round(((starts >= start_us) & (starts < end_us)).sum() / repeats)
+    if a_repeat < FEWEST_OF_A_LAYER:
+        return False
+    # The repeat that begins at end_us may be the last whole one.
+    before, after = int(np.searchsorted(starts, start_us)), min(int(np.searchsorted(starts, end_us)) + a_repeat, len(starts))
+    few = max(before, len(starts) - after) <= a_repeat
+    return few and float(dur[:before].sum() + dur[after:].sum()) >= ONCE * max(float(dur.sum()), 1e-9)
+
+
+def _exchanges(timeline: Timeline, launches: Launches, threads: Ints) -> Floats:
+    """When these threads wait for the device, or begin to copy from or to the host."""
+    calls = timeline.api_calls
+    waits = launches.calls_with(ApiRole.SYNC)
+    waits = waits[np.isin(calls["tid"].to_numpy()[waits], threads)]
+    copies = timeline.gpu_ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]).to_numpy() & (launches.call >= 0)
+    copies[copies] = np.isin(_threads(timeline, launches, copies), threads)
+    return np.r_[calls["start_us"].to_numpy()[waits], launches.start_us[copies]]

@@ -1,0 +1,71 @@
+"""Launches without an op on the GPU: those that were captured into a graph run nothing yet, those that the profiler lost ran unseen, those that failed never."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.cuda_api import ApiRole
+from advisor.recordings.timeline import Timeline
+from advisor.views.trace.launches import Launches, computing_ops
+from advisor.views.trace.table_filters import matches
+
+_BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+
+
+def captures(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
+    """Stretches in which a thread captures a graph, which runs nothing and is done once for each."""
+    calls = timeline.api_calls
+    begins, ends = (np.flatnonzero(matches(calls, pattern)) for pattern in (_BEGINS, _ENDS))
+    thread, start, dur = calls["tid"].to_numpy(), calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    found = []
+    for row in begins.tolist():
+        later = ends[(thread[ends] == thread[row]) & (start[ends] > start[row])]
+        if len(later):
+            found.append(("the capture of a graph", float(start[row]), float(start[later[0]] + dur[later[0]])))
+    return tuple(found)
+
+
+def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
+    """Which of these calls were made while their thread captured a graph: they run nothing yet."""
+    begins, ends = matches(calls, _BEGINS), matches(calls, _ENDS)
+    thread, start = calls["tid"].to_numpy(), calls["start_us"].to_numpy()
+    captured = np.zeros(len(rows), bool)
+    for t in np.unique(thread[begins]):
+        own = rows[thread[rows] == t]
+        opened, closed = (np.sort(start[marks & (thread == t)]) for marks in (begins, ends))
+        inside = np.searchsorted(opened, start[own], "right") > np.searchsorted(closed, start[own], "right")
+        captured[thread[rows] == t] = inside
+    return captured
+
+
+def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
+    """Rows of the calls that launched something, one of each correlation id, and which of them left no GPU op. None of them did where the trace
+    holds GPU ops but ties none to its launch: links were not recorded. Calls that failed launched nothing."""
+    calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
+    rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
+    rows = rows[~(calls["error"].to_numpy()[rows] > 0)]
+    # A driver call inside the runtime's, and the runtime's: of two rows of one launch only one is tied to the op.
+    correlation = calls["correlation"].to_numpy()
+    _, first = np.unique(np.where(correlation[rows] >= 0, correlation[rows], -2 - rows), return_index=True)
+    rows = rows[np.sort(first)]
+    if not len(timeline.gpu_ops):
+        return rows, np.ones(len(rows), bool)
+    tied = launches.call[launches.call >= 0]
+    if not len(tied):
+        return rows, np.zeros(len(rows), bool)
+    return rows, ~np.isin(rows, tied) & ~np.isin(correlation[rows], correlation[tied]) & ~_ran_untied(timeline, launches, rows)
+
+
+def _ran_untied(timeline: Timeline, launches: Launches, rows: Ints) -> Mask:
+    """(n,) graphs of which the ops may be there without their launch's id, as some recorders write them: one starts before the next graph is launched."""
+    start = timeline.api_calls["start_us"].to_numpy()
+    graphs = launches.roles[rows] == list(ApiRole).index(ApiRole.GRAPH_LAUNCH)
+    untied = np.sort(timeline.gpu_ops["start_us"].to_numpy()[(launches.call < 0) & computing_ops(timeline)])
+    begun = start[rows[graphs]]
+    found = np.zeros(len(rows), bool)
+    found[graphs] = np.searchsorted(untied, begun) < np.searchsorted(untied, np.r_[begun[1:], np.inf])
+    return found

@@ -1,0 +1,238 @@
+"""A training step after compilation: as many launches fewer as fuse, and what each compiled part costs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.patterns.compiled_step import BIAS_US, COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, FUSED_BY_A_BODY, FUSED_BY_A_PART, CompiledStep
+from advisor.views.patterns.fusion import Fusion
+from advisor.views.patterns.graph_capture import Capturable
+from advisor.views.patterns.repeats import FEWEST_PASSES
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.replay import Replay
+from advisor.views.replay.simulate import period_us
+from advisor.views.time.roofline import Roofline
+from tests.build import Trace
+
+EACH, SIZE = 50, [[64, 64]]
+KEPT = "torch::autograd::AccumulateGrad"
+
+
+STEP = 2500
+READ, BRANCH, BRANCH_ON_READ, SEND = ("aten::item",), ("aten::rand", "aten::is_nonzero"), ("aten::is_nonzero", "aten::item"), ("aten::copy_",)
+
+
+def training(groups=(4,), between=(), reads_at_end=False, behind=0):
+    """Three steps of groups of so many pointwise kernels and a product, launched 50 µs apart, and two products backward. between: what the host asks
+    for between two groups; behind: pointwise kernels behind the backward pass and a read."""
+    trace = Trace()
+
+    def launch(t, names):
+        for name in names:
+            kernel = "gemm" if name == "aten::mm" else "vectorized_elementwise_kernel"
+            trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
+            t += EACH
+        return t
+
+    def ask(t, names):  # `if torch.rand([]) < 0.1:` is no wait: the device knows nothing of it
+        for k, name in enumerate(names):
+            trace.op(name, t + k, 20 - 2 * k)
+        if "aten::item" in names:
+            trace.call("cudaStreamSynchronize", t + 3, 10)
+        if "aten::copy_" in names:
+            trace.copy(t + 3, 5, t + 5, t + 9).call("cudaStreamSynchronize", t + 9, 2)
+        return t + EACH * bool(names)
+
+    for s in range(3):
+        t = STEP * s
+        trace.step(t, STEP - 1, s + 1)
+        for group, asked in zip(groups, (*between, ()), strict=False):
+            t = ask(launch(t, ["aten::mul"] * group + ["aten::mm"]), asked)
+        for _ in range(2):
+            trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2).op(KEPT, t, 0.5)
+            trace.op("aten::mm", t + 1, EACH - 4, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, "gemm", dur=4)
+            t += EACH
+        if reads_at_end or behind:
+            launch(ask(t, READ), ["aten::mul"] * behind)
+    return trace
+
+
+def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
+    trace = training()
+    before, after = (trace.get(Replay).recorded, trace.get(CompiledStep).edit.apply(trace.get(Replay).recorded))
+    assert after.skip_op.sum() == 3 * before.steps, "of four pointwise kernels one is left"
+    gone = before.dispatch_us[before.op_call[after.skip_op]].sum() + before.call_us[before.op_call[after.skip_op]].sum()
+    assert gone > 0
+    host = [float(s.host_us.sum() + s.call_us.sum()) for s in (before, after)]
+    assert host[1] - host[0] == pytest.approx(before.steps * (COMPILED_PART_US + 4 * COMPILED_KERNEL_US) - gone), "one kernel for the four, and three products"
+    assert period_us(after) > period_us(before), "a small step is slower compiled"
+
+
+ENOUGH = FUSED_BY_A_PART + 1  # kernels, of which one is left
+
+
+@pytest.mark.parametrize(
+    ("trace", "parts"),
+    [
+        (training(), 1),
+        (training([ENOUGH, ENOUGH], [READ]), 2),
+        (training([ENOUGH, ENOUGH - 1], [READ]), 1),  # nobody compiles what fuses so little
+        (training([4, 4], [READ]), 1),  # but something is compiled
+        (training(reads_at_end=True), 1),
+        (training([ENOUGH, ENOUGH], [BRANCH]), 2),
+        (training([ENOUGH] * 3, [BRANCH, BRANCH_ON_READ]), 3),  # the branch on a value of the device waits for it, and is that wait
+        (training([ENOUGH, ENOUGH], [SEND]), 1),
+        (training([ENOUGH, ENOUGH], [READ], behind=ENOUGH), 2),  # what reads and fuses behind the backward pass is no part of it
+    ],
+)
+def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, parts):
+    assert trace.get(CompiledStep).parts == parts
+
+
+def test_a_branch_inside_a_chain_leaves_each_side_what_fuses_there():
+    trace = training([ENOUGH + FUSED_BY_A_PART])
+    for s in range(3):
+        trace.op("aten::is_nonzero", STEP * s + ENOUGH * EACH - 1, 0.5)
+    assert trace.get(CompiledStep).parts == 2
+
+
+def test_a_step_that_launches_nothing_makes_no_fewer_parts_of_the_others():
+    trace = Trace()
+    for s in range(4):
+        trace.step(STEP * s, STEP - 1, s + 1)
+        if s != 1:
+            trace.op("autograd::engine::evaluate_function: MmBackward0", STEP * s, EACH).op(KEPT, STEP * s, 0.5)
+            trace.op("aten::mm", STEP * s + 1, EACH - 2, SIZE).launch(STEP * s + 5, STEP * s + 10, STEP * s + 900, "gemm")
+    work = trace.get(GpuWork)
+    assert len(np.unique(work.step)) < work.schedule.steps
+    assert trace.get(CompiledStep).parts == 1
+
+
+def test_a_step_without_a_forward_pass_has_one_part():
+    assert training([]).get(CompiledStep).parts == 1
+
+
+def test_a_step_that_waits_is_not_captured():
+    assert not trace_why(training())
+    assert "waits for the GPU once a step" in trace_why(training([4, 0], [READ]))
+    assert not trace_why(training(reads_at_end=True)), "behind the last kernel"
+    assert len(training().get(Capturable).first) == len(np.unique(training().get(Capturable).first)) == 7
+
+
+def trace_why(trace):
+    return trace.get(Capturable).why_not
+
+
+def recurrence(passes, body=("aten::mul", "aten::add", "aten::sum")):
+    """Three steps of a scan, each pass of these ops; then a product backward."""
+    trace = Trace()
+    for s in range(3):
+        at = 10_000 * s
+        trace.step(at, 9_999, s + 1)
+        for k, name in enumerate(body * passes):
+            kernel = {"aten::mm": "gemm", "aten::sum": "reduce_kernel"}.get(name, "vectorized_elementwise_kernel")
+            t = at + EACH * k
+            trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
+        t = at + 9_000
+        trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH).op(KEPT, t, 0.5).op("aten::mm", t + 1, EACH - 2, SIZE).launch(
+            t + 40, t + 46, t + 49, "gemm", dur=4
+        )
+    return trace
+
+
+@pytest.mark.parametrize(("fused", "call_us"), [(FUSED_BY_A_BODY, COMPILED_CALL_US), (FUSED_BY_A_BODY - 1, 0.0)])
+def test_the_body_of_a_loop_is_called_in_every_pass_if_enough_of_it_fuses(fused, call_us):
+    trace = recurrence(FEWEST_PASSES, ("aten::mul",) * fused + ("aten::sum",))
+    fusion = trace.get(Fusion)
+    before = trace.get(Replay).recorded
+    assert [len(stretch.members) for stretch in fusion.stretches] == [fused + 1] * before.steps * FEWEST_PASSES, "a pass each, not one kernel for all"
+    assert len(fusion.looped) == len(fusion.stretches)
+    after = trace.get(CompiledStep).overhead.apply(before)
+    each = COMPILED_PART_US + (FEWEST_PASSES + 1) * COMPILED_KERNEL_US
+    calls = FEWEST_PASSES * call_us
+    assert float(after.host_us.sum() - before.host_us.sum()) == pytest.approx(before.steps * (each + calls)), "one kernel a pass, and the product"
+
+
+@pytest.mark.parametrize("trace", [recurrence(FEWEST_PASSES - 1), recurrence(FEWEST_PASSES, ("aten::mul", "aten::mm", "aten::sum"))])
+def test_a_few_passes_or_layers_with_products_are_compiled_as_one(trace):
+    assert not len(trace.get(Fusion).looped)
+
+
+EDGES, NODES = [100_000, 64], [2_000, 64]
+
+
+@pytest.mark.parametrize(("between", "passed"), [(EDGES, 3), (NODES, 0)])
+def test_messages_of_a_graph_network_are_never_written(between, passed):
+    """A gather, a product and a scatter on all edges become one kernel: gather and scatter take what their bytes need (25.6 MB of
+    values and 51.2 MB of indices, at 4.27 TB/s), half of that where they hand it on, and what is between goes."""
+    trace = Trace()
+    for s in range(3):
+        at = 2000 * s
+        trace.step(at, 1999, s + 1)
+        dims, types = [NODES, EDGES, EDGES], ["float", "long int", "float"]
+        trace.op("aten::gather", at, 18, dims, types).launch(at + 5, at + 10, at + 310, "vectorized_gather_kernel")
+        trace.op("aten::mul", at + 20, 18, [between, between], ["float"] * 2).launch(at + 25, at + 310, at + 410, "vectorized_elementwise_kernel")
+        trace.op("aten::scatter_add_", at + 40, 18, dims, types).launch(at + 45, at + 410, at + 610, "_scatter_gather_elementwise_kernel")
+    compiled, schedule = trace.get(CompiledStep), trace.get(Replay).recorded
+    assert len(compiled.passed) == passed * schedule.steps
+    after = compiled.beside.apply(schedule).dur_us[:3]
+    assert after[[0, 2]] == pytest.approx(76.8 / 4.27 / (2 if passed else 1), rel=0.02)
+    assert after[1] == pytest.approx(SHORTEST_US if passed else 100)
+    for row in trace.rows["cpu_ops"]:
+        row["dims"] = row["types"] = ""
+    untold = Trace()
+    untold.rows = trace.rows
+    assert untold.get(CompiledStep).beside.apply(schedule).dur_us[:3] == pytest.approx(schedule.dur_us[:3]), "of bytes that are not known nothing is gained"
+
+
+ROWS_OF = [[50_000, 128], [50_000, 128]]
+
+
+@pytest.mark.parametrize(
+    ("maker", "functions", "left_us"),
+    [
+        (("aten::threshold_backward", "vectorized_elementwise_kernel"), 8, BIAS_US),
+        (("aten::threshold_backward", "vectorized_elementwise_kernel"), 7, 40),
+        (("aten::mm", "gemm"), 8, 40),
+    ],
+)
+def test_the_gradient_of_a_bias_is_summed_where_its_rows_are_made(maker, functions, left_us):
+    """ReLU's gradient, two products of it and its sum of 40 µs, backward: compiled, a few µs of the sum are left; not if a product made the gradient, nor
+    where as little fuses as in one function that is compiled by itself."""
+    trace = Trace()
+    for s in range(3):
+        t = 5000 * s
+        trace.step(t, 4999, s + 1)
+        for name, kernel, dur in [*[("aten::mul", "vectorized_elementwise_kernel", 4)] * 2, ("aten::mm", "gemm", 4)] * functions:
+            trace.op(name, t, 18, ROWS_OF, ["float"] * 2).launch(t + 5, t + 20, t + 20 + dur, kernel, dur=4)
+            t += 20
+        for name, kernel, dur in [(*maker, 10), ("aten::mm", "gemm", 10), ("aten::mm", "gemm", 10), ("aten::sum", "reduce_kernel", 40)]:
+            trace.op("autograd::engine::evaluate_function: AddmmBackward0", t, 60).op(KEPT, t, 0.5)
+            trace.op(name, t + 1, 50, ROWS_OF[: 1 + (name != "aten::sum")], ["float"] * (1 + (name != "aten::sum"))).launch(
+                t + 5, t + 20, t + 20 + dur, kernel, dur=4
+            )
+            t += 100
+    work = trace.get(GpuWork)
+    after = trace.get(CompiledStep).beside.apply(work.schedule).dur_us
+    assert after[work.launched_by("aten::sum".__eq__)] == pytest.approx(left_us)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "anew"),
+    [("upsample_bilinear2d_out_frame", "[128, 128]", True), ("upsample_bilinear2d_out_frame", "", False), ("upsample_gen2d_aa_out_frame", "[128, 128]", False)],
+)
+def test_a_kernel_that_interpolates_is_made_anew(kernel, size, anew):
+    """8 x 64 maps of 64 x 64 made twice as large in FP32: 41.9 MB, at the bandwidth that an H200 reaches; what filters stays, and what has no known size."""
+    trace = Trace()
+    for s in range(3):
+        at = 10_000 * s
+        trace.step(at, 9_999, s + 1).op("aten::upsample_bilinear2d", at, 18, [[8, 64, 64, 64], [], []], ["float", "ScalarList", "Scalar"])
+        trace.rows["cpu_ops"][-1]["concrete"] = json.dumps(["", size, "False"])
+        trace.launch(at + 5, at + 10, at + 5_010, kernel)
+    work, step = trace.get(GpuWork), trace.get(CompiledStep)
+    rate = trace.get(Roofline).peaks[0].achievable_bytes_per_s
+    moved = 4 * 8 * 64 * (64 * 64 + 128 * 128)
+    expected = 1.5 * moved / rate * 1e6 if anew else 5000
+    assert step.beside.apply(work.schedule).dur_us == pytest.approx(np.full(len(work.rows), expected))
