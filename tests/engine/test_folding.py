@@ -12,7 +12,7 @@ from advisor.report.finding import Saving
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.replay import Replay
 from tests.build import Trace
-from tests.engine.test_doubt import judged, launch_gap, loop
+from tests.engine.test_uncertainty import judged, launch_gap, loop
 
 STEPS = 6
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
-from tests.views.replay.test_parameter_loops import SHAPES, ZERO, each
-from tests.views.replay.test_parameter_loops import train as trained
+from tests.views.patterns.test_parameter_loops import SHAPES, ZERO, each
+from tests.views.patterns.test_parameter_loops import train as trained
 
 FILL = "vectorized_elementwise_kernel<FillFunctor<float>>"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
-from tests.views.replay.test_parameter_loops import SHAPES, each, train
+from tests.views.patterns.test_parameter_loops import SHAPES, each, train
 
 ADAM = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
 RANGE = "Optimizer.step#{}.step"

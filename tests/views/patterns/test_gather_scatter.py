@@ -5,7 +5,7 @@ from advisor.views.patterns.fusion import Fusion
 from advisor.views.patterns.gather_scatter import ByIndex
 from advisor.views.replay.gpu_work import GpuWork
 from tests.rules.test_rules import queued
-from tests.views.replay.test_fusion import ops_in_a_row
+from tests.views.patterns.test_fusion import ops_in_a_row
 
 NODES, EDGES, A_VALUE = [1000, 64], [50_000, 64], [50_000, 1]
 BYTES, OF_VALUES = 50_000 * 64 * 4, 50_000 * 4
