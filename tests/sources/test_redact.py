@@ -205,6 +205,13 @@ def test_what_programs_are_called_is_no_machine(name):
     assert Names().kernel(name) == name
 
 
+def test_a_call_keeps_its_name_only_where_it_is_spelt_as_a_function():
+    names = Names()
+    assert names.call("cudaLaunchKernel_v7000") == "cudaLaunchKernel_v7000"
+    assert "lovelace" not in names.call("read of Ada lovelace's scans")
+    assert "lovelace" not in names.thread("lovelace") and names.thread("pin memory") == "pin memory"
+
+
 @slow
 def test_the_umask_holds_for_a_directory_too(tmp_path, named):
     (tmp_path / "job").mkdir()

@@ -80,6 +80,7 @@ def test_the_replay_is_the_recording_and_its_edit_is_exact():
 def test_the_culprit_is_the_rank_without_whose_excess_the_job_is_fastest():
     culprit = Culprit.build(job_of(SLOW))
     assert culprit.at == 2 and culprit.cause == "compute" and culprit.steady and culprit.explained == pytest.approx(1.0)
+    assert culprit.excess_us == pytest.approx({"compute": 800.0, "host": 0.0, "data-loading": 0.0, "copy": 0.0}, abs=1)
     assert Culprit.build(job_of(EVEN)).gain == pytest.approx(0.0, abs=1e-3)
 
 
