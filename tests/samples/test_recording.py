@@ -85,7 +85,9 @@ def test_light_and_deep_recordings_of_a_program_find_the_same(name):
     def loud(way):
         made = report(name, way)
         worth = 0.1 * made.window.true_step_us.expected  # below it a finding is medium or low as its low end falls
-        return {f.rule for f in made.findings if f.severity in ("high", "medium") and f.saving.expected_us >= worth}
+        found = {f.rule for f in made.findings if f.severity in ("high", "medium") and f.saving.expected_us >= worth}
+        # Another way to the same gain, which a recording tells only where it shows that steps can be captured as they are.
+        return found - {"graph-candidate"} if "launch-gap" in found else found
 
     assert len({frozenset(loud(way)) for way in PROGRAMS[name]["traces"]}) == 1
 

@@ -110,5 +110,5 @@ def _imported(module: str) -> frozenset[str]:
 
 
 # Read as text: parsing all of the package takes seconds.
-_IMPORT = re.compile(r"^\s*from (advisor[\w.]*) import (\([^)]*\)|[^\n]+)", re.MULTILINE)
+_IMPORT = re.compile(r"^[ \t]*from (advisor[\w.]*) import (\([^)]*\)|[^\n]+)", re.MULTILINE)
 _NAME = re.compile(r"\w+")
