@@ -14,7 +14,7 @@ SHARED = ROOT.parent / "shared"
 
 TRACES = ROOT / "corpus" / "traces"
 
-LEFT_BEHIND = {"advised", "public", "written"}
+LEFT_BEHIND = {"public"}
 """Folders of samples/ whose traces went to the corpus. Nothing reads what lies there, until it is deleted."""
 
 
