@@ -108,7 +108,7 @@ def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: S
     window_us = max(steps.end_us - steps.start_us, 1e-9)
     if not len(timeline.gpu_ops):
         return Health(check=check, status="ok", detail="no GPU work to hold waits against")
-    waits, late = _reasonless_waits(timeline, launches, steps, startup), _late_starts(timeline, launches, steps)
+    waits, late = _reasonless_waits(timeline, launches, steps, startup), _late_starts(timeline, launches, steps, startup)
     share = max(float(waits.sum()), float(late.sum())) / window_us
     if share <= MANY:
         told = f"waits and queued work last no more than {duration(REASONLESS_US)} each beyond what the devices are seen to do, but for {percent(share)} of the window"
@@ -137,15 +137,16 @@ def _reasonless_waits(timeline: Timeline, launches: Launches, steps: Steps, star
     return np.maximum(end - start - overlap_with(start, end, seen) - REASONLESS_US, 0.0)
 
 
-def _late_starts(timeline: Timeline, launches: Launches, steps: Steps) -> Floats:
-    """For how long each op that was launched in the window is late: after its launch, and after all that ran before it on any device."""
+def _late_starts(timeline: Timeline, launches: Launches, steps: Steps, startup: StartUp) -> Floats:
+    """For how long each op that was launched in the window is late: after its launch, after all that ran before it on any device, and after what had been
+    launched before the recording."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
     start = ops["start_us"].to_numpy()
     before = np.r_[-np.inf, np.maximum.accumulate(start + ops["dur_us"].to_numpy())[:-1]]
     # What ran before the first op, before the recording began, nobody knows.
     rows = np.flatnonzero((launches.call >= 0) & np.isfinite(before) & steps.holds(start) & steps.issued_at(launches.start_us) & launched_ops(timeline))
     issued = (calls["start_us"] + calls["dur_us"]).to_numpy()[launches.call[rows]]
-    return np.maximum(start[rows] - np.maximum(before[rows], issued) - REASONLESS_US, 0.0)
+    return np.maximum(start[rows] - np.maximum(np.maximum(before[rows], issued), startup.earlier_us) - REASONLESS_US, 0.0)
 
 
 def failed_calls(unseen: Unseen) -> tuple[Health, ...]:

@@ -9,13 +9,11 @@ import numpy as np
 
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
+from advisor.views.trace.serving import Serving
 from advisor.views.trace.steps import Steps
 
-_MARKS = (
-    re.compile(r"^execute_\w*?context_(?P<context>\d{1,12})\b.*_generation_(?P<generation>\d{1,12})"),
-    re.compile(r"\b(?:bs|batch[_ ]?size)[ =:]+(?P<batch>\d{1,12})", re.IGNORECASE),
-)
-"""vLLM's steps, with requests in their prefill and those that generate; `bs=16` of SGLang and of programs that say so."""
+_MARK = re.compile(r"\b(?:bs|batch[_ ]?size)[ =:]+(\d{1,12})", re.IGNORECASE)
+"""`bs=16` of programs that say so."""
 _IMAGES = re.compile(r"^aten::(conv2d|conv3d|convolution|cudnn_convolution|miopen_convolution)$")
 
 
@@ -27,22 +25,24 @@ class Batch:
     source: str = ""
 
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps) -> Batch:
+    def build(cls, timeline: Timeline, steps: Steps, serving: Serving) -> Batch:
         if not steps.repeats:
             return cls()
-        return _marked(timeline, steps) or _of_images(timeline, steps) or cls()
+        return _served(serving, steps) or _marked(timeline, steps) or _of_images(timeline, steps) or cls()
+
+
+def _served(serving: Serving, steps: Steps) -> Batch | None:
+    """Mean of what a server's marks say of the steps in the window."""
+    begun = steps.issued_at(np.array([step.start_us for step in serving.steps]))
+    sizes = [step.mark.requests for step, inside in zip(serving.steps, begun, strict=True) if inside and steps.kind in ("", step.mark.phase)]
+    return Batch(float(np.mean(sizes)), "the marks of its steps") if sizes and min(sizes) > 0 else None
 
 
 def _marked(timeline: Timeline, steps: Steps) -> Batch | None:
     """Mean of what the marks in the window say, one mark a step at most."""
     notes = timeline.annotations
-    start = notes["start_us"].to_numpy()
-    inside = steps.issued_at(start)
-    sizes = []
-    for name in notes["name"][inside].astype(str):
-        match = next((found for pattern in _MARKS if (found := pattern.search(name))), None)
-        if match:
-            sizes.append(sum(int(value) for value in match.groupdict().values() if value))
+    inside = steps.issued_at(notes["start_us"].to_numpy())
+    sizes = [int(found[1]) for name in notes["name"][inside].astype(str) if (found := _MARK.search(name))]
     if not sizes or len(sizes) > 1.5 * steps.steps:
         return None
     return Batch(float(np.mean(sizes)), "the marks of its steps")

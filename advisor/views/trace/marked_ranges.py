@@ -39,8 +39,13 @@ def of_one_process(rows: pd.DataFrame, timeline: Timeline, launches: Launches) -
 
 def server_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     """Each forward pass of an inference server, which it marks by its kind."""
-    rows, process = of_one_process(_named(timeline.annotations, server_step), timeline, launches)
+    rows, process = server_rows(timeline, launches)
     return _by_kind(rows, server_step, timeline, launches.of_process(timeline, process), process) if len(rows) else None
+
+
+def server_rows(timeline: Timeline, launches: Launches) -> tuple[pd.DataFrame, int]:
+    """The ranges that a server marks, of one process, and which."""
+    return of_one_process(_named(timeline.annotations, server_step), timeline, launches)
 
 
 def _named(frame: pd.DataFrame, kind_of: Callable[[str], str]) -> pd.DataFrame:
@@ -51,13 +56,19 @@ def _named(frame: pd.DataFrame, kind_of: Callable[[str], str]) -> pd.DataFrame:
 
 def _by_kind(rows: pd.DataFrame, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:
     """Ranges that each say their kind, as marks of one kind (see `of_one_kind`); of those inside each other the outer ones."""
-    rows = rows.sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
-    start, end = ends_of(rows)
-    outer = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
-    start, end = start[outer], end[outer]
+    rows, outer = outermost(rows)
+    start, end = (side[outer] for side in ends_of(rows))
     worked = _work_before(timeline, launches)
     done = np.array([worked(float(at)) for at in (*start, end[-1])])
     return of_one_kind([kind_of(name) for name in rows["name"][outer]], start, end, np.diff(done), process, fewest)
+
+
+def outermost(rows: pd.DataFrame) -> tuple[pd.DataFrame, Mask]:
+    """The ranges by start, the longer of two first, and (n,) which of them lie in no other."""
+    rows = rows.sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
+    end = ends_of(rows)[1]
+    outer: Mask = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
+    return rows, outer
 
 
 MOST_WORK = 0.6

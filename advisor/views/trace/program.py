@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.knowledge.accelerators import CUDA, OTHER, Accelerator, accelerator
+from advisor.knowledge.server_marks import engine_of
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -32,7 +33,7 @@ _GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
 NAMED_BY_TORCH = re.compile(r"\bat::|at_cuda_detail|\bc10::|^triton_|torch|multi_tensor_apply|vllm|sglang|Optimizer\.step|^nchwToNhwc|^autograd::")
 _SERVERS = {
-    "vLLM": re.compile(r"(^|[/\\(])vllm/|^(void )?vllm::|^execute_\w*context_\d+"),
+    "vLLM": re.compile(r"(^|[/\\(])vllm/|^(void )?vllm::"),
     "SGLang": re.compile(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
     "TensorRT-LLM": re.compile(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
 }
@@ -93,8 +94,8 @@ class Program:
             training=training,
             compiled=_compiled_share(timeline, launches) > MOSTLY,
             framework=_framework(timeline, host, gpu),
-            # One server may launch another's kernels: what its host did tells first.
-            server=_server(chain(host, frames)) or _server(gpu),
+            # One server may launch another's kernels: its marks, then what else its host did tell first.
+            server=engine_of(ranges) or _server(chain(host, frames)) or _server(gpu),
             maker=maker,
             accelerator=accelerator,
             functional=without_update and _batched(ops) >= FEWEST_BATCHED,

@@ -190,7 +190,7 @@ def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, f
 def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Basis, detail: str, starts: Floats, ends: Floats) -> Steps | None:
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
-    first_kernel = _first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
+    first_kernel = first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
     if np.isnan(first_kernel).all() or len(starts) == 1:
         if len(starts) > 1:
             return _from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host", float(ends[-1]))
@@ -276,7 +276,7 @@ def _closed_alike(timeline: Timeline, rows: Ints, steps: Steps, most_us: float) 
     return bool(made[-1] >= 0.5 * made[:-1].min()) and float(dur[rows][inside].sum()) < most_us
 
 
-def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:
+def first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:
     """Start of the first kernel that each step launched, on the stream that computes most of the device with most of them; NaN for a step without."""
     ops = timeline.gpu_ops
     n = len(edges) - 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from advisor.views.health import TraceHealth
 from advisor.views.trace.steps import Steps
 from tests.build import Trace
 
@@ -103,3 +104,11 @@ def test_a_single_step_begins_where_the_device_is_done_with_work_that_nobody_saw
         trace.launch(20 + 2 * k, 5_000 + 20 * k, 5_019 + 20 * k, "layer")
     steps = trace.get(Steps)
     assert (steps.basis, steps.steps, steps.start_us, steps.end_us, steps.periodic) == ("nvtx", 1, 5_000, 5_399, False)
+
+
+def test_work_that_waits_for_what_was_launched_before_the_recording_is_not_late():
+    trace = Trace().note("step[DECODE bs=2]", 0, 9_000).launch(1, 3, 4, "index")
+    for k in range(20):
+        trace.launch(20 + 2 * k, 5_000 + 20 * k, 5_019 + 20 * k, "layer")
+    (check,) = [check for check in trace.get(TraceHealth).results if check.check == "unseen-work"]
+    assert check.status == "ok"
