@@ -16,7 +16,7 @@ PART = ".advisor-"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says where nothing more can be written."""
 
-_HEAD_BYTES = 2048
+_HEAD_BYTES = 2048  # of a file that may be one of ours: they say so at their beginning
 
 _VERSION = rb"\d+\.\d+\.\d+[\w.+-]{0,40}"
 _OURS = re.compile(

@@ -18,6 +18,9 @@ from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unli
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 
+BUSY_MEMORY = 0.3
+"""No level of memory busier than this: traffic that is in vain costs latency, not time."""
+
 MIN_SAVING = 0.05
 """Share of a kernel's time below which a gain cannot be told from the noise of measuring it."""
 
@@ -147,4 +150,4 @@ def _line(kernel: MeasuredKernel) -> SourceLine | None:
     return SourceLine(*kernel.profile.source) if kernel.profile.source else None
 
 
-_NAME = 80
+_NAME = 80  # characters of a kernel's name in a sentence

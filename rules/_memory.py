@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
+from advisor.knowledge.shares import LITTLE
 from advisor.report.finding import BytesSaved, Evidence, Fix, SourceLine
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.health import HISTORY, STACKS
@@ -31,7 +32,7 @@ def with_stacks(attribution: Attribution) -> DeviceMemory:
     return device
 
 
-ROWS = 8
+ROWS = 8  # of evidence: what a reader looks at
 LEAST_BYTES = 128 << 20
 """What a fix must free to be worth a word: a sixtieth of the smallest GPUs that people train on."""
 
@@ -69,7 +70,7 @@ def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: boo
     return msgspec.structs.replace(fix, steps=(*fix.steps, said))
 
 
-GROWS_SHARE = 0.1
+GROWS_SHARE = LITTLE
 """Of the peak, what grows with the batch: where it is less, the batch says little of the peak."""
 LEAST_BATCH = 1.1
 """Times the batch below which nobody changes it."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.shares import LITTLE
 from advisor.report.finding import Code, Evidence, Fix
 from advisor.report.numbers import duration
 from advisor.rules._collectives import WAITING, transfer_us
@@ -23,7 +24,7 @@ ONE_SHOT_US = 100.0
 HOPS_LEFT = 0.5
 """Of what a short one takes: a ring sends 2 (n - 1) times one after the other, two for two ranks, and an all-reduce in one shot once."""
 
-MIN_SHARE = 0.10
+MIN_SHARE = LITTLE
 """Of the step: what such sums take is said from here, as exposed communication is."""
 
 NEEDED_WHY = "whether a faster all-reduce exists between these devices, and how much faster it is, is not in the trace"

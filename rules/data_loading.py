@@ -11,6 +11,7 @@ from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, times
@@ -41,9 +42,6 @@ MORE_WORKERS = 2
 
 WORTH_SAYING = 0.01
 """Of the step: what the device idles beside less is not said."""
-
-HALF = 0.5
-"""A user's frame that takes this share of the loader's time is what the loader does."""
 
 _PINS = re.compile(r"torch/utils/data/_utils/pin_memory\.py")
 
@@ -157,7 +155,7 @@ def _slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
     names = calls["name"].cat.categories.to_numpy()
     total = np.bincount(codes, weights=dur)
     whole = length(spans)
-    candidates = [(float(total[c]), int(c)) for c in np.flatnonzero(total >= HALF * whole) if total[c] <= 1.05 * whole and user_frame(names[c])]
+    candidates = [(float(total[c]), int(c)) for c in np.flatnonzero(total >= MOST * whole) if total[c] <= 1.05 * whole and user_frame(names[c])]
     if not candidates:
         return None
     _, code = min(candidates)

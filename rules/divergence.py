@@ -6,9 +6,10 @@ from dataclasses import replace
 from math import ceil
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.occupancy import WARP
 from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import WARP, active_threads, fetch_waits, waits_for_atomics
+from advisor.views.kernels.counters import active_threads, fetch_waits, waits_for_atomics
 from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 

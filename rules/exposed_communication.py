@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._collectives import WAITING, sizes_known, transfer_us
+from advisor.rules._collectives import HIDDEN, WAITING, sizes_known, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._sums import MIN_SHARE, needed, needed_of_job
 from advisor.rules._ways import BUCKETS, for_framework, for_program
@@ -18,14 +18,6 @@ from advisor.views.ranks.exposure import Exposure
 from advisor.views.ranks.job import Job
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.time.device_time import total
-
-LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.0, 0.35, 1.0
-"""Of the time that moves data, what overlap gains: 20 to 60 % in four pairs on two H200 over NVLink. It may be nothing where the
-next op needs the result, and all of the exposed time where the rest is waiting for a rank that can be made faster."""
-
-
-REDUCES = (0.2, 0.35, 0.7)
-"""With all ranks at hand, shares of an exposed all-reduce that overlap hides: low, expected, high, as those four pairs."""
 
 GATHERS = (0.35, 0.6, 0.9)
 """The same of gathers and scatters, the upper half of what was measured: with a whole layer beside them nothing is left over, and
@@ -100,7 +92,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     moving = np.where(at_once, 0.0, np.minimum(exposed, transfer_us(work, mine, WAITING)))
     rows = work.rows[mine]
     names = [str(name)[:100] for name in work.column("name")[mine]]
-    edits = [exposed * 0.0, HIDDEN * moving, np.where(at_once, 0.0, exposed)]
+    edits = [exposed * 0.0, HIDDEN[1] * moving, np.where(at_once, 0.0, exposed)]
     spent = share * work.step_us
     waiting = max(0.0, float((exposed - moving)[~at_once].sum())) / work.schedule.steps
     mostly_waits = waiting > 0.5 * spent
@@ -139,7 +131,7 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
     low, expected, high = (
         Several((Ahead(gathers), LessComputing((-(1 - of_gathers) * gathered,)), Transfers(reduces, 1 - of_reduces)))
-        for of_gathers, of_reduces in zip(GATHERS, REDUCES, strict=True)
+        for of_gathers, of_reduces in zip(GATHERS, HIDDEN, strict=True)
     )
     count = len(exposure.collectives) / max(job.steps, 1)
     gain = job.replay.share(job.replay.corrected, expected)

@@ -11,6 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
 from advisor.knowledge.alignment import ALIGNED_BYTES, Product, added, product_of
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -23,12 +24,8 @@ from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
 
-KERNEL_US = 20.0
-"""A shorter product is bound by filling the GPU, not by how it loads: aligned ones take 17 to 26 µs where their limit is 5 to
-16 (512 × 1024 × 4096, 256 × 4096 × 4096 and 64 × 8192 × 4096 in BF16 on an H200)."""
-
 SETUP_US = 8.0
-"""What an aligned product takes beside its limit, from the same three."""
+"""What an aligned product takes beside its limit, from the three of `LATENCY_BOUND_US`."""
 
 PADDED_LOW, PADDED = 0.6, 0.85
 """Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
@@ -90,7 +87,7 @@ def gemm_alignment(
     rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in dict.fromkeys(precision[dense].tolist())}
     by_flops = roofline.flops[rows] / np.array([rates.get(p, np.nan) for p in precision]) * 1e6
     # By arithmetic, not by memory, and not by filling the device.
-    bound = (by_flops >= 0.999 * limit) & (dur_us >= KERNEL_US)
+    bound = (by_flops >= 0.999 * limit) & (dur_us >= LATENCY_BOUND_US)
     wrong = [p for p, product in products.items() if product.wrong and not _loads_whole(work.kernel_name(p), product)]
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:

@@ -7,6 +7,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.knowledge.shares import MOST
 from advisor.report.finding import HIGH_SHARE, Clear, Fix, Severity
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._compiling import WORTH_COMPILING
@@ -45,9 +46,6 @@ FEWEST_ALIKE = 3
 
 NEARLY_ALL = 0.8
 """Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
-
-MOST = 0.5
-"""Of a step's kernels, those in parts that are alike: for less nobody rewrites a step that differs."""
 
 SEVERAL_CALLS = 1.5
 """Calls of JAX a step that launch something: with fewer the step is one executable."""

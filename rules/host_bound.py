@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import EMPTY, joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
@@ -27,7 +28,7 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.host_code import HALF, UNNAMED_FACTOR, around, names_pauses, own_work
+from advisor.views.trace.host_code import UNNAMED_FACTOR, around, names_pauses, own_work
 from advisor.views.trace.launches import Launches, behind_reads
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
@@ -173,7 +174,7 @@ def _between_launches(
         or for_program(
             program,
             "host-bound",
-            host_work(main, sent_narrow(sent), reads=read_us >= HALF * (end - start)[of_main].sum(), loader=program.training or program.loader),
+            host_work(main, sent_narrow(sent), reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),
         ),
     )
 

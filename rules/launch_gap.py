@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -51,9 +52,6 @@ FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""
 
 _OF_JAX = re.compile(r"site-packages/(jax|jaxlib)/|PjitFunction\(")
-
-WORTH_SAYING = 0.05
-"""Pauses of less than this share of what the fix can gain change no figure that is shown."""
 
 
 @rule("launch-gap", relies_on=("host",), min_saving_share=0.03)
@@ -157,7 +155,7 @@ def launch_gap(
         summary=f"{counted(inside.sum() / steps.steps, 'GPU op')} a step, with a median of "
         f"{duration(float(np.median(frame['dur_us'].to_numpy()[inside])))}; the GPU waits {duration(waiting.sum() / steps.steps)} "
         f"of each {duration(work.step_us)} step ({share:.0%}{f', or {most:.0%} where recording cost the host least' if unsure else ''}) for the host to issue the next one"
-        + (f", and {duration(pauses_us)} more in pauses of the host between launches." if pauses_us >= WORTH_SAYING * lost_us else "."),
+        + (f", and {duration(pauses_us)} more in pauses of the host between launches." if pauses_us >= HARDLY_ANY * lost_us else "."),
         edits=edits,
         removes="the host's cost of issuing kernels one by one",
         at_most_us=lost_us,

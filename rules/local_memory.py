@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.finding import Code, Fix
-from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import issue_busy, local_instructions, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
-
-BUSY_MEMORY = 0.3
-"""No level of memory busier than this: the traffic that local memory adds costs little."""
 
 ADDRESSED = 4.0
 """Instructions that an access by a computed index takes at best: address, comparison and branch go with it."""

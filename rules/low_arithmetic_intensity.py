@@ -11,6 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Mask
 from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.shares import HARDLY_ANY, LITTLE
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
 from advisor.rules._batches import merged
@@ -38,11 +39,8 @@ TOGETHER = 8
 """The likely number where launches bind a step. Weights that are read at the bandwidth ask for as many rows as there are; here a few requests fill what
 the device idles, and a service seldom holds more at the same time."""
 
-OF_A_NETWORK = 0.1
+OF_A_NETWORK = LITTLE
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
-
-WORTH_SAYING = 0.05
-"""Of a step: a smaller share of it is not why requests could share it."""
 
 _RECURRENT = re.compile(r"^aten::(_cudnn_rnn|_thnn_fused_(lstm|gru)_cell)$")
 """Ops of a network whose kernels are neither products nor convolutions by their names."""
@@ -199,7 +197,7 @@ def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, 
     known = np.where(work.of(Family.COPY), 0.0, np.where(work.of(Family.ATTENTION), 1.0, fill))
     of_each = np.where(np.isnan(known), of_network | work.of(Family.COMMUNICATION), known)
     told = ((waits, "waits for launches"), (few, f"works in kernels that fill 1 / {TOGETHER} of it or less"))
-    said = [f"{what} {percent(share)}" for share, what in told if share >= WORTH_SAYING]
+    said = [f"{what} {percent(share)}" for share, what in told if share >= HARDLY_ANY]
     return Found(
         title="A step serves too few requests to keep the device busy",
         summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge import occupancy
+from advisor.knowledge.occupancy import WARP
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import WARP, issue_busy
+from advisor.views.kernels.counters import issue_busy
 from advisor.views.kernels.fill import fill, warps
 from advisor.views.kernels.limits import REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels

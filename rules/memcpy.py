@@ -7,6 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, Spans
 from advisor.knowledge.host_waits import HostWait
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
@@ -38,7 +39,7 @@ DEFAULT_LINK_GBPS = 22.0
 COPY_LATENCY_US = 2.0
 """A small pinned copy takes this long whatever its size, as the captures show."""
 
-MIN_WAIT_SHARE = 0.05
+MIN_WAIT_SHARE = HARDLY_ANY
 """Waits for copies that are said beside what the copies take."""
 
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)

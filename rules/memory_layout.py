@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import RECORD_SHAPES
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
@@ -24,7 +25,7 @@ from advisor.views.trace.evidence import Witness
 _EITHER = "in FP32 and TF32 either layout may be the faster one"
 _REFUSED = "group norms between the convolutions take and return NCHW"
 
-UNTOLD = 0.05
+UNTOLD = HARDLY_ANY
 """Of busy time: copies of which strides would tell what they do, as the rule asks of conversions."""
 
 TOLD = 0.01

@@ -9,7 +9,7 @@ from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import PRODUCTS
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._collectives import WAITING, transfer_us
+from advisor.rules._collectives import HIDDEN, WAITING, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import BUCKETS
 from advisor.views.replay.edits import Edits, WithDurations
@@ -17,10 +17,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.needed_sums import HIDDEN_ALREADY, NeededSums
 from advisor.views.trace.program import Program
-
-LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.2, 0.35, 0.7
-"""Shares of the transfer that overlap gains. Beside a collective the products run slower, since it takes multiprocessors and
-memory rate: four pairs on two H200 over NVLink gained 20 to 60 % of it. Slower links leave more to hide."""
 
 
 @rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03, explains=("exposed-communication",))
@@ -74,7 +70,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
     return Found(
         summary=f"{a_step(work.a_step(serial), 'collective', 'run')} after what could run beside it, for {duration(work.us_a_step(serial))} of "
         f"{duration(work.step_us)}{moves}; nothing runs meanwhile.",
-        edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
+        edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in HIDDEN)),
         removes="collectives that could run beside the backward pass",
         at_most_us=work.us_a_step(serial),
         quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",

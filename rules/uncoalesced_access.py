@@ -5,13 +5,10 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import many
-from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
 from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share, shared_bytes
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
-
-BUSY_MEMORY = 0.3
-"""No level of memory busier than this: sectors that are wasted cost latency, not time."""
 
 
 @rule("uncoalesced-access", relies_on=("counters",), min_saving_share=MIN_SAVING)

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
@@ -34,9 +35,6 @@ from advisor.views.trace.steps import Steps
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w{1,80}?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
 )
-WORTH_SAYING = 0.05
-"""Of what the chains take: what is less changes no figure that is shown."""
-
 
 _LOSS = re.compile(r"log_?softmax")
 
@@ -199,10 +197,10 @@ def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: fl
     """What of the chains is another finding's too, and what the gain holds that is none of theirs. known: whether the compiler knows the attention."""
     attention_us = work.us_a_step(inside)
     fuses = "a compiler makes one kernel with its products" if known else "one call fuses whole"
-    told = f" {duration(attention_us)} of it are inside attention, which {fuses}." if attention_us >= WORTH_SAYING * spent else ""
+    told = f" {duration(attention_us)} of it are inside attention, which {fuses}." if attention_us >= HARDLY_ANY * spent else ""
     if len(passed):
         return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
-    return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= WORTH_SAYING * spent else "")
+    return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")
 
 
 _AROUND = msgspec.structs.replace(

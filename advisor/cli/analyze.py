@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from advisor.recordings.recording import Recording
     from advisor.report.model import Report
 
-GIB = 1 << 30
+GIB = 1 << 30  # bytes
 
 
 def analyze(

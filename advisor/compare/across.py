@@ -10,6 +10,7 @@ import msgspec
 
 from advisor.compare.shares import share
 from advisor.errors import UsageError
+from advisor.knowledge.shares import MOST
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, reach
@@ -107,7 +108,7 @@ def _families(report: Report, steps: int, step_us: float) -> tuple[Family, ...]:
     return tuple(made)
 
 
-KNOWN = 0.5
+KNOWN = MOST
 """A share of the peaks speaks for a side where the work of half of its kernels' time is known."""
 
 SAME_WORK = 0.25

@@ -11,11 +11,12 @@ import msgspec
 
 from advisor.compare.model import Difference
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.shares import LITTLE
 from advisor.report.model import Report
 from advisor.report.numbers import counted, interval, three
 from advisor.report.recording import Prediction
 
-FLOPS_SHARE = 0.10
+FLOPS_SHARE = LITTLE
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
 
 OTHER_WORK, SAME_MODULES, SAME_OPS = 1.5, 0.2, 0.4

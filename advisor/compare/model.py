@@ -10,7 +10,7 @@ from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving
 from advisor.report.model import Kind
 
-SCHEMA = 1
+SCHEMA = 1  # of the JSON of a comparison
 
 Verdict = Literal["faster", "slower", "unchanged", "within noise", "unknown"]
 """`unknown`: a side could not be judged, or the sides' steps are estimates that overlap, of recorders that differ."""

@@ -20,7 +20,7 @@ from advisor.report.step import Part
 CAPTURES = 3
 """Captures a side from which the noise can be told: two give a range of one number."""
 
-RESAMPLES = 10_000
+RESAMPLES = 10_000  # of the bootstrap: the ends of its interval move by less than what is printed
 
 _CLASSES = {
     "compute": "computing",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from advisor.knowledge.kernel_names import PRODUCTS, of_engine, tensor_core
+from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL
 from advisor.report.finding import BytesSaved
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Answer, Report
@@ -14,11 +15,11 @@ from advisor.report.numbers import counted, duration, mostly, percent, three
 from advisor.report.recording import DeviceTime, matrix_units
 from advisor.report.roofline import standing
 
-BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
+BUSY, EXPOSED, IN_THE_WAY = NEARLY_ALL, LITTLE, HARDLY_ANY
 """A GPU that works nine tenths of the step leaves little to gain by feeding it better; exposed communication of a tenth is not work;
 what holds a twentieth of the step can be told from the noise of an unprofiled run."""
 
-NEAR_ROOF, KNOWN, COMPILED = 0.6, 0.5, 0.1
+NEAR_ROOF, KNOWN, COMPILED = 0.6, MOST, LITTLE
 """Large products reach 70 to 90 % of datasheet rates; a mean speaks for the rest where half of the time is known; one generated
 kernel in ten is a compiled model, one in 768 a compiled helper."""
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from advisor.engine.folding import SURE
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.report.finding import SEVERITIES, BytesSaved, Finding
 from advisor.report.model import DEVICE_BOUND, UNKNOWN, Report
 from advisor.report.recording import Health
@@ -19,13 +21,8 @@ RESOURCES = {"copy-bound": "exposed_copy_us", "communication-bound": "exposed_co
 PACED, IDLE = 0.6, 0.25
 """A critical path of which more than this is the host's, on a device that idles for a quarter: the host bounds it."""
 
-MOST = 0.5
-"""What holds more than half of the step must be spoken of."""
-
-WORKING = 0.1
+WORKING = LITTLE
 """Communication that overlaps nothing for a tenth of the step is no work to praise."""
-
-SURE = 0.4
 
 _SPEAK_AGAINST = {
     "gpu-busy": ("launch-gap", "exposed-communication"),

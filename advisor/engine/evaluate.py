@@ -17,6 +17,7 @@ from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run
 from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
+from advisor.knowledge.shares import MOST
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
 from advisor.report.finding import SEVERITIES, BytesSaved, Clear, Failed, Skipped
@@ -161,7 +162,7 @@ WEAKER = 0.8
 """What a finding's confidence keeps for each check it rests on that found a weakness."""
 
 
-LIKELY = 0.5
+LIKELY = MOST
 """What is no more likely than not is nothing to drop other work for, whatever it gains."""
 
 

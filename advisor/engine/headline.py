@@ -12,6 +12,7 @@ from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
 from advisor.knowledge.interval_margins import interval_margins
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Failed, Saving
 from advisor.report.model import UNKNOWN, Headline, Together
@@ -25,7 +26,7 @@ from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import TrueStep
-from advisor.views.time.bound import HALF, Bound
+from advisor.views.time.bound import Bound
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
@@ -54,7 +55,7 @@ EVERYTHING = frozenset((*HOST, *KERNELS))
 
 ALLOCATING = BY_NAME["allocator"].bound
 
-SPOKEN_OF = 0.1
+SPOKEN_OF = LITTLE
 """Findings that gain less than this of the time for which the device idles do not speak of it."""
 
 IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap", "sync-stall"))
@@ -123,7 +124,7 @@ def _predicted(step: float, together: tuple[float, float, float], each: Sequence
 def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
     """What is said where idle time bounds the step, or is most of it, and no finding speaks of that; "" elsewhere. Silence is for steps that
     use the device well."""
-    if (bound.shares.idle < HALF and bound.name not in IDLE_BOUNDS) or not outcomes.ran >= IDLE_RULES:
+    if (bound.shares.idle < MOST and bound.name not in IDLE_BOUNDS) or not outcomes.ran >= IDLE_RULES:
         return ""
     gained_us = sum(f.finding.saving.expected for f in outcomes.found if f.finding.shortens)
     if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
@@ -145,7 +146,7 @@ def torn(bound: Bound, step: TrueStep) -> str:
     """What is said where the device computes for less than half of the step, and whether it idles for longer than that hangs on what recording cost;
     "" elsewhere."""
     computes, idles = bound.shares.compute, bound.shares.idle
-    if bound.name in IDLE_BOUNDS or bound.shares.largest != "compute" or computes >= HALF or step.basis != "estimated":
+    if bound.name in IDLE_BOUNDS or bound.shares.largest != "compute" or computes >= MOST or step.basis != "estimated":
         return ""
     slower = step.expected_us / step.high_us
     if 1 - (1 - idles) * slower <= computes * slower:
@@ -153,7 +154,7 @@ def torn(bound: Bound, step: TrueStep) -> str:
     return f"kernels run for {percent(computes)} of the step and the GPU idles for {percent(idles)}: which is more hangs on what recording cost the host"
 
 
-APART_MOST = 0.5
+APART_MOST = MOST
 """Where more of the device's work than this lies before and after what repeats, that is a part of the program, not the program."""
 
 
@@ -215,7 +216,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if touched >= EVERYTHING:
         return "no", told
     if cut := timeline.source.cut:
-        if bound.shares.idle >= HALF:
+        if bound.shares.idle >= MOST:
             return "no", f"kernels may be missing, so whether the GPU idles is not known: {cut}"
         return "partly", f"kernels may be missing: {cut}"
     if touched:
@@ -239,7 +240,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
             "partly",
             f"{duration(first.once_us)} of the start-up went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
         )
-    if bound.shares.idle >= HALF and (unseen := workspace.get(HostTime).unseen):
+    if bound.shares.idle >= MOST and (unseen := workspace.get(HostTime).unseen):
         return "partly", unseen
     if bound.name == ALLOCATING and not steps.repeats and workspace.get(Program).framework != "cuda":
         return "partly", "no step is marked or repeats: an allocator that keeps what it was given asks once, and what later passes ask for is not known"

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from advisor.engine.outcome import left_out
 from advisor.engine.rule import Judged
+from advisor.knowledge.shares import MOST
 from advisor.report.finding import MEDIUM_SHARE
 from advisor.views.replay.edits import combine
 from advisor.views.replay.replay import Replay
 
-LIKELY = 0.5
+LIKELY = MOST
 """A diagnosis no surer than this takes the place of no other."""
 
 

@@ -11,6 +11,7 @@ from advisor.engine.grade import Open
 from advisor.engine.rule import Judged
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.interval_margins import of_the_gpu
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Source
 from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
 from advisor.report.recording import Health
@@ -21,7 +22,7 @@ AGAIN = "the same recording once that is fixed"
 
 WHOLE_FILE = "the whole file"
 
-OF_THE_HOST = 0.5
+OF_THE_HOST = MOST
 """A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
 
 

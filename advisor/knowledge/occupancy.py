@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 SCHEDULERS = 4
 """Warps that a multiprocessor issues from in one cycle."""
 
-WARP = 32
-_KIB = 1024
+WARP = 32  # threads, on every NVIDIA GPU
+_KIB = 1024  # bytes
 
 
 @dataclass(frozen=True)

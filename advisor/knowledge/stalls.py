@@ -1,5 +1,7 @@
 """Why a warp issues no instruction, by the names of Nsight Compute."""
 
+from advisor.knowledge.shares import HARDLY_ANY
+
 STALLS = {
     "long_scoreboard": "waits for global, local or texture memory",
     "short_scoreboard": "waits for shared memory or a special function",
@@ -24,5 +26,5 @@ STALLS = {
 """Why a warp does not issue, by ncu's name, in plain words that go on after "a warp"."""
 NO_STALL = ("selected", "not_selected")
 
-WORTH_SHOWING = 0.05
+WORTH_SHOWING = HARDLY_ANY
 """Share of a warp's time from which a reason is shown; the largest is in any case."""

@@ -109,7 +109,7 @@ def as_markdown(table: Sequence[Cell], directory: str) -> str:
     return "\n".join(lines)
 
 
-_CELL, _LEFT, _TOP = 18, 170, 150
+_CELL, _LEFT, _TOP = 18, 170, 150  # pixels
 
 
 def as_svg(table: Sequence[Cell]) -> str:

@@ -79,7 +79,7 @@ def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
     return "\n".join(lines)
 
 
-_WIDE, _HIGH, _MARGIN = 44, 160, 40
+_WIDE, _HIGH, _MARGIN = 44, 160, 40  # pixels
 
 
 def as_svg(judged: Sequence[JudgedSet]) -> str:

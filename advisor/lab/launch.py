@@ -122,7 +122,7 @@ class _Watcher:
             self._say(f"all is recorded; the program runs on, as {why}. To end it, interrupt it: what is recorded stays")
 
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FROM_KERNEL = 0x80
 """`si_code` of a signal that a terminal sends, to the program as to us."""
 

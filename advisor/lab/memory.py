@@ -11,7 +11,7 @@ import numpy as np
 from advisor.lab.clock import device_in_use, synchronize
 from advisor.lab.measured import theirs
 
-GB = 1e9
+GB = 1e9  # bytes, as devices are sold by
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from html import escape
 Points = Sequence[tuple[float, float]]
 
 _COLOURS = ("#1668b8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be123c")
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 320, 64, 40
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 320, 64, 40  # pixels
 _STYLE = (
     ":root{color-scheme:light dark;--bg:#fff;--ink:#1a1a1a;--sunk:#f3f3f3}"
     "@media screen and (prefers-color-scheme:dark){:root{--bg:#0f1216;--ink:#e7ebf0;--sunk:#171b21}}"

@@ -48,9 +48,9 @@ TIMED_S = 0.3
 LOCKSTEP_SETTLE = 20
 """Steps that ranks wait beyond the warm-up, all as many, whether or not they have settled before."""
 
-MAX_TIMED = 500
-MAX_TIMED_S = 20.0
-FEWEST_TIMED = 5
+MAX_TIMED = 500  # a mean of more gains nothing
+MAX_TIMED_S = 20.0  # nobody waits longer for a mean
+FEWEST_TIMED = 5  # however slow: fewer have no spread
 
 PATIENCE_S = 60.0
 """A thread that ends the recording waits at most so long for what the steps' own thread writes between two steps."""

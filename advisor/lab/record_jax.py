@@ -32,7 +32,7 @@ ROUNDS = 8
 ROUND_S = 0.05
 """A run takes at least so long, that the wait at its end does not count, or as many steps as were asked for."""
 
-MOST_STEPS = 500
+MOST_STEPS = 500  # as `record.MAX_TIMED`
 
 
 def runs_jax() -> bool:

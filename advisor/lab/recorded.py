@@ -20,7 +20,7 @@ CAPTURES = ("nsys.nsys-rep", "nsys.sqlite")
 """What Nsight Systems writes beside it."""
 MANIFEST = "manifest.json"
 """Beside the directories of several processes: which each is."""
-VERSION = 1
+VERSION = 1  # of the manifest
 
 _SEVERAL = ("rank[0-9]*", "process[0-9]*")
 """Directories of one process each: of a job's ranks, and of processes that are none."""

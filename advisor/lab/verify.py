@@ -21,7 +21,7 @@ from advisor.knowledge.devices import same
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.numbers import counted
 
-RESAMPLES = 2000
+RESAMPLES = 2000  # of the bootstrap: each is cheap, and an interval's ends need some tens beyond them
 RUNS = 3
 """Runs a side: the fewest whose spread says something, and each costs a program's start."""
 
@@ -238,7 +238,7 @@ _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\$`])*\"""", re.DOTALL)
 _OPERATOR = re.compile(r"[|&;<>()`]+|\$\(|[$*?]|(?<!\S)[~#]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
-LAST_BYTES = 1 << 16
+LAST_BYTES = 1 << 16  # read from the end of what a program printed
 LAST_LINES = 12
 """Of what a program that failed printed: a traceback's end and its error."""
 

@@ -12,7 +12,7 @@ from advisor.errors import TraceError
 from advisor.knowledge.secrets import masked, shown
 from advisor.report.model import SCHEMA, Report
 
-_HEAD = 4096
+_HEAD = 4096  # bytes: a report says what it is in its first keys
 _NEEDED = {"trace": ("window", "time"), "tpu": ("window", "time"), "memory": ("memory",)}
 """What a report of a kind never lacks."""
 _RECORDING = "recording.json"

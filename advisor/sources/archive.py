@@ -18,7 +18,7 @@ from advisor.sources.stream import BOMB_FLOOR, BOMB_RATIO, DEFAULT_MAX_BYTES, St
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_TAR_BLOCK = 512
+_TAR_BLOCK = 512  # bytes: POSIX tar
 
 _RECORDING = re.compile(r"\.(?:json|sqlite|pickle|pb|ncu-rep|csv)(?:\.gz|\.zst)?$")
 """How recordings are named: what else lies beside one in an archive, as a log, is left."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-_LENGTH = 8
+_LENGTH = 8  # bytes of a message's length
 
 # The directory of this copy of advisor comes after the standard library: nothing that lies beside it stands in for a module.
 _START = (

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import ReadIssue
 from advisor.report.numbers import counted, duration
 
-SINGLE = 0.05
+SINGLE = HARDLY_ANY
 """Records of which more than this contradict the others are not damaged one by one. The checks of clocks and streams fail from here on."""
 
 OTHERS = 8

@@ -16,6 +16,7 @@ import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.files import is_ours
+from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline
 from advisor.report.model import Kind
@@ -139,7 +140,7 @@ def snapshots_among(names: Sequence[str]) -> list[str]:
     return sorted((name for name in names if name.endswith(_SNAPSHOTS)), key=_natural)
 
 
-_LARGEST_OTHER_BYTES = 1 << 20
+_LARGEST_OTHER_BYTES = 1 << 20  # a file of settings or a log beside traces is smaller
 _EVENTS = re.compile(rb'"(?:traceEvents|ph)"\s*:')
 _BEFORE_EVENTS = re.compile(rb'"(?:schemaVersion|deviceProperties|displayTimeUnit|stackFrames|advisor_recording)"\s*:')
 _SNAPSHOT_KEYS = re.compile(rb"segments|device_traces")
@@ -228,7 +229,7 @@ def _by_names(labels: Sequence[str]) -> list[int | None]:
     return numbers if len(set(numbers)) == len(numbers) else [None] * len(labels)
 
 
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16  # in which a trace says of which rank it is
 _RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,18})(?!\d)')
 
 
@@ -295,7 +296,7 @@ def split(timeline: Timeline) -> list[Timeline]:
     return [_only(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
 
 
-LAUNCHED = 0.5
+LAUNCHED = MOST
 """Of a device's ops: what launched fewer is not the process that works on it."""
 
 CAUSAL = 0.98
@@ -372,7 +373,7 @@ def recording_of(timeline: Timeline, path: str) -> Recording:
     return Recording("job", path, (JobTraces(traces, (OF_ONE_EXPORT,)),))
 
 
-OTHERS = 0.05
+OTHERS = HARDLY_ANY
 """Of the time of an export's GPU ops: what other processes ran for less is no second program."""
 
 

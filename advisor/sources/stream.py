@@ -45,7 +45,7 @@ _GZIP = _Packing((GZIP_MAGIC,), lambda: igzip_lib.IgzipDecompressor(flag=igzip_l
 _ZSTD = _Packing((ZSTD_MAGIC, *ZSTD_SKIPPABLE), zstd.ZstdDecompressor, "zstd -dk")
 
 
-_READ = 1 << 18
+_READ = 1 << 18  # bytes at once: more reads no faster
 _MOST_READ = 1 << 26
 """Read at once, however much is asked for: Python sets aside what is asked before it knows how much there is."""
 _FED = 1 << 14

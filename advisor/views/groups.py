@@ -11,7 +11,7 @@ from advisor.intervals import Floats, Ints
 
 DENSE = 4
 """Keys that span at most so many times the rows, or `FEW`, are numbered by a table of that size; others are sorted."""
-FEW = 1 << 12
+FEW = 1 << 12  # keys: as small a table fits the first cache
 
 
 @dataclass(frozen=True, eq=False)

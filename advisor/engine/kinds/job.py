@@ -12,13 +12,14 @@ import msgspec
 import numpy as np
 
 from advisor.engine.consistency import consistent
-from advisor.engine.folding import at_most_low
+from advisor.engine.folding import FOLDED_SHARE, at_most_low
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes, as_told
 from advisor.engine.rule import Found, Judged
 from advisor.engine.uncertainty import WHOLE_FILE
 from advisor.errors import Unavailable
 from advisor.knowledge.interval_margins import of_the_gpu
+from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.recording import Recording
 from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
 from advisor.report.model import Headline, Report
@@ -94,7 +95,7 @@ def _of_ranks(job: Job) -> list[Health]:
 ABOUT_RANKS = ("exposed-communication", "missed-overlap")
 """Rules of one rank whose question the job answers with all ranks at hand."""
 
-HEARD = 0.5
+HEARD = MOST
 """A finding of single ranks is the job's where at least this share of them has it: the others wait for those, or are waited for."""
 
 
@@ -181,9 +182,6 @@ def _only_possible(found: Judged, why: str, decide_with: str) -> Judged:
 
 ALL_RANKS = "advisor analyze DIRECTORY, with the traces of all ranks in it"
 
-LEFT = 0.15
-"""A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
-
 
 def _folded(job: Job, found: list[Judged]) -> list[Judged]:
     done: list[Judged] = []
@@ -200,7 +198,7 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
         # What is only possible explains nothing away.
         sure = (d.finding for d in done if d.finding.status == "found" and not d.finding.allowed)
         cause = next((f.rule for f in sure if f.rule != finding.rule), "")
-        if cause and left < LEFT * share:
+        if cause and left < FOLDED_SHARE * share:
             item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=at_most_low(finding)))
         elif item.counted and finding.status == "found":
             fixed = both
@@ -482,13 +480,13 @@ def _of_single_ranks(job: Job, finding: Finding) -> bool:
     return any(finding.rule == other.rule for one in job.ranks for other in one.facts.findings)
 
 
-FOR_THEM = 0.5
+FOR_THEM = MOST
 """Of all lateness in collectives: ranks with more of it together are those that are waited for (as for straggler)."""
 
-FEWER = 0.9
+FEWER = NEARLY_ALL
 """Of the steps that are usual in a job: a rank with no more of them shows other figures for that alone."""
 
-MUCH = 0.1
+MUCH = LITTLE
 """Of the recorded step: hosts that are recorded differ by some hundredths of it from step to step, as even jobs show."""
 
 

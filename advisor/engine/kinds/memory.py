@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.finding import LOUD, SEVERITIES, AnySaving, BytesSaved, Finding, severity_of
@@ -110,11 +111,11 @@ _BOTTLENECKS = {
 
 _UNTOLD = ", and of no kind that stacks or sizes tell"
 
-MOSTLY_OLDER = 0.5
+MOSTLY_OLDER = MOST
 """Of the peak: where more of it than this is of no known kind, that nothing stands out is no verdict on the program."""
 
 
-BESIDE = 0.1
+BESIDE = LITTLE
 """Of the peak of the GPU that holds most, which the rules look at: another one that holds as much may have faults of its own that matter."""
 
 

@@ -15,7 +15,7 @@ from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recor
 from advisor.lab.stability.times import STEP
 
 Place = TypeVar("Place")
-US = 1000
+US = 1000  # nanoseconds
 TINY_NS = 1500
 """A kernel that fills a few numbers."""
 FREE_NS = 6 * US

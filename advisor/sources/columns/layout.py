@@ -25,7 +25,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-VERSION = 1
+VERSION = 1  # of the format
 _SIZES = struct.Struct("<HI16s")
 """Version, bytes of the JSON, and a BLAKE2b digest of 16 bytes of all that follows."""
 

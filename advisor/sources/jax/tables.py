@@ -33,10 +33,10 @@ _VERSIONS = ("jax_version", "jaxlib_version", "cuda_version", "cuda_runtime_vers
 _HOST = "/host:CPU"
 _OF_HOST = {MemoryKind.PINNED, MemoryKind.PAGEABLE}
 _TO_OR_FROM_DEVICE = (CopyKind.HTOD, CopyKind.DTOH, CopyKind.DTOD, CopyKind.PTOP)
-_LONGEST_PS = 7 * 86_400 * 10**12
-_LATEST_NS = 2**62
+_LONGEST_PS = 7 * 86_400 * 10**12  # a week: no event of a recording lasts longer
+_LATEST_NS = 2**62  # centuries: no clock is so far from its start, and sums stay within int64
 
-_MOST = 2**62
+_MOST = 2**62  # as large a count leaves room for sums in int64
 _TALK = ("collective", "collective_dtype", "group_size", "in_elements", "out_elements")
 _KINDS = tuple(GpuKind)
 

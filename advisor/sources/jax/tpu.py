@@ -19,8 +19,8 @@ _STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS = "Steps", "XLA Modules", "XLA Ops", "A
 LINES = (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS)
 _FOR_OTHERS = "barrier-cores"
 _NUMBER = re.compile(r"\(\d+\)$")
-_LONGEST_PS = 7 * 86_400 * 10**12
-_LATEST_NS = 2**62
+_LONGEST_PS = 7 * 86_400 * 10**12  # as in tables.py
+_LATEST_NS = 2**62  # likewise
 _MOST = 1e18
 """No op does more: what it says of itself is damaged."""
 _HOLDS = ("while", "conditional", "call")

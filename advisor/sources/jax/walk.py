@@ -16,8 +16,8 @@ _BLOCK = 4 << 20
 _LONGEST_EVENT = 256 << 20
 """No field that is taken whole is larger than this: a length that says so is damage."""
 
-_OPEN = 1 << 62
-_LONGEST_VARINT = 10
+_OPEN = 1 << 62  # beyond every position: the field's end is not known yet
+_LONGEST_VARINT = 10  # bytes of 64 bits, seven each
 
 
 class Walk:

@@ -15,7 +15,7 @@ Bytes = NDArray[np.uint8]
 PADDING = bytes(16)
 """Stands behind the bytes that are decoded, so that a number cut off by their end is read and refused, not sought outside."""
 
-_LONGEST_SHIFT = 63
+_LONGEST_SHIFT = 63  # bits: the last of a varint's ten bytes
 
 
 class Fields(NamedTuple):

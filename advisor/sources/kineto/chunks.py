@@ -49,7 +49,7 @@ MAX_EVENT_BYTES = 32 << 20
 MAX_HEADER_BYTES = 8 << 20
 MAX_TRAILER_BYTES = 16 << 20
 
-_SAMPLE_BYTES = 1 << 17
+_SAMPLE_BYTES = 1 << 17  # of which the separator of events is learned: some hundreds of them
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _FIRST_KEY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"')
 _BLANK = b" \t\r\n"

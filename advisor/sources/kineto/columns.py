@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-INT64 = (-(1 << 63), (1 << 63) - 1)
+INT64 = (-(1 << 63), (1 << 63) - 1)  # what a column holds
 _DIGITS = re.compile(r"-?\d+")
 
 # float64 holds microseconds to half a nanosecond below this, so that rounding is exact.
@@ -170,7 +170,7 @@ class _Parts:
         self.small, self._rows = [], 0
 
 
-_BLOCK_ROWS = 1 << 17
+_BLOCK_ROWS = 1 << 17  # so that what is worked on fits the cache
 
 
 @dataclass

@@ -23,7 +23,7 @@ QUEUED = 2
 
 # The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
 _PIPE_BYTES = 1 << 20
-_F_SETPIPE_SZ = 1031
+_F_SETPIPE_SZ = 1031  # linux/fcntl.h
 _READY, _MALFORMED, _FAILED = b"ready", b"malformed", b"failed"
 _EXACT, _LENIENT = b"\1", b"\0"
 

@@ -34,7 +34,7 @@ _ALLOCATED = ("active_allocated",)
 _IN_USE = ("active_pending_free", "active_awaiting_free")
 _MOST_BYTES = 1 << 50
 """A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
-_LARGEST = 1 << 62
+_LARGEST = 1 << 62  # as large a number leaves room for sums in int64
 _NO_LINE = (1 << 64) - 1
 """What torch writes for a frame of C++ whose line is not known: -1 without a sign."""
 

@@ -22,7 +22,7 @@ from advisor.sources.protobuf import Value, fields, message, real, text, whole
 from advisor.sources.sniff import NCU_MAGIC
 from advisor.sources.stream import Stream
 
-_SKIP = 1 << 20
+_SKIP = 1 << 20  # bytes read at once where nothing is kept
 _LARGEST = 1 << 30
 """Bytes of one header or payload: a whole profile of one kernel has about a million, the largest strings a few."""
 

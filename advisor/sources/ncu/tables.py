@@ -17,7 +17,7 @@ from advisor.sources.ncu.details import from_remark, raw_name
 from advisor.sources.stream import Stream
 
 _NAME = "Kernel Name"
-_LONGEST_FIELD = 1 << 20
+_LONGEST_FIELD = 1 << 20  # characters: the longest name of a kernel has some thousands
 _LONGEST_PREAMBLE = 100_000
 """Lines. A program may print much before ncu's table begins."""
 
@@ -194,6 +194,7 @@ def _decimal_comma(table: Sequence[Sequence[str]], header: Sequence[str]) -> boo
     return votes > 0
 
 
+# What a unit is of a byte, hertz or item, and of a nanosecond.
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _TIMES = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "µs": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
 _SCALED = re.compile(r"^([kmgtp]?)(byte|hz|bit|flop|sector|inst|request|cycle|thread|warp|block)s?(?=$|[/ ])", re.IGNORECASE)

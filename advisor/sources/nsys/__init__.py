@@ -90,7 +90,7 @@ def _left_out(db: Database) -> tuple[LeftOut, ...]:
     return tuple(sorted(found, key=lambda left: -left.us)[:_MOST_LEFT_OUT])
 
 
-_MOST_LEFT_OUT = 20
+_MOST_LEFT_OUT = 20  # kinds named: a message that anybody reads
 
 
 def _no_gpu_work(db: Database, path: str) -> TraceError:

@@ -16,7 +16,7 @@ from advisor.report.numbers import counted
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical
 
-PUSH_POP, START_END = 59, 60
+PUSH_POP, START_END = 59, 60  # NvtxPushPopRange and NvtxStartEndRange in nsys' ENUM_NSYS_EVENT_TYPE
 
 # What torch.autograd.profiler.emit_nvtx and nsys --pytorch append to a name (torch/csrc/profiler/util.cpp, getNvtxStr).
 _SUFFIX = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")

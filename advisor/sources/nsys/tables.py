@@ -19,7 +19,7 @@ from advisor.sources.nsys.log import merged, uri
 ROWS = 1 << 16
 """Rows fetched at a time: large enough to cost no time, small enough to cost no memory."""
 
-NOT_RECORDED = -1
+NOT_RECORDED = -1  # as in the columns of a timeline
 ABSENT = -(2**62)
 """Stands for NULL in a column that a row makes no sense without: -1 ns is a time like any other."""
 

@@ -40,7 +40,7 @@ _SETTINGS = frozenset({
 })  # fmt: skip
 """Keys of a library call's settings that are read, and those around them."""
 _ATTRIBUTES = frozenset({"input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim", "mask_type", "window_size_left"})
-_DEEPEST = _DIMENSIONS = 16
+_DEEPEST = _DIMENSIONS = 16  # no tuple or array of a program has more
 _LARGEST = 1e18
 """No array has more elements: such sizes are damaged, or a text."""
 

@@ -18,7 +18,7 @@ from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.secrets import masked
 from advisor.knowledge.server_marks import server_step
 
-_CACHED = 1 << 16
+_CACHED = 1 << 16  # texts: a trace has some thousands of different names
 
 # Known of a range's text: what torch, its compiler, JAX and the profilers themselves open.
 _FRAMEWORK = re.compile(

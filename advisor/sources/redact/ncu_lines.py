@@ -13,10 +13,10 @@ from advisor.sources.ncu.flags import NOTE, note_of
 
 _NOTE = NOTE.encode()
 _NAMES = b"\0.text.k\0.debug_line\0" + _NOTE + b"\0.shstrtab\0"
-_HEADER = 64
+_HEADER = 64  # bytes of an ELF header, 64 bits
 _OPERANDS = bytes([0, 1, 1, 1, 1, 0, 0, 0, 1])
 """How many operands the standard opcodes take."""
-_COPY, _ADVANCE_LINE = 1, 3
+_COPY, _ADVANCE_LINE = 1, 3  # DWARF 5: DW_LNS_copy and DW_LNS_advance_line
 
 
 def binary_of(place: tuple[str, int] | None, flags: Flags | None = None) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, overlap_with
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.finding import BytesSaved, Finding
@@ -33,10 +34,10 @@ MOMENTS = 12
 """Findings after these are small: their numbers say enough."""
 WHOLE = 1_500_000
 """Of the whole trace: what a page zooms through."""
-LEAVES = 400
+LEAVES = 400  # of the icicle: the next is no wider than a pixel
 FAR_SPREAD = 3.0
 """A step further from the median than this many robust standard deviations is an outlier ..."""
-FAR_SHARE = 0.05
+FAR_SHARE = HARDLY_ANY
 """... if it also differs by a twentieth: steadier steps than that make no difference to anybody."""
 MOST_FAR = 0.2
 """Where more steps than this are far, the steps are of several kinds rather than outliers."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import QueueCurve
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
 
-KNOWN = 0.5
+KNOWN = MOST
 """Where the calls of fewer of a device's ops were recorded, the queue holds more than can be seen."""
 
 

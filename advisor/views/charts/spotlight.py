@@ -17,7 +17,7 @@ from advisor.views.charts.slices import Cutter
 
 SLICES = 3_000
 """Of one moment: a viewer shows no more at once."""
-MARKS = 200
+MARKS = 200  # of one moment, likewise
 
 _SAME_US = 1e-6
 """Evidence carries the start of its first row as it stands in a table; only a saved one is off by rounding."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.intervals import union
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, percent, three
 from advisor.report.recording import Health
@@ -17,7 +18,7 @@ from advisor.views.trace.steps import Steps
 CAUSALITY_SLACK_US = 5.0
 """A GPU op may seem to start this much before its launch: host and device clocks are aligned by sampling."""
 
-SKEWED = 0.05
+SKEWED = HARDLY_ANY
 """Clocks that disagree by less than what tells more than 95 % of the idle time leave the cause of the gaps known."""
 
 LINKED = 0.7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, interval, percent
 from advisor.report.recording import Health
@@ -19,10 +20,10 @@ STEP_SPREAD = 0.25
 FEWEST_OPS = 12
 """A recording without steps that holds fewer GPU ops than this shows how a program starts, not how it runs."""
 
-MOSTLY_ONCE = 0.5
+MOSTLY_ONCE = MOST
 """Of a window that is spent for more than this on what happens once, the rest is a start too: first launches, cold caches."""
 
-START_UP = 0.05
+START_UP = HARDLY_ANY
 """A window of which more than a twentieth happens once does not show how the program runs."""
 
 

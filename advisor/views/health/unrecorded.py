@@ -7,6 +7,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Mask, joined, overlap_with
 from advisor.knowledge.cuda_api import WAITS_IN_THE_RUNTIME, ApiRole
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, percent
 from advisor.report.recording import Health
@@ -20,7 +21,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 from advisor.views.trace.unseen import Unseen
 
-COLLAPSED = 0.5
+COLLAPSED = MOST
 """A step that lost this share of its GPU ops is no step any more. Of launched graphs each holds work that nobody knows how much of."""
 
 _NODES = ", nsys profile --cuda-graph-trace=node"

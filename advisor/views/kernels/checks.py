@@ -8,13 +8,14 @@ from typing import NamedTuple
 from advisor.knowledge import occupancy
 from advisor.knowledge.how_to_record import counters
 from advisor.knowledge.kernel_names import PRODUCTS, family
+from advisor.knowledge.occupancy import WARP
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.stalls import NO_STALL, STALLS, WORTH_SHOWING
 from advisor.report.kernels import Check
 from advisor.report.numbers import counted, many, size
 from advisor.views.kernels.counters import (
     MEMORY_STALLS,
     SECTOR_BYTES,
-    WARP,
     active_threads,
     atomics,
     global_access,
@@ -182,7 +183,7 @@ def _tail(kernel: MeasuredKernel) -> Answer | None:
     return Answer(waves > 1 and waves / whole < 0.75, f"{waves:,.2f} waves of blocks take as long as {whole:,.0f}")
 
 
-HARDLY = 0.05
+HARDLY = HARDLY_ANY
 """A matrix product whose Tensor Cores work for less of the time does its arithmetic elsewhere."""
 
 

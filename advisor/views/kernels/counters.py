@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from advisor.knowledge.stalls import STALLS
 from advisor.recordings.kernel_profiles import KernelProfile
 
-SECTOR_BYTES = 32
-WARP = 32
+SECTOR_BYTES = 32  # of the caches and DRAM of every NVIDIA GPU since Maxwell
 
 _EXCESSIVE = "derived__memory_l2_theoretical_sectors_global_excessive"
 _SECTORS = "memory_l2_theoretical_sectors_global"

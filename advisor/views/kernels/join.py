@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import same_name
+from advisor.knowledge.shares import LITTLE
 from advisor.recordings.kernel_profiles import KernelProfile
 from advisor.views.replay.gpu_work import GpuWork
 
@@ -19,7 +20,7 @@ EVERY = -1
 """Stands for every launch of a kernel in a step, where it is not known which one was measured."""
 
 
-SHARED = 0.1
+SHARED = LITTLE
 """Of the report's time: kernels that fill or copy tensors are in any program of a framework, and take little."""
 
 

@@ -15,7 +15,7 @@ from advisor.views.kernels.fill import fill
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
-_SHOWN_STALLS = 6
+_SHOWN_STALLS = 6  # of some twenty: the rest is next to nothing
 
 
 @dataclass(frozen=True)

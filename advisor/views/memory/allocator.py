@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MIN_BLOCK = 512
+MIN_BLOCK = 512  # c10/cuda/CUDACachingAllocator: kMinBlockSize, as the sizes below
 SMALL_REQUEST = 1 << 20
 """Requests up to this come from segments of SMALL_SEGMENT."""
-SMALL_SEGMENT = 2 << 20
+SMALL_SEGMENT = 2 << 20  # kSmallBuffer
 LARGE_SEGMENT = 20 << 20
 """What requests of the large pool below MIN_LARGE share."""
-MIN_LARGE = 10 << 20
-ROUND_LARGE = 2 << 20
+MIN_LARGE = 10 << 20  # kMinLargeAlloc
+ROUND_LARGE = 2 << 20  # kRoundLarge
 
-_DIVISION_STEPS = 16
+_DIVISION_STEPS = 16  # kRoundUpPowerOfTwoIntervals
 _FIRST_DIVISION = 20
 """roundup_power2_divisions names 16 ranges of sizes: from 1 MiB (2^20) doubling."""
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from advisor.knowledge.shares import MOST
 from advisor.recordings.snapshot import Ints
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory, MemoryHistory
 from advisor.views.memory.origins import Origin, Origins, Phase
@@ -150,7 +151,7 @@ def _categories(device: DeviceMemory, origins: Origins, phase: npt.NDArray[np.in
     return chosen
 
 
-LONG_LIFE = 0.5
+LONG_LIFE = MOST
 """Share of what is left of the window after which something held is not part of one step: a window holds several."""
 LARGEST_WORKSPACE = 64 << 20
 """cuBLAS keeps 32 MiB on the largest devices; what is larger is a result that its call allocates."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.knowledge.shares import MOST
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.numbers import counted, percent
 from advisor.report.recording import Health
@@ -17,8 +18,6 @@ HISTORY = "torch.cuda.memory._record_memory_history(max_entries=1_000_000) befor
 STACKS = "torch.cuda.memory._record_memory_history(context='all', stacks='all')"
 OLDER_SHARE = 0.3
 """Of the bytes at the peak: where more is older than the history, what holds the peak is largely a guess."""
-MOST = 0.5
-"""Of the bytes at the peak: where fewer have a stack, what holds the peak is not known."""
 UNBALANCED = 0.001
 """Of the bytes held at the end: less changes no figure that is told."""
 FAITHFUL = 0.02

@@ -13,6 +13,7 @@ import numpy as np
 from advisor.intervals import Ints
 from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.shares import LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
 from advisor.views.memory.attached_snapshot import MemoryBeside
@@ -28,7 +29,7 @@ BLOCK_BYTES = 512
 TELLING = 3
 """Sizes at the peak that are no powers of two, as tensors of any program are: fewer say nothing of a program."""
 
-SHARED = 0.1
+SHARED = LITTLE
 """Of those sizes. A program's own tensors have most of them; of 264 pairs of programs that have nothing to do with each other, one in nine shares more."""
 
 _LIBRARY = re.compile(IN_LIBRARY)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from advisor.knowledge.shares import MOST
 from advisor.recordings.snapshot import Ints, MemorySnapshot
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import DeviceMemory
@@ -18,7 +19,7 @@ FEWEST = 3
 """Repeats that make a pattern."""
 EVEN = 0.5
 """How much the distances between repeats may differ from their median, as a share of it: steps are alike."""
-COVERS = 0.5
+COVERS = MOST
 """Share of the window that repeats must span: what happens only while a program starts is no step."""
 
 

@@ -21,7 +21,7 @@ POINTS = 400
 """Of the curve: a chart is about this many pixels wide."""
 ROWS = 200
 """Of the table at the peak; the rest is one row of its category."""
-SEGMENTS = 300
+SEGMENTS = 300  # drawn, the largest: the next are no wider than a pixel
 PIECES = 60
 """Blocks of a segment that are drawn."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, clip, length, union
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.edits import CheaperDispatch, Edit, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -21,7 +22,7 @@ _TURN = re.compile(r"\[iter=(\d{1,9})\]")
 _COPY = re.compile(r"^(memcpy\d+|Memcpy DtoD)")
 """Copies of slices, and of what a turn hands on: in a command buffer they are kernels, and named so."""
 
-MOSTLY = 0.5
+MOSTLY = MOST
 """Of the turns, from which they are of loops that a value ends: the last one of such a loop does nothing but test."""
 
 _COUNTS = re.compile(r"(u?int\d+|bool)\[\]( (u?int\d+|bool)\[\])*")

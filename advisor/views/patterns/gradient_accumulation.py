@@ -11,18 +11,19 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
-ALIKE = 0.9
+ALIKE = NEARLY_ALL
 """Share of the larger part's ops that the first one and a later one have in common: what is sampled or padded differs now and then."""
 
-ABOUT = 0.1
+ABOUT = LITTLE
 """Gradients that autograd adds to and those filled with zeros ahead of the first part may differ by this share: some get none."""
 
-MOST_STEPS = 0.5
+MOST_STEPS = MOST
 """Of the steps, those that consist of micro-batches at least: a last one of an epoch may have fewer."""
 
 _OPTIMIZER, _COLLECTS = re.compile(r"^Optimizer\.(step|zero_grad)#"), re.compile("AccumulateGrad")

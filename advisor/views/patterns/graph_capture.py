@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge import cuda_api
+from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
 from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
@@ -28,11 +29,11 @@ DIFFERENT = "the steps launch different kernels or other shapes, so one graph ca
 BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
 SIZED = "the steps work on other shapes where a mask comes out otherwise, which no graph can hold"
 
-NEARLY = 0.9
+NEARLY = NEARLY_ALL
 """Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
 
 
-REPLAYED = 0.5
+REPLAYED = MOST
 """Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
 
 OF_A_STEP = 0.2

@@ -11,6 +11,7 @@ from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family, of_library
 from advisor.knowledge.occupancy import WARP, fit
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import GpuKind
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import Program
@@ -67,7 +68,7 @@ def filled(work: GpuWork, grids: Grids | None) -> Floats:
     return fill
 
 
-SHARED, FILLED = 0.5, 0.25
+SHARED, FILLED = MOST, 0.25
 """Kernels share the device where others run for half of their time, and fill a quarter of it meanwhile: two of one block do not."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, length, union
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
@@ -15,9 +16,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
 from advisor.views.trace.ops import Ops, thread_ids
-
-WORTH_SAYING = 0.03
-"""Of a step: what takes the host less is not named."""
 
 _MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
 _CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|randperm|eye|scalar_tensor)$")
@@ -43,7 +41,7 @@ class MadeOnHost:
     def told(self, steps: int, step_us: float) -> str:
         """What making them takes the host, where it is worth a word."""
         us = self.us(steps)
-        return f"; making what they carry takes the host {duration(us)} as recorded" if us >= WORTH_SAYING * step_us else ""
+        return f"; making what they carry takes the host {duration(us)} as recorded" if us >= HARDLY_ANY * step_us else ""
 
     def on_device(self, calls: HostCalls | None, replay: Replay, *, kept: bool) -> Edit:
         """Made on the device instead, by as many launches, or once and kept there: neither copies nor the host's work are left."""

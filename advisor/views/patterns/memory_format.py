@@ -12,6 +12,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE
 from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.shares import LITTLE
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -19,7 +20,7 @@ from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 from advisor.views.trace.shapes import Shapes
 
-MIN_CONV_SHARE = 0.10
+MIN_CONV_SHARE = LITTLE
 """Copies that turn a layout are a convolution's concern only where convolutions run: this share of the time the GPU works."""
 
 _CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
@@ -122,11 +123,11 @@ _OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
 _LIBRARY_NORM = re.compile(r"\bbn_(fw_tr|bw)_(?!\w{0,80}NHWC)")
 _BACKWARD = re.compile(r"backward|\bbn_bw_")
 _GROUP_NORM = re.compile(r"^aten::native_group_norm$")
-REFUSING = 0.25
+REFUSING = 0.25  # group norms a convolution: a block of three or four layers has one
 _CHANNELS_LAST = re.compile(r"channels_last")
 _CONVOLUTION = re.compile(r"^aten::\w*conv(olution|_depthwise2d)\w*(?<!backward)$")
 _OF_PICTURES, _OF_ELSE = re.compile(r"^aten::conv2d$"), re.compile(r"^aten::conv[13]d$")
-FEW_CHANNELS = 64
+FEW_CHANNELS = 64  # as decide_layout_opt has it
 PICTURES = 4
 """Axes of the weight of a convolution over pictures: channels out and in, height, width."""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Spans, union, within
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.knowledge.shortest_kernel import SHORTEST_POINTWISE_US
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
@@ -29,7 +30,7 @@ _SPARSE = re.compile(r"^aten::(_indices|_?coalesce|sparse_mask)$")
 _ADAM = re.compile(r"addcdiv")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
-MOSTLY, SOME = 0.5, 0.1
+MOSTLY, SOME = MOST, LITTLE
 """Of an optimizer's step: what does more than half of it is its kind; a tenth of its time in kernels for many parameters is no loop over each. One short one is
 somebody's who clips or counts inside the step."""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Mask, Spans, union
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.replay.gpu_work import GpuWork
@@ -24,10 +25,10 @@ FEWEST = 8
 MOST_OPS_A_TENSOR = 32
 """Layer-wise optimizers written out (LARS, LAMB) launch some twenty for each tensor; a longer pattern is something else."""
 
-COVERED = 0.5
+COVERED = MOST
 """A loop goes over at least this share of the parameters: some leave out biases and norms."""
 
-OF_PARAMETERS = 0.9
+OF_PARAMETERS = NEARLY_ALL
 """Share of the tensors that an op of the loop takes which have a parameter's shape."""
 
 _POINTWISE = (Family.ELEMENTWISE, Family.REDUCTION, Family.NORM, Family.COPY, Family.FILL)

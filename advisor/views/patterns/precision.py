@@ -13,7 +13,8 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE, falls_back
 from advisor.knowledge.kernel_names import NAMES_FP64, PRODUCTS, Family
-from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.knowledge.shares import LITTLE
+from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.groups import Groups, distinct
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -25,10 +26,10 @@ WIDE = ("fp32", "tf32")
 EMULATED = 3.0
 """TF32 products in place of one in FP32: CUTLASS's attention on FP32 inputs (OpMultiplyAddFastF32)."""
 
-SMALL_US, BUSY_SHARE = 20.0, 0.4
-"""A product shorter than the first that works at its rate for less of its time than the second is bound by latency."""
+BUSY_SHARE = 0.4
+"""A product shorter than `LATENCY_BOUND_US` that works at its rate for less of its time is bound by latency."""
 
-OF_CONVOLUTIONS = 0.1
+OF_CONVOLUTIONS = LITTLE
 """What less of the convolutions' work than this runs in says nothing of the others: one may be of code that sets its own flags."""
 
 UNALIGNED, ODD = 0.3, 0.13
@@ -121,7 +122,7 @@ class WideProducts:
         faster = np.maximum(np.where(np.isnan(known), unknown, known), SHORTEST_US)
         # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
-        small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
+        small = (self.now == "tf32") & (self.dur_us < LATENCY_BOUND_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
         kept = (self.now == name) | ((self.refused | self.in_groups | (self.depthwise & (name != "fp16"))) & reached)
         return WithDurations(self.at, np.where(kept, self.dur_us, faster))

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shares import LITTLE
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -19,7 +20,7 @@ from advisor.views.trace.spellings import CELL, FEWEST, Spellings
 _PRODUCT = re.compile(r"^aten::(addmm|mm)$")
 _CELL_BACKWARD = re.compile(r"^aten::_thnn_fused_(lstm|gru)_cell_backward(_impl)?$")
 
-OTHER = 0.1
+OTHER = LITTLE
 """Share of a loop's kernels that may be no cell's: pieces cut out of the input and joined again. With more in it, as attention over what was
 read before, the loop is no recurrence that a library has one call for."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, clip, union
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edit
@@ -16,9 +17,6 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
-
-WORTH_SAYING = 0.03
-"""Of a step: what takes the host less is not named."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class ReleasedMemory:
 
     def told(self, step_us: float) -> str:
         """What it takes the host, where it is worth a word."""
-        return f"; giving their memory back takes the host {duration(self.us)}" if self.us >= WORTH_SAYING * step_us else ""
+        return f"; giving their memory back takes the host {duration(self.us)}" if self.us >= HARDLY_ANY * step_us else ""
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, sources: Sources, host_time: HostTime) -> ReleasedMemory:

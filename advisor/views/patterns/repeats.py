@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.shares import NEARLY_ALL
 from advisor.views.replay.gpu_work import GpuWork
 
 FEWEST_PASSES = 8
@@ -17,7 +18,7 @@ FEWEST_PASSES = 8
 LONGEST_BODY = 64
 """Kernels of a loop's body at most: what repeats after more is a layer."""
 
-ALIKE = 0.9
+ALIKE = NEARLY_ALL
 """Share of a run's kernels that come again one pass later where a loop launched it: now and then gradients are added up between."""
 
 _BETWEEN = *PRODUCTS, Family.COMMUNICATION

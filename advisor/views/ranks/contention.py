@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import overlap_with, union
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.steps import Steps
 
-BESIDE, ALONE = 0.8, 0.05
+BESIDE, ALONE = 0.8, HARDLY_ANY
 """A kernel counts as beside communication from this share of its time, as alone up to that."""
 
 LEAST = 3

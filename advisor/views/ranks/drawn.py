@@ -21,7 +21,7 @@ SHOWN_RANKS = 24
 
 BEFORE, AFTER = 1.5, 0.5
 """What is shown around a collective, as multiples of the longest wait for it; at least and at most so many µs."""
-LEAST_US, MOST_US = 200.0, 1e6
+LEAST_US, MOST_US = 200.0, 1e6  # what lies between is seen on one screen
 
 _NAMES = {"communication": "wait", "sync": "host", "launch": "host", "data-loading": "input"}
 

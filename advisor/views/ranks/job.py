@@ -14,6 +14,7 @@ import numpy as np
 from advisor.errors import TraceError, Unavailable
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.shares import MOST
 from advisor.report.model import Kind
 from advisor.report.ranks import Matching
 from advisor.views.ranks.collectives import KINDS
@@ -46,9 +47,9 @@ class RankSummaries:
     chosen: str = ""
 
 
-MOST_MISSING = 1000
+MOST_MISSING = 1000  # names of ranks that are listed: a larger job has its count
 
-MOST_RANKS = 0.5
+MOST_RANKS = MOST
 """What more than this share of ranks show is so: one may have lost events."""
 
 

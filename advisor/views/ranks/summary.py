@@ -29,12 +29,12 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
-SCHEMA = 6
+SCHEMA = 6  # of a rank's summary: an older one is made anew
 
 COUNTED = "order"
 """Says which rank a trace is where nothing else does: its place among the others' names."""
 
-NANOSECOND_US = 1e-3
+NANOSECOND_US = 1e-3  # what no clock resolves
 
 STRIP = 4000
 """Pieces that a window is drawn in: a few steps, a few of these a pixel."""

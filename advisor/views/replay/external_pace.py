@@ -7,13 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats
+from advisor.knowledge.shares import MOST
 from advisor.views.replay.replay import Replay
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-
-HALF = 0.5
-"""Pauses in which the host calls nothing set no pace where they take less of the step than this; and what varies less than this as much as
-its parts is held together by something: parts that know nothing of each other vary together more than each."""
 
 FEWEST_STEPS = 8
 """Fewer tell no spread."""
@@ -34,9 +31,9 @@ class OutsideClock:
         own = replay.recorded.host_us - replay.recorded.dispatch_us
         pause = np.array([own[of_step == step].sum() for step in replayed.tolist()])
         period = np.diff(steps.host_edges_us)[replayed]
-        if len(replayed) < FEWEST_STEPS - 2 or np.median(pause) < HALF * np.median(period):
+        if len(replayed) < FEWEST_STEPS - 2 or np.median(pause) < MOST * np.median(period):
             return cls(False)
-        return cls(bool(_spread(period) < HALF * _spread(period - pause)))
+        return cls(bool(_spread(period) < MOST * _spread(period - pause)))
 
 
 def _spread(values: Floats) -> float:

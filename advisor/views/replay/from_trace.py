@@ -9,6 +9,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge import cuda_api
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
 from advisor.views.groups import Groups
@@ -37,7 +38,7 @@ def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: 
     return np.flatnonzero(chosen)
 
 
-MOST_LINKED = 0.5
+MOST_LINKED = MOST
 """Where less of the window's GPU work than this has its launch in the trace, the host's part is not there, and not replayed."""
 
 
@@ -122,7 +123,7 @@ def _first_of_each(step: Ints) -> Ints:
     return np.unique(step, return_index=True)[1].astype(np.int64)
 
 
-IN_VAIN = 0.5
+IN_VAIN = MOST
 """Of a pause before memory is given back: if the device works in most of it, the pause is a wait for the device."""
 
 

@@ -11,6 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_LAUNCHES
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.from_trace import NO_LAUNCHES, unseen_host
 from advisor.views.replay.replay import Replay
@@ -22,7 +23,7 @@ from advisor.views.trace.table_filters import matches
 
 _ASYNCHRONOUS = re.compile(r"Memcpy\w{0,40}Async")
 
-MOSTLY = 0.5
+MOSTLY = MOST
 """What holds more of a call than all else together is what it waits for."""
 
 

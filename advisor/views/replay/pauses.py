@@ -10,9 +10,7 @@ import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with
 from advisor.knowledge import recording_cost
-
-HALF = 0.5
-"""A pause that lies for more than this of it inside a wait is part of the wait."""
+from advisor.knowledge.shares import MOST
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Pauses:
             passes, pauses = np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
             unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
             lasts = np.diff(at)[long]
-            odd[long] = unusual[group] & (lasts < limits.longest_us) & (overlap_with(at[:-1][long], at[1:][long], waits) < HALF * lasts)
+            odd[long] = unusual[group] & (lasts < limits.longest_us) & (overlap_with(at[:-1][long], at[1:][long], waits) < MOST * lasts)
             often = odd & (np.diff(at) > limits.rare_us)
             odd &= ~often | (often.sum() <= steps)
         first, last = at[:-1] + limits.quiet_us, at[1:]

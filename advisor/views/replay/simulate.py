@@ -26,8 +26,8 @@ STEADY = 1e-9
 SHORTEST = 24
 """Ops that make a stretch worth working out as one: numpy's calls cost as much as so many turns of a loop."""
 
-FEW = 0.05
-NEVER = -1e18
+FEW = 0.05  # of a column: with fewer look-ups, making a list takes longer
+NEVER = -1e18  # before every time
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Mask
 from advisor.knowledge import recording_cost
+from advisor.knowledge.shares import LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Prediction
 from advisor.views.replay.recording_cost import HostCost
@@ -19,7 +20,7 @@ CONTRADICT = 2.0
 """Steps by the two estimates alone that differ by more than this factor: the recording cannot tell which is right."""
 
 
-SLOWED = 0.1
+SLOWED = LITTLE
 """Recording that takes less than a tenth of a step changes no verdict."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
+from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
 from advisor.report.numbers import cut, duration, mostly, percent
@@ -30,13 +31,10 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unseen import Unseen
 
-HALF = 0.5
-"""A kind of work that holds half of the time is more than all others together."""
-
 WORTH_SAYING = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
 
-NO_DOUBT = 0.1
+NO_DOUBT = LITTLE
 """Idle time that is below this at the most, unrecorded, is recording's."""
 
 _COPIES = {
@@ -113,7 +111,7 @@ class Bound:
         host_share = sum(part.share for part in parts if part.link in HOST_LINKS) if parts else float("nan")
         span = "step" if steps.repeats else "traced time"
         once = startup.once_share(steps.start_us, steps.end_us)
-        if once > HALF:
+        if once > MOST:
             text = (
                 f"{percent(once)} of the {span} went into what happens once, as loading kernels, making contexts, trying algorithms or capturing "
                 f"graphs; the longest call "
@@ -129,10 +127,10 @@ class Bound:
             return cls("start-up", text, shares, host_share)
         recording, is_open = _of_recording(main, steps, replay.true_step)
         # What recording may have made is no verdict: then what the GPU does most is named, unless the likely idle time is most of the step.
-        unsure = is_open and shares.idle < HALF
+        unsure = is_open and shares.idle < MOST
         largest = shares._replace(idle=0.0).largest if unsure else shares.largest
         made = _made_of(timeline, steps, kernels, roofline, program, main.device)
-        paced = not is_open and largest == "compute" and host_share > HALF and shares.idle >= WORTH_SAYING
+        paced = not is_open and largest == "compute" and host_share > MOST and shares.idle >= WORTH_SAYING
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
@@ -161,7 +159,7 @@ class Bound:
         )
 
 
-NEARLY = 0.9
+NEARLY = NEARLY_ALL
 """A cause of idle time that holds this much of what the largest holds is as large, as far as a trace can tell."""
 
 
@@ -225,7 +223,7 @@ def _beside(shares: Shares, largest: str, span: str) -> str:
     return " " + said[other].format(percent(getattr(shares, other)))
 
 
-MUCH_APART = 0.1
+MUCH_APART = LITTLE
 """Of the device's work: copies that lie apart from what repeats, as a batch before a pass whose layers repeat, are said from a tenth on."""
 
 
@@ -271,7 +269,7 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     known = ~np.isnan(intensity) & ~np.isnan(ridge)
     dense = kernels.of(*PRODUCTS)
     # Moving the bytes takes a product that waits for them much of its time; what is slow at both rates waits for something else.
-    starved = dense & np.where(known, (intensity < ridge) & (roofline.peak_us >= HALF * dur), _vector_products(timeline))
+    starved = dense & np.where(known, (intensity < ridge) & (roofline.peak_us >= MOST * dur), _vector_products(timeline))
     narrow = _narrow(timeline)
     # Without a framework most kernels are the program's own, and what their author called them is no proof of what they do.
     told = kernels.of(*MOVES_MEMORY) & (_of_libraries(timeline) if program.framework == "cuda" else True)
@@ -300,7 +298,7 @@ def _of_libraries(timeline: Timeline) -> np.ndarray:
     return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
 
 
-NARROW, LONG_US = 0.5, 100.0
+NARROW, LONG_US = MOST, 100.0
 """A kernel that runs this long on fewer blocks than half of the multiprocessors waits for latency, whatever its name says it moves."""
 
 
@@ -334,20 +332,20 @@ _KINDS = "matrix products, convolutions and attention"
 def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
     """Of a device that computes most of the time: what holds it up, as far as that is known."""
     runs = f"Kernels run for {percent(share)} of the {span}"
-    if made.graphs > HALF:
+    if made.graphs > MOST:
         return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
-    if made.unknown > HALF:
+    if made.unknown > MOST:
         which = f", the longest {cut(made.longest_unknown, 60)}" if made.longest_unknown.strip() else ": kernels have no names"
         much = "all" if made.unknown >= 0.995 else f"{percent(made.unknown)}"
         return "gpu-bound", f"{runs}; {much} of that is of no known kind{which}."
-    if made.narrow > HALF and made.memory <= HALF and made.dense <= HALF:
+    if made.narrow > MOST and made.memory <= MOST and made.dense <= MOST:
         return "gpu-bound", f"{runs}; {percent(made.narrow)} of that in long kernels on fewer blocks than half of the multiprocessors."
-    if made.memory > HALF:
+    if made.memory > MOST:
         few = f", {percent(made.starved)} in products that wait for what they read" if made.starved >= 0.05 else ""
         return "memory-bound", f"{runs}; {percent(made.memory)} of that moves memory rather than computes{few}."
-    if made.arithmetic > HALF:
+    if made.arithmetic > MOST:
         return "compute-bound", f"{runs}; {percent(made.dense)} of that is {_KINDS}."
-    if made.dense > HALF:
+    if made.dense > MOST:
         return "gpu-bound", f"{runs}; {percent(made.dense)} of that is {_KINDS}. Whether arithmetic or memory holds them up cannot be told here."
     return "gpu-bound", (
         f"{runs}: {percent(made.dense)} of that is {_KINDS}, {percent(made.memory)} moves memory"
@@ -375,4 +373,4 @@ def _held_by(timeline: Timeline, gaps: Gaps, launches: Launches) -> str:
     copying = np.zeros(len(calls), bool)
     copying[launches.call[pageable]] = True
     inside = float(overlap_with(gaps.start_us, gaps.end_us, spans_of(calls, copying)).sum())
-    return ", held by copies of pageable memory" if inside > HALF * gaps.causes["sync"].sum() else ""
+    return ", held by copies of pageable memory" if inside > MOST * gaps.causes["sync"].sum() else ""

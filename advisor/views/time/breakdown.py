@@ -22,7 +22,7 @@ from advisor.views.trace.modules import places_of_gpu
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
-ROUNDING_US = 1e-6
+ROUNDING_US = 1e-6  # sums of a million times are off by less
 
 PARTS = 400
 """Parts kept; the rest is one part a family, so that the parts still sum to the step."""
@@ -31,7 +31,7 @@ _REPEAT = re.compile(r"_\d+$")
 _WRAPPER = "OptimizedModule"
 """What torch.compile puts around a module: the module is the same."""
 
-_SHAPES = 160
+_SHAPES = 160  # characters of an op's shapes in a table
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from advisor.views.time.roofline import Roofline
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.steps import Steps
 
-ROWS = 200
+ROWS = 200  # as in `kernel_table`
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 
 from advisor.intervals import Floats
+from advisor.knowledge.shares import MOST
 from advisor.recordings.tpu import TpuCore, TpuProfile
 
 LEAST_RUNS = 3
 """A program that runs so often repeats: of three runs two periods are known."""
-MOST_OF_TIME = 0.5
+MOST_OF_TIME = MOST
 """A step is made of the program that takes most of all programs' time: a small one that repeats is a helper of another."""
 ALIKE = 0.1
 """Steps whose periods differ by more than this from their median, in the median, are not of one kind."""

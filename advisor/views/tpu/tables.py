@@ -15,7 +15,7 @@ from advisor.views.tpu.steps import TpuSteps
 
 PARTS = 500
 """Ops that a comparison tells apart; the rest of each category is one part."""
-ROUNDING_US = 1e-3
+ROUNDING_US = 1e-3  # a nanosecond, as finely as times are written
 _WAITS = "waiting for other cores"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, length, overlap_with
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.program import Program
@@ -15,7 +16,7 @@ from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
-STILL_NEW = 0.5
+STILL_NEW = MOST
 """A program that repeats itself has met all its kernels in its first pass. One that meets a new one behind half of its ops is still in it."""
 
 

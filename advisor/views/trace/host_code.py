@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
@@ -28,9 +29,6 @@ MOST_UNNAMED = 1024
 
 UNNAMED_FACTOR = 2.0
 """A pause that nothing names must be this many times as long to count: Python between two ops may be long now and then."""
-
-HALF = 0.5
-"""A frame that covers this share of a pause is what the host did in it."""
 
 _FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^## Call|^Torch-Compiled")
 """Ranges in which all is the framework's own; that of a wrapped model's forward pass holds the model's."""
@@ -128,7 +126,7 @@ def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launc
     launches = launched[host.on_threads(calls)[launched]]
     issuing = joined(spans_of(calls, launches), spans_of(timeline.cpu_ops, distinct(ops.outermost[within[within >= 0]])), others)
     between = complement(issuing, steps.host_start_us, steps.host_end_us)
-    own = overlap_with(*between, pauses) >= HALF * (between[1] - between[0])
+    own = overlap_with(*between, pauses) >= MOST * (between[1] - between[0])
     return joined((between[0][own], between[1][own]), pauses)
 
 
@@ -141,7 +139,7 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints,
     notes = timeline.annotations
     start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
-    rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
+    rows = np.flatnonzero((covered >= MOST * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
     if not len(rows):
         label = _beside(timeline, outer, end_us) if seen or program.framework == "cuda" else ""
         return OwnWork(label, None, "unknown") if label else None
@@ -168,7 +166,7 @@ def _as_written(op: str) -> str:
 
 def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> str:
     """The call of the operating system that holds half of a pause, "" where none does: the host waits there, and works for nobody."""
-    least = HALF * (end_us - start_us)
+    least = MOST * (end_us - start_us)
     # Of very many calls few are as long.
     calls = timeline.os_calls[timeline.os_calls["dur_us"].to_numpy() >= least]
     start = calls["start_us"].to_numpy()
@@ -223,7 +221,7 @@ def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_
     start = cpu["start_us"].to_numpy()
     inside = steps.issued_at(start)
     found: Ints = np.flatnonzero(
-        ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
+        ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, MOST * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
     )
     return found
 
@@ -243,7 +241,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     calls = spans_of(timeline.api_calls, host.on_threads(timeline.api_calls))
     between = complement(joined(spans_of(cpu, calling), calls, others), steps.host_start_us, steps.host_end_us)
     in_trees = overlap_with(*between, spans_of(cpu, here & ~calling & (ops.parent < 0)))
-    long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= HALF * (between[1] - between[0]))
+    long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= MOST * (between[1] - between[0]))
     found, rows = [], np.flatnonzero(computing)
     names, codes = cpu["name"].cat, cpu["name"].cat.codes.to_numpy()
     rows = rows[np.argsort(start[rows], kind="stable")]
@@ -294,7 +292,7 @@ def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: floa
     first = calls["start_us"].to_numpy()
     last = first + calls["dur_us"].to_numpy()
     covered = np.minimum(last, end_us) - np.maximum(first, start_us)
-    rows = np.flatnonzero(covered >= HALF * (end_us - start_us))
+    rows = np.flatnonzero(covered >= MOST * (end_us - start_us))
     rows = rows[host.on_threads(calls.iloc[rows])]
     names = [str(n) for n in calls["name"].iloc[rows[np.argsort(calls["dur_us"].to_numpy()[rows], kind="stable")]]]
     if not names:

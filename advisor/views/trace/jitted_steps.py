@@ -8,10 +8,10 @@ import numpy as np
 
 from advisor.intervals import Floats
 from advisor.recordings.timeline import Timeline
+from advisor.views.trace.marks import FEWEST_REPEATS
 
 MOST = 0.6
 """Of the GPU's time, what the function's program takes: less, and a step is made of several, or each call does something else."""
-MIN_CALLS = 3
 
 _JITTED = re.compile(r"PjitFunction\((?P<name>.*)\)")
 _MODULE = re.compile(r"(?:jit|pjit|pmap)_+")
@@ -52,7 +52,7 @@ def jitted_calls(timeline: Timeline) -> tuple[str, Floats, Floats] | None:
     start, end = start[order], (start + frame["dur_us"].to_numpy()[rows])[order]
     # A call stands twice, once in Python and once below: the outer one is the call.
     outer = start >= np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
-    return (next(iter(found.values())), start[outer], end[outer]) if outer.sum() >= MIN_CALLS else None
+    return (next(iter(found.values())), start[outer], end[outer]) if outer.sum() >= FEWEST_REPEATS else None
 
 
 def _main_module(timeline: Timeline) -> str:

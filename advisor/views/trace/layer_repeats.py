@@ -9,6 +9,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.program import Program
@@ -17,7 +18,7 @@ from advisor.views.trace.table_filters import matches
 _MODULE = re.compile(r"^nn\.Module: ")
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 
-ONCE = 0.05
+ONCE = HARDLY_ANY
 """Of the work that is issued in one go, the kernels that do not repeat: from a twentieth on the repeats are parts of something."""
 
 

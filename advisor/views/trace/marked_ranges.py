@@ -12,6 +12,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Mask, overlap_with, within
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import phase, server_step
+from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
@@ -20,7 +21,7 @@ from advisor.views.trace.table_filters import matches, spans_of
 
 _NUMBER = re.compile(r"\d+")
 
-COVERED, UNEVEN = 0.5, 3.0
+COVERED, UNEVEN = MOST, 3.0
 """Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
 
 
@@ -124,7 +125,7 @@ def _opened_by_ops(own: pd.DataFrame, timeline: Timeline, process: int) -> Mask:
     return inside
 
 
-MOST_OF_ALL = 0.9
+MOST_OF_ALL = NEARLY_ALL
 """Of the work between the first and the last of ranges that repeat: where one holds more, the others are not its like."""
 
 
@@ -147,7 +148,7 @@ def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], fl
     return lambda time_us: float(total[np.searchsorted(at, time_us)])
 
 
-ALIKE = 0.5
+ALIKE = MOST
 """Steps run the same program: at least half of them begin with the same kernel. Layers that are only numbered do not."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union, within
 from advisor.knowledge.collectives import Collective, kind_of
+from advisor.knowledge.shares import LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.gpu_kernels import Kernels
@@ -16,7 +17,7 @@ from advisor.views.trace.ops import AUTOGRAD, Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-HIDDEN_ALREADY = 0.1
+HIDDEN_ALREADY = LITTLE
 """Of a collective: what runs beside computing for more than this is independent of that, as far as it goes."""
 
 _MESSAGES = (Collective.POINT_TO_POINT,)

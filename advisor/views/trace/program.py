@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor.knowledge.accelerators import CUDA, OTHER, Accelerator, accelerator
 from advisor.knowledge.server_marks import engine_of
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -41,7 +42,7 @@ _SERVERS = {
 # Names of devices, calls and kernels that only ROCm has.
 _AMD = re.compile(r"(?i)\b(amd|radeon|instinct|gfx\d)|^hip[A-Z]|^Cijk_|^miopen|^__amd_|\.kd$")
 
-MOSTLY = 0.5
+MOSTLY = MOST
 """A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""
 
 FEWEST_BATCHED = 4

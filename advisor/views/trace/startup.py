@@ -12,6 +12,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, overlap_with, union
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
@@ -23,7 +24,7 @@ HELD_UP_US = 1000.0
 """A launched op starts within some 10 µs on an idle device. One that waits a millisecond while nothing that was recorded
 runs waits for work that was launched before the recording began."""
 
-LEAD_IN = 0.05
+LEAD_IN = HARDLY_ANY
 """Of the GPU's work: what waits for earlier work stands at the beginning of a recording, before more than this was done."""
 
 LOADING_US = 10_000.0
@@ -52,7 +53,7 @@ TRIALS = 3
 """No convolution waits for events, but one that times this many algorithms to choose among them (`cudnn.benchmark`, MIOpen's find)
 does. It does so once for each shape."""
 
-IDLE_DURING = 0.9
+IDLE_DURING = NEARLY_ALL
 """A call that takes long while the device works waits for it; one-time work of the driver leaves the device idle."""
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
@@ -29,7 +30,7 @@ _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 OUTLIER = 1.5
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
 
-TAKES_MEMORY, FEWEST_AFTER = 0.05, 2
+TAKES_MEMORY, FEWEST_AFTER = HARDLY_ANY, 2
 """A step that spends a twentieth of a usual one on taking device memory fills the allocator's cache, or grows it, if none of the others
 behind it does: so many of them at the least, or nothing says which is the usual one."""
 
@@ -167,7 +168,7 @@ class Steps:
         return _whole(timeline, launches, startup, whole)
 
 
-APART = 0.05
+APART = HARDLY_ANY
 """GPU work before the repetition, or after it, from which it is said: a twentieth of all."""
 
 
@@ -404,7 +405,7 @@ def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, sta
     return None if begun == start else float(min(launches.start_us[left].min(), op_start[left].min()))
 
 
-AT_WORK, LOADS = 0.25, 0.05
+AT_WORK, LOADS = 0.25, HARDLY_ANY
 """A stretch in which the device works for a quarter of the time, and which goes into one-time calls for less than a twentieth, is no start-up, whatever
 is loaded at its end: a program loads a library whenever it first needs it."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.intervals import Floats
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.unexecuted_launches import lost_launches
 
-LOST = 0.05
+LOST = HARDLY_ANY
 """A step that lost a twentieth of its GPU ops is shorter than it was, and what it did in their place looks like idle time."""
 
 FEWEST_LEFT = 2
