@@ -113,8 +113,8 @@ def main() -> None:
     times = {name: {side: step_time_ms(step) for side, step in sides.items()} for name, sides in made.items()}
     cases = {}
     for n, (name, sides) in enumerate(made.items()):
-        stem = f"{RULE}/" if n == 0 else f"{RULE}/{name}."
-        files, gpu_ms = {side: f"{stem}{side}.json.gz" for side in sides}, {}
+        files = {side: f"{RULE}/{side}.json.gz" if n == 0 else f"{RULE}/{name}.{side}.trace.zst" for side in sides}
+        gpu_ms = {}
         for side, step in sides.items():
             trace = trace_of(step)
             if dist.get_rank() == 0:

@@ -133,7 +133,7 @@ def _pack(out: Path, names: list[str]) -> dict[str, float]:
         raw.unlink()
         trace["traceName"] = f"{name}.json"
         busy[name] = gpu_busy_us(trace)
-        size = write(trace, out / f"{name}.json.gz")
+        size = write(trace, out / f"{name}.trace.zst")
         print(f"{name}: {len(trace['traceEvents'])} events, {size / 1e3:.0f} kB, GPU busy {busy[name] / 1e3:.2f} ms", flush=True)
     return busy
 

@@ -6,10 +6,13 @@ import gzip
 import json
 import re
 import socket
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from advisor.sources import columns, load
 
 Trace = dict[str, Any]
 
@@ -82,8 +85,11 @@ def _lines(trace: Trace) -> Iterator[str]:
 
 
 def write(trace: Trace, path: Path) -> int:
-    """Write the trace, an event a line, so that the same trace gives the same file. Returns its size in bytes."""
+    """Write the trace, as columns where the path ends so, else an event a line: the same trace gives the same file. Returns its size in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    packed = gzip.compress("\n".join(_lines(trace)).encode(), compresslevel=9, mtime=0)
-    path.write_bytes(packed)
-    return len(packed)
+    if columns.named_as_columns(path):
+        with tempfile.TemporaryDirectory() as folder:
+            written = Path(folder, path.name.removesuffix(columns.SUFFIX) + ".json.gz")
+            write(trace, written)
+            return path.write_bytes(columns.encode(load(written)))
+    return path.write_bytes(gzip.compress("\n".join(_lines(trace)).encode(), compresslevel=9, mtime=0))

@@ -18,6 +18,12 @@ LEFT_BEHIND = {"public"}
 """Folders of samples/ whose traces went to the corpus. Nothing reads what lies there, until it is deleted."""
 
 
+def sample(name: str) -> Path:
+    """A trace of samples/ by its name without suffix: as it was recorded, or in columns."""
+    (found,) = (path for suffix in (".json.gz", ".trace.zst") if (path := ROOT / "samples" / f"{name}{suffix}").is_file())
+    return found
+
+
 def samples(pattern: str) -> list[Path]:
     """Files of samples/ by a pattern, without those that are left behind."""
     folder = ROOT / "samples"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.paths import LEFT_BEHIND, ROOT
 
-MOST_MB, MOST_OF_THE_CORPUS_MB = 90, 25
-"""Of the tree without `.git`, and of the corpus' traces. The tree is to come below 60 MB: samples/recording and the further pairs of rules, 30 MB, are
+MOST_MB, MOST_OF_THE_CORPUS_MB = 70, 25
+"""Of the tree without `.git`, and of the corpus' traces. The tree is to come below 60 MB: samples/jobs, 12 MB, are
 not columns yet. LEFT_BEHIND is not counted, since it only waits to be deleted: one commit holds no more than some 100 MB of that."""
 
 

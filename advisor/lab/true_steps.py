@@ -97,7 +97,7 @@ def _listed(path: Path) -> Iterator[tuple[Held, Path, float | None]]:
     for name, program in known.get("programs", {}).items():
         for way in program["traces"]:
             one = Held(name, way, program.get("device", ""), measured_us=program["step_us"], **nothing)
-            yield one, path.parent / f"{name}.{way}.json.gz", program["gpu_busy_us"]
+            yield one, path.parent / f"{name}.{way}.trace.zst", program["gpu_busy_us"]
     for name, case in known.get("cases", {}).items():
         for side in ("slow", "fixed"):
             trace, ms, gpu_ms = case.get("kineto", {}).get(side), case.get(f"{side}_ms"), case.get("gpu_ms", {}).get(side)

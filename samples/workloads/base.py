@@ -81,10 +81,10 @@ class Workload:
 
     def path(self, side: str) -> str:
         if self.folder:
-            return f"{self.folder}/{self.name}.{side}.json.gz"
+            return f"{self.folder}/{self.name}.{side}.trace.zst"
         if self.rule is None:
             return f"healthy/{self.name}.json.gz"
-        return f"{self.rule}/{side}.json.gz" if self.main else f"{self.rule}/{self.name}.{side}.json.gz"
+        return f"{self.rule}/{side}.json.gz" if self.main else f"{self.rule}/{self.name}.{side}.trace.zst"
 
     def entry(self, times_ms: dict[str, float]) -> dict[str, Any]:
         """This workload's case in manifest.json, in the shape of the shared corpus. times_ms: by side, and by fix alone."""

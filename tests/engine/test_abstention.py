@@ -13,7 +13,8 @@ from advisor.sources import load
 from advisor.views.health import TraceHealth
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
-from tests.paths import ROOT, slowly
+from tests import paths
+from tests.paths import slowly
 
 SAMPLES = ("sync-stall/print_loss_each_step.slow", "unfused-elementwise/slow", "unfused-norm/slow")
 
@@ -76,7 +77,7 @@ def two_ranks_on_a_stream(timeline):
 )  # fmt: skip
 @pytest.mark.parametrize("sample", slowly(SAMPLES, quick=1))
 def test_one_defect_silences_the_rules_that_rely_on_what_it_touches(sample, damage, check):
-    good = load(str(ROOT / "samples" / f"{sample}.json.gz"))
+    good = load(paths.sample(sample))
     assert not Workspace(good).get(TraceHealth).failed
     damaged = damage(good)
     failed = {h.check: h for h in Workspace(damaged).get(TraceHealth).failed}

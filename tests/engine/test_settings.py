@@ -74,7 +74,7 @@ def test_an_allowed_finding_stays_with_its_reason_and_out_of_the_headline():
 
 
 def test_a_symptom_is_folded_into_its_cause():
-    path = ROOT / "samples" / "launch-gap" / "many_small_ops.slow.json.gz"
+    path = ROOT / "samples" / "launch-gap" / "many_small_ops.slow.trace.zst"
     every = {f.rule: f for f in analyze(path, options={"unfused-elementwise": {"min_saving_share": 0.0}}).findings}
     # One graph launch replaces every launch: whatever else would have saved launches gains nothing more.
     for finding in every.values():

@@ -63,7 +63,7 @@ def test_the_report_is_the_same_on_an_older_processor() -> None:
         assert not [*json_differences.differences(here, there)]
 
 
-OF_SEVERAL_STREAMS = ("samples/missed-overlap/slow.json.gz", "samples/host-bound/resized.slow.json.gz")
+OF_SEVERAL_STREAMS = ("samples/missed-overlap/slow.json.gz", "samples/host-bound/resized.slow.trace.zst")
 
 
 # --- what a row says

@@ -39,8 +39,8 @@ def test_the_chart_shows_each_and_which_are_outside():
 
 def test_a_step_of_a_corpus_is_made_anew_where_its_trace_is_here(tmp_path):
     kept = one(32812.2, 4407.9, 1.0, 2.0, 3.0)
-    (tmp_path / "light.json.gz").symlink_to(RECORDING / "vit_infer_graphs.light.json.gz")
-    here = Held(**{**vars(kept), "trace": "light.json.gz"})
+    (tmp_path / "light.trace.zst").symlink_to(RECORDING / "vit_infer_graphs.light.trace.zst")
+    here = Held(**{**vars(kept), "trace": "light.trace.zst"})
     (tmp_path / "true-steps.csv").write_text(tables.as_csv([kept, here], Held))
     left, made = held(tmp_path)
     assert left == kept and made.expected_us > 100 and made.gpu_us == kept.gpu_us
@@ -49,7 +49,7 @@ def test_a_step_of_a_corpus_is_made_anew_where_its_trace_is_here(tmp_path):
 def test_every_recording_that_is_listed_is_held(tmp_path):
     programs = json.loads((RECORDING / "recordings.json").read_text())["programs"]
     program = programs["vit_infer_graphs"] | {"traces": ["light"]}
-    (tmp_path / "vit_infer_graphs.light.json.gz").symlink_to(RECORDING / "vit_infer_graphs.light.json.gz")
+    (tmp_path / "vit_infer_graphs.light.trace.zst").symlink_to(RECORDING / "vit_infer_graphs.light.trace.zst")
     (tmp_path / "recordings.json").write_text(json.dumps({"programs": {"vit_infer_graphs": program}}))
     (found,) = held(tmp_path)
     assert found.gpu_bound and found.inside and found.off < 0.08

@@ -33,7 +33,7 @@ def code(sample: str, rule: str) -> str:
     return found.after if found else ""
 
 
-@pytest.mark.parametrize(("sample", "masked"), [("dinov2_bf16", False), ("spellings/attention/att_where.slow.json.gz", True)])
+@pytest.mark.parametrize(("sample", "masked"), [("dinov2_bf16", False), ("spellings/attention/att_where.slow.trace.zst", True)])
 @slow
 def test_attention_gets_a_mask_where_there_is_one(sample: str, masked: bool) -> None:
     after = code(sample, "unfused-attention")
@@ -47,7 +47,7 @@ def test_a_training_step_keeps_its_optimizer() -> None:
 
 
 def test_convolutions_have_a_switch_of_their_own_and_inference_no_backward_pass() -> None:
-    fix = fix_of(analysed(SAMPLES / "precision" / "super_resolution_fp32.slow.json.gz"), "precision")
+    fix = fix_of(analysed(SAMPLES / "precision" / "super_resolution_fp32.slow.trace.zst"), "precision")
     assert any("torch.backends.cudnn.allow_tf32" in step for step in fix.steps)
     assert fix.code and "backward" not in fix.code.after
 
@@ -104,7 +104,7 @@ def test_sizes_that_differ_from_step_to_step_compile_once() -> None:
 
 
 def test_what_comes_to_the_host_and_goes_back_is_kept() -> None:
-    assert "never left the GPU" in code("memcpy/offload_roundtrip.slow.json.gz", "memcpy")
+    assert "never left the GPU" in code("memcpy/offload_roundtrip.slow.trace.zst", "memcpy")
 
 
 def test_results_are_fetched_and_no_batch_sent() -> None:

@@ -23,7 +23,7 @@ GPU_BOUND = 0.85
 
 
 def report(name: str, way: str) -> Report:
-    return analysed(HERE / f"{name}.{way}.json.gz")
+    return analysed(HERE / f"{name}.{way}.trace.zst")
 
 
 def gpu_bound(name: str) -> bool:

@@ -15,7 +15,7 @@ from tests.paths import ROOT
 
 BY_NAME = {change.name: change for change in CHANGES}
 EAGER = ROOT / "samples" / "launch-gap" / "slow.json.gz"
-STACKS = ROOT / "samples" / "recording" / "bert_infer_compiled.deep.json.gz"
+STACKS = ROOT / "samples" / "recording" / "bert_infer_compiled.deep.trace.zst"
 
 
 @pytest.fixture(scope="module")

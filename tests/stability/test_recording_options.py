@@ -12,7 +12,7 @@ from advisor.lab.stability.events import Recorded, arguments, read, traces_below
 from advisor.lab.stability.spelling import OVERLOAD_OF
 from tests.analysed import analysed
 from tests.differences import differences, rounded
-from tests.paths import EACH, LEFT_BEHIND, ROOT, slow, slowly
+from tests.paths import EACH, LEFT_BEHIND, ROOT, sample, slow, slowly
 
 SAMPLES = ROOT / "samples"
 BY_NAME = {change.name: change for change in CHANGES}
@@ -69,11 +69,11 @@ def test_every_sample_is_told_the_same(number, tmp_path):
 @pytest.mark.parametrize("options", [("overload-names",), ("graph-lanes",), ("cupti-exporter",), ("python-exporter",)], ids=" ".join)
 @pytest.mark.parametrize("name", slowly(["memcpy/slow", "graph-candidate/products_behind_gpu.fixed"], quick=1))
 def test_each_option_by_itself(name, options, tmp_path):
-    same(SAMPLES / f"{name}.json.gz", options, tmp_path)
+    same(sample(name), options, tmp_path)
 
 
 def test_work_of_graphs_is_spread_over_lanes_and_keeps_its_stream():
-    before = read(SAMPLES / "graph-candidate" / "products_behind_gpu.fixed.json.gz")
+    before = read(SAMPLES / "graph-candidate" / "products_behind_gpu.fixed.trace.zst")
     moved = [e for e in BY_NAME["graph-lanes"].apply(before, Random(1)).events if "original_stream" in arguments(e)]
     assert len({e["tid"] for e in moved}) > 1 and {arguments(e)["original_stream"] for e in moved} == {7}
     assert all(e["tid"] == arguments(e)["stream"] for e in moved)

@@ -11,7 +11,7 @@ from advisor.lab.stability.held import compared, drawn, held
 from advisor.lab.stability.shown import Stability, as_markdown
 from advisor.report.finding import Skipped
 from tests.command import advisor
-from tests.paths import ROOT, slow
+from tests.paths import ROOT, sample, slow
 
 pytestmark = slow
 
@@ -70,7 +70,7 @@ FEW = ("launch-gap/slow", "sync-stall/slow", "precision/slow", "unfused-attentio
 
 @pytest.fixture(scope="module")
 def few():
-    return held(SAMPLES, [SAMPLES / f"{name}.json.gz" for name in FEW])
+    return held(SAMPLES, [sample(name) for name in FEW])
 
 
 def test_each_change_is_tried(few):
