@@ -21,6 +21,7 @@ if not os.path.isdir(os.path.join(_HERE, "rules")):
 
 if TYPE_CHECKING:
     from advisor.compare import compare
+    from advisor.engine.analysis import Analysis
     from advisor.engine.rule import Found, rule
     from advisor.engine.run import analyze, schedule
     from advisor.lab.attention.components import profile_attention_components
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from advisor.views.replay.edits import Edits
 
 _HOMES = {
+    "Analysis": "advisor.engine.analysis",
     "analyze": "advisor.engine.run",
     "load": "advisor.sources",
     "read": "advisor.sources",
@@ -87,7 +89,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "BytesSaved", "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Recording", "Report", "Saving",
+    "Analysis", "BytesSaved", "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Recording", "Report", "Saving",
     "ShareSaved", "Skipped", "Timeline", "analyze", "attention_session", "bench", "bench_all", "bench_batches", "bench_sizes",
     "benchmark_fn", "benchmark_function", "compare", "estimate_arithmetic_intensity", "full_profiling_session",
     "identify_bottleneck", "load", "measure_memory_usage", "optimize_attention", "profile_attention_components",

@@ -25,7 +25,7 @@ from unittest.mock import patch
 import numpy as np
 
 from advisor.engine import evaluate
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.lab import ledger
 from advisor.report.model import Report
 from advisor.sources import columns, load
@@ -60,7 +60,7 @@ def analysed(trace: Path) -> tuple[Report, Workspace]:
             made.append(self)
 
     with patch.object(evaluate, "Workspace", Kept):
-        return analyze(trace), made[0]
+        return report_of(trace), made[0]
 
 
 def shown(report: Report, views: Iterable[object]) -> Facts:

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.lab import accuracy, accuracy_chart, accuracy_page, coverage, judged, ledger, tables, true_steps
 from advisor.report.model import Report
 
@@ -27,7 +27,7 @@ DOCS, SAMPLES = ROOT / "docs", ROOT / "samples"
 
 def analysed(path: Path) -> bytes:
     """A trace's report, as one process hands it to another."""
-    return pickle.dumps(analyze(path))
+    return pickle.dumps(report_of(path))
 
 
 def documents() -> dict[Path, str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import msgspec
-
 from advisor.engine.fleet import reduced
 from advisor.engine.reduce import Judging
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.recordings.recording import Recording
 from advisor.report.model import Report
 from advisor.sources import read
@@ -17,8 +15,8 @@ from advisor.sources import read
 
 @cache
 def analysed(path: Path) -> Report:
-    """The report as it is saved: without its picture, which would hold the whole trace."""
-    return msgspec.structs.replace(analyze(path))
+    """The report alone: a picture would hold the whole trace."""
+    return report_of(path)
 
 
 @cache

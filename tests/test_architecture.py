@@ -63,6 +63,14 @@ def test_views_see_only_the_floors_below(floor):
         assert not [name for name in imported(path) if name.startswith(above)], path
 
 
+def test_a_report_is_data_that_knows_nothing_above_it():
+    """What a report is made of and written with is below it: numbers, names of devices, secrets that it must not show."""
+    below = ("report", "knowledge", "errors", "files", "intervals", "units")
+    for path in (ROOT / "advisor" / "report").glob("*.py"):
+        names = [name for name in imported(path) if name.split(".")[0] == "advisor"]
+        assert not [name for name in names if name == "advisor" or not name.startswith(tuple(f"advisor.{part}" for part in below))], path
+
+
 def test_no_two_modules_import_each_other_not_even_for_types_or_late():
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): imported(path) for path in PACKAGE if path.name != "__init__.py"}
     assert not [(one, other) for one, names in modules.items() for other in names & modules.keys() if one < other and one in modules[other]]

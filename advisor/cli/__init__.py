@@ -30,7 +30,7 @@ for _command in (
     analyze.report,
     rules.rules,
     rules.explain,
-    analyze.redact,
+    convert.redact,
     convert.convert,
     fleet.merge,
     lab.validate,

@@ -1,21 +1,18 @@
-"""Commands on one capture: analyze, report (a saved one, rendered again) and redact."""
+"""Commands that write a report: analyze, of one trace, of each of several, or of a job's ranks; and report, of a saved one."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from advisor.cli.fleet import INDEX, PAGES, SAVED, JobOutput, check_directory, directory_of, one_path, part_of, prints_beside, reduced_job, write_directory
-from advisor.cli.fleet import shard as shards
-from advisor.cli.outputs import check_target, file_name, write
-from advisor.cli.streams import say
+from advisor.cli.fleet import shard as shard_of
+from advisor.cli.outputs import check_target, file_name, write_report
 from advisor.cli.terminal import (
     ConfigOption,
     ExecutorOption,
@@ -44,11 +41,13 @@ from advisor.cli.terminal import (
     show_page,
     warn_of_secrets,
 )
-from advisor.errors import RuleError, TraceError, UsageError
+from advisor.errors import RuleError, UsageError
 
 if TYPE_CHECKING:
+    from advisor.cli.terminal import Selection
+    from advisor.engine.analysis import Analysis
+    from advisor.engine.reduce import Judging
     from advisor.recordings.recording import Recording
-    from advisor.report.model import Report
 
 GIB = 1 << 30  # bytes
 
@@ -111,73 +110,181 @@ def analyze(
         if asked := ", ".join(option for option, given in of_a_report.items() if given):
             raise UsageError(f"--shard writes summaries and judges nothing: {asked} would do nothing", "Leave it out; advisor merge writes and judges.")
     _check_several(outputs, directory, format, each, shard)
-    if each:
-        from advisor.sources import each_of
-
-        def one(path: str, into: Path | None) -> None:
-            analyze(
-                [path], format, [into] if into else None, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, waits, step_ms,
-                quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
-            )  # fmt: skip
-
-        _one_by_one(each_of(trace), outputs[0] if outputs else None, formats()[format or "html"].SUFFIX, one)
-        return
     if not 0 < max_gib <= 1e9:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
-    chosen = selection(config, rules, rule)
-    name, max_bytes = one_path(trace), int(max_gib * GIB)
     check_executor(executor)
-    how = JobOutput(executor, workers, directory, part_of(shard))
-    page = partial(html_path, name)
-    inputs = (*trace, *filter(None, (memory, kernels)))
-
-    def into(form: str | None, path: Path | None) -> tuple[str, Path | None]:
-        return destination(form, path, formats(), page, force, *inputs)
-
     check_format(format, formats())
-    files = [path for path in outputs if path != directory]
-    if outputs:
-        targets = [into(format, path) for path in files]
-    elif format:
-        targets = [into(format, None)]
+    request = _Request(
+        chosen=selection(config, rules, rule),
+        format=format, outputs=tuple(outputs), force=force, quiet=quiet, open=open, fail_on=fail_on, allow_unjudged=allow_unjudged, strict=strict,
+        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, waits=waits, step_ms=step_ms, executor=executor, workers=workers, part=part_of(shard),
+    )  # fmt: skip
+    if each:
+        _each(trace, request)
     else:
-        check_target(page(), force, name)
-        targets = [*([] if quiet else [into(None, None)]), into("html", None)]
-    if open and not directory:  # which a job fills with its pages
-        page_of(path for _, path in targets)
-    recording = _read(trace, max_bytes, memory, kernels)
-    chosen.check(recording)
-    if how.part or recording.kind == "job":
+        _one(trace, request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What the options ask for, of every trace alike. part: (i, n), the ranks of a job that are reduced and no more."""
+
+    chosen: Selection
+    format: str | None
+    outputs: tuple[Path, ...]
+    force: bool
+    quiet: bool
+    open: bool
+    fail_on: str | None
+    allow_unjudged: bool
+    strict: bool
+    max_bytes: int
+    memory: str | None
+    kernels: str | None
+    waits: bool
+    step_ms: float | None
+    executor: str
+    workers: int | None
+    part: tuple[int, int] | None
+
+    def judging(self, recording: Recording) -> Judging:
+        """How each rank of a job is judged by itself."""
         from advisor.engine.fleet import with_measured
 
-        judging = replace(chosen.judging(), max_bytes=max_bytes)
-        if how.part:
-            shards(recording, with_measured(judging, recording), how)
-            return
-        if directory:
-            check_directory(directory, force)
-            if second := directory_of(files):
-                raise UsageError(f"{second} would be a second directory beside {directory}", "Give a file a name with a suffix.")
-            if prints_beside(format):
-                targets.append(into(format, Path("-")))
-        recording = reduced_job(recording, judging, how)
-    elif directory and directory.exists():
-        raise UsageError(f"{directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
-    elif directory:  # a name without a suffix, and no job: a file
-        targets.append(into(format, directory))
-        directory = None
-        if open:
+        return with_measured(replace(self.chosen.judging(), max_bytes=self.max_bytes), recording)
+
+
+_Target: TypeAlias = "tuple[str, Path | None]"
+"""A format, and the file that it is written to; None is standard output."""
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Where a report of some traces is written: into files, and of a job into a `directory`."""
+
+    trace: list[str]
+    request: _Request
+
+    @property
+    def directory(self) -> Path | None:
+        return directory_of(self.request.outputs)
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in self.request.outputs if path != self.directory]
+
+    def target(self, form: str | None, path: Path | None) -> _Target:
+        """Raises UsageError where the file is not to be written."""
+        from advisor.reports import formats
+
+        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels)))
+        return destination(form, path, formats(), self._page, self.request.force, *inputs)
+
+    def _page(self) -> Path:
+        return html_path(one_path(self.trace))
+
+    def targets(self) -> list[_Target]:
+        """All but what is written into a directory; alone, a summary and the page. Raises UsageError."""
+        asked = self.request
+        if asked.outputs:
+            found = [self.target(asked.format, path) for path in self.files]
+        elif asked.format:
+            found = [self.target(asked.format, None)]
+        else:
+            check_target(self._page(), asked.force, one_path(self.trace))
+            found = [*([] if asked.quiet else [self.target(None, None)]), self.target("html", None)]
+        if asked.open and not self.directory:  # which a job fills with its pages
+            page_of(path for _, path in found)
+        return found
+
+
+def _each(traces: list[str], request: _Request) -> None:
+    """Each trace by itself, and where the output is a directory into a file of its own there. Exits with the highest code of any."""
+    from advisor.reports import formats
+    from advisor.sources import each_of
+
+    paths, output = each_of(traces), request.outputs[0] if request.outputs else None
+    suffix = formats()[request.format or "html"].SUFFIX
+    codes: list[int] = []
+    used: set[str] = set()
+    for path in paths:
+        into = output
+        if output and output.is_dir():
+            name = html_path(path).with_suffix(suffix).name
+            if name in used:  # of two of one name, the folder tells which
+                name = f"{file_name(Path(path).absolute().parent.name)}-{name}"
+            if name in used:
+                raise UsageError(f"two of the traces would be {output / name}", "Give each a name of its own.")
+            used.add(name)
+            into = output / name
+        elif len(paths) > 1 and output is not None and str(output) != "-":
+            raise UsageError(f"{len(paths)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
+        try:
+            _one([path], replace(request, outputs=(into,) if into else ()))
+        except typer.Exit as stopped:
+            codes.append(stopped.exit_code)
+    if any(codes):
+        raise typer.Exit(max(codes))
+
+
+def _one(trace: list[str], request: _Request) -> None:
+    """One trace, or one job: which it is, only reading tells."""
+    outputs = _Outputs(trace, request)
+    if request.part:
+        _shard(_read(trace, request), outputs)
+        return
+    targets = outputs.targets()
+    recording = _read(trace, request)
+    if recording.kind == "job":
+        _job(recording, outputs, targets)
+    else:
+        _trace(recording, outputs, targets)
+
+
+def _shard(recording: Recording, outputs: _Outputs) -> None:
+    """Summaries of a part of a job's ranks, into a directory for `merge`."""
+    request = outputs.request
+    shard_of(recording, request.judging(recording), JobOutput(request.executor, request.workers, outputs.directory, request.part))
+
+
+def _trace(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> None:
+    """The report of one recording, into files."""
+    if outputs.directory and outputs.directory.exists():
+        raise UsageError(f"{outputs.directory} is a directory, and {one_path(outputs.trace)} is no job of several ranks", "Give the path of a file.")
+    if outputs.directory:  # a name without a suffix, and no job: a file
+        targets = [*targets, outputs.target(outputs.request.format, outputs.directory)]
+        if outputs.request.open:
             page_of(path for _, path in targets)
-    report = chosen.run(recording, step_ms, waits)
+    request = outputs.request
+    _write_all(request.chosen.run(recording, request.step_ms, request.waits), targets, request)
+
+
+def _job(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> None:
+    """The report of a job, whose ranks are reduced first; its page with every rank's into a directory."""
+    request, directory = outputs.request, outputs.directory
     if directory:
-        write_directory(report, directory, linked=True)
+        check_directory(directory, request.force)
+        if second := directory_of(outputs.files):
+            raise UsageError(f"{second} would be a second directory beside {directory}", "Give a file a name with a suffix.")
+        if prints_beside(request.format):
+            targets = [*targets, outputs.target(request.format, Path("-"))]
+    reduced = reduced_job(recording, request.judging(recording), JobOutput(request.executor, request.workers, directory))
+    made = request.chosen.run(reduced, request.step_ms, request.waits)
+    if directory:
+        write_directory(made.report, directory, linked=True)
+    _write_all(made, targets, request, page=directory and directory / INDEX)
+
+
+def _write_all(made: Analysis, targets: Iterable[_Target], request: _Request, page: Path | None = None) -> None:
+    """Write what was asked for, then exit as it was asked. page: one that is written already."""
     for form, path in targets:
-        _write(report, form, path, quiet)
-    if open:
-        show_page(page_of((directory and directory / INDEX, *(path for _, path in targets))))
-    if strict and report.failed:
-        raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
-    gate(report, fail_on, allow_unjudged)
+        write_report(made, form, path, request.quiet)
+    if request.open:
+        show_page(page_of((page, *(path for _, path in targets))))
+    if request.strict and made.report.failed:
+        first = made.report.failed[0]
+        raise RuleError(f"rule {first.rule} failed: {first.error}", "Without --strict the others' findings stand.")
+    gate(made.report, request.fail_on, request.allow_unjudged)
 
 
 def _check_several(outputs: list[Path], directory: Path | None, format: str | None, each: bool, shard: str | None) -> None:
@@ -203,32 +310,9 @@ def _place(path: Path) -> Path:
     return Path(os.path.realpath(path.parent), path.name)
 
 
-def _one_by_one(traces: list[str], output: Path | None, suffix: str, analyze_one: Callable[[str, Path | None], None]) -> None:
-    """Each trace by itself, and where `output` is a directory into a file of its own there. Exits with the highest code of any."""
-    codes: list[int] = []
-    used: set[str] = set()
-    for path in traces:
-        into = output
-        if output and output.is_dir():
-            name = html_path(path).with_suffix(suffix).name
-            if name in used:  # of two of one name, the folder tells which
-                name = f"{file_name(Path(path).absolute().parent.name)}-{name}"
-            if name in used:
-                raise UsageError(f"two of the traces would be {output / name}", "Give each a name of its own.")
-            used.add(name)
-            into = output / name
-        elif len(traces) > 1 and output is not None and str(output) != "-":
-            raise UsageError(f"{len(traces)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
-        try:
-            analyze_one(path, into)
-        except typer.Exit as stopped:
-            codes.append(stopped.exit_code)
-    if any(codes):
-        raise typer.Exit(max(codes))
-
-
-def _read(traces: list[str], max_bytes: int, memory: str | None, kernels: str | None) -> Recording:
-    """What was recorded, with the memory snapshot and the measured kernels that were given beside it."""
+def _read(traces: list[str], request: _Request) -> Recording:
+    """What was recorded, with the memory snapshot and the measured kernels that were given beside it. Raises UsageError for a rule that does
+    not look at such a recording."""
     from advisor.recordings.recording import with_kernels, with_memory
     from advisor.sources import read, read_several
 
@@ -236,12 +320,13 @@ def _read(traces: list[str], max_bytes: int, memory: str | None, kernels: str | 
         recording = read_several(traces)
     else:
         with progress_of(traces[0]) as progress:
-            recording = read(traces[0], max_bytes=max_bytes, progress=progress)
+            recording = read(traces[0], max_bytes=request.max_bytes, progress=progress)
         warn_of_secrets(traces[0])
-    if memory:
-        recording = with_memory(recording, read(memory, max_bytes=max_bytes))
-    if kernels:
-        recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
+    if request.memory:
+        recording = with_memory(recording, read(request.memory, max_bytes=request.max_bytes))
+    if request.kernels:
+        recording = with_kernels(recording, read(request.kernels, max_bytes=request.max_bytes))
+    request.chosen.check(recording)
     return recording
 
 
@@ -257,33 +342,4 @@ def report(
 
     loaded = read_report(saved)
     form, target = destination(format, only_one(output), formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
-    _write(loaded, form, target)
-
-
-def redact(
-    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank, of advisor record or of JAX.")],
-    output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed. Of a directory a new directory.")],
-) -> None:
-    """Write a copy to give away, with the same analysis.
-
-    It is without paths, hosts, users, command lines and environment.
-    """
-    from advisor.engine import redact_job as giveaway
-
-    if not trace.exists():
-        raise TraceError(f"there is no file {trace}", "Give the path of a trace.")
-    giveaway.redact(trace, output)
-    say(f"wrote {output}")
-
-
-def _write(report: Report, name: str, target: Path | None, quiet: bool = False) -> None:
-    """Text is as wide as the terminal that it goes to, and coloured there."""
-    from advisor.reports import formats
-
-    if name == "text" and target is None and sys.stdout.isatty():
-        from advisor.reports.report import text
-
-        width = os.get_terminal_size().columns
-        write(text.render(report, width=width, color="NO_COLOR" not in os.environ), None)
-    else:
-        write(formats()[name].render(report), target, quiet)
+    write_report(loaded, form, target)

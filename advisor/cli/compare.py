@@ -176,7 +176,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
     def analyze(path: Path) -> Report:
         with progress_of(str(path)) as progress:
             recording = read(str(path), progress=progress)
-        return chosen.run(reduced_job(recording, chosen.judging(), JobOutput(), named=True))
+        return chosen.run(reduced_job(recording, chosen.judging(), JobOutput(), named=True)).report
 
     return saved.reports(paths, analyze, is_one_capture)
 

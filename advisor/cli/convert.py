@@ -1,4 +1,4 @@
-"""A trace in another format: as columns, or as Kineto's JSON again."""
+"""Copies of a recording: in another format (convert), or fit to give away (redact)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from advisor.cli.outputs import check_target
 from advisor.cli.streams import say
-from advisor.errors import UsageError
+from advisor.errors import TraceError, UsageError
 from advisor.files import write_whole
 from advisor.report.numbers import size
 
@@ -40,3 +40,19 @@ def convert(
     say(f"wrote {output} ({size(output.stat().st_size)})")
     if as_json and (lost := not_held(timeline)):
         say(f"note: Kineto's JSON has no place for {', '.join(lost)}")
+
+
+def redact(
+    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank, of advisor record or of JAX.")],
+    output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed. Of a directory a new directory.")],
+) -> None:
+    """Write a copy to give away, with the same analysis.
+
+    It is without paths, hosts, users, command lines and environment.
+    """
+    from advisor.engine import redact_job
+
+    if not trace.exists():
+        raise TraceError(f"there is no file {trace}", "Give the path of a trace.")
+    redact_job.redact(trace, output)
+    say(f"wrote {output}")

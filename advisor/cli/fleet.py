@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.outputs import check_target, file_name, make_directory, write
+from advisor.cli.outputs import check_target, file_name, make_directory, write, write_report
 from advisor.cli.streams import say
 from advisor.cli.terminal import (
     ConfigOption,
@@ -162,12 +162,12 @@ def merge(
         check_directory(directory, force, str(summaries))
     recording = merged(stored(summaries), str(summaries))
     chosen.check(recording)
-    report = chosen.run(recording)
+    made = chosen.run(recording)
     if directory:
-        write_directory(report, directory, linked=False)
+        write_directory(made.report, directory, linked=False)
     if not directory or prints_beside(format):
-        write(formats()[form].render(report), target)
-    gate(report, fail_on, allow_unjudged)
+        write_report(made, form, target)
+    gate(made.report, fail_on, allow_unjudged)
 
 
 def _page_of(summaries: Path) -> Path:

@@ -7,10 +7,15 @@ import re
 import stat
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.cli.streams import declared, say
 from advisor.errors import OutputError, UsageError
 from advisor.files import begins_as_ours, write_whole
+
+if TYPE_CHECKING:
+    from advisor.engine.analysis import Analysis
+    from advisor.report.model import Report
 
 _UNFIT = re.compile(r"[^\w .=+@()\[\],~%-]+")
 
@@ -62,3 +67,14 @@ def write(rendered: str, target: Path | None, quiet: bool = False) -> None:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}", "Give another path with -o.") from None
     if not quiet:
         say(f"wrote {target}")
+
+
+def write_report(shown: Analysis | Report, name: str, target: Path | None, quiet: bool = False) -> None:
+    """In a format, to standard output or a file. Text is as wide as the terminal that it goes to, and coloured there."""
+    from advisor.reports import formats
+
+    if name == "text" and target is None and sys.stdout.isatty():
+        width = os.get_terminal_size().columns
+        write(formats()["text"].render(shown, width=width, color="NO_COLOR" not in os.environ), None)
+    else:
+        write(formats()[name].render(shown), target, quiet)

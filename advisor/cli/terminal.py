@@ -17,6 +17,7 @@ from advisor.cli.streams import say, visible
 from advisor.errors import UsageError, no_such
 
 if TYPE_CHECKING:
+    from advisor.engine.analysis import Analysis
     from advisor.engine.reduce import Judging
     from advisor.engine.rule import Rule
     from advisor.engine.settings import Settings
@@ -89,11 +90,11 @@ class Selection(NamedTuple):
         if self.named:
             check_fits(recording, self.rules)
 
-    def run(self, recording: Recording, step_ms: float | None = None, waits: bool = False) -> Report:
-        """The report of a recording by these rules and settings; raises as `engine.run.run`."""
-        from advisor.engine.run import run
+    def run(self, recording: Recording, step_ms: float | None = None, waits: bool = False) -> Analysis:
+        """The analysis of a recording by these rules and settings; raises as `engine.run.analysis`."""
+        from advisor.engine.run import analysis
 
-        return run(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices, waits)
+        return analysis(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices, waits)
 
     def judging(self) -> Judging:
         """The same for the traces of a job's ranks, each read by a worker."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,13 +15,17 @@ from advisor.compare.findings import applied, finding_changes
 from advisor.compare.matching import match
 from advisor.compare.model import Comparison, Interval, Row, Side, Table, Verdict
 from advisor.compare.tables import Draws, Sampled, class_of, kernel_time, kernels_table, module_and_op, table
+from advisor.engine.analysis import Analysis, report_in
 from advisor.errors import UsageError
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.model import Kind, Report
 from advisor.report.numbers import duration, percent, three
 
+_Captures: TypeAlias = "Report | Analysis | Sequence[Report | Analysis]"
+"""A side: one capture or several."""
 
-def compare(before: Report | Sequence[Report], after: Report | Sequence[Report]) -> Comparison:
+
+def compare(before: _Captures, after: _Captures) -> Comparison:
     """What changed from one side to the other, per step, without what recording cost. A side is a report, or several captures, which are averaged.
 
     Raises UsageError where a side is empty or holds no reports, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
@@ -80,11 +85,12 @@ def compare(before: Report | Sequence[Report], after: Report | Sequence[Report])
     )
 
 
-def _captures(side: Report | Sequence[Report]) -> Sequence[Report]:
+def _captures(side: _Captures) -> Sequence[Report]:
     """The captures of a side, of which one may be given by itself."""
-    several = (side,) if isinstance(side, Report) else side
-    if isinstance(several, Sequence) and all(isinstance(report, Report) for report in several):
-        return several
+    several = side if isinstance(side, Sequence) else (side,)
+    reports = [report_in(one) for one in several]
+    if all(isinstance(report, Report) for report in reports):
+        return reports
     raise UsageError(
         "a side to compare is no report, nor a list of reports", "Give what advisor.analyze made of each trace, or Report.from_json of a saved one."
     )
@@ -151,7 +157,7 @@ def _signed(us: float) -> str:
 class _Callable(ModuleType):
     """`advisor.compare` is the function until something imports this package, which has the same name: then this is called."""
 
-    def __call__(self, before: Report | Sequence[Report], after: Report | Sequence[Report]) -> Comparison:
+    def __call__(self, before: _Captures, after: _Captures) -> Comparison:
         return compare(before, after)
 
 

@@ -56,8 +56,7 @@ def consistent(report: Report) -> Report:
     judged = head if head.judged == "no" else msgspec.structs.replace(head, judged="partly", judged_why=why)
     row = Health(check="consistency", status="degraded", detail="; ".join(found), record_with="report this, with the trace if you can")
     answers = tuple(msgspec.structs.replace(answer, good=None) for answer in report.checklist)
-    made = msgspec.structs.replace(report, headline=judged, health=(*report.health, row), checklist=answers)
-    return made.with_picture_of(report)
+    return msgspec.structs.replace(report, headline=judged, health=(*report.health, row), checklist=answers)
 
 
 def _bound(report: Report) -> Iterator[str]:

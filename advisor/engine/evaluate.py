@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from advisor.engine.analysis import Analysis
 from advisor.engine.fitting import fitted, lacks, told
 from advisor.engine.grade import graded
 from advisor.engine.kinds import ABSTAINS, Judge, judge
@@ -34,6 +35,9 @@ from advisor.views.replay.true_step import Calibration, Timed
 from advisor.views.replay.wait_table import WaitTable
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace, speaks_of
+
+if TYPE_CHECKING:
+    from advisor.report.charts import Picture
 
 
 def with_memory(step: Outcomes, memory: Outcomes) -> Outcomes:
@@ -64,8 +68,8 @@ def evaluate(
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
     waits: bool = False,
-) -> Report:
-    """What `run` says of a recording that holds no traces that are still to be reduced."""
+) -> Analysis:
+    """What `analysis` says of a recording that holds no traces that are still to be reduced."""
     for rule in rules:
         rule.check()
     settled = {rule.id: rule.settled(options.get(rule.id, {})) for rule in rules}
@@ -83,10 +87,24 @@ def evaluate(
     if recording.kind in ABSTAINS:
         part, why = ABSTAINS[recording.kind]
         outcomes.skipped += [Skipped(rule=rule.id, why=why) for rule in rules if speaks_of(rule.function, part)]
-        return kind.report(workspace, recording, outcomes)
+        return Analysis(kind.report(workspace, recording, outcomes))
     made = kind.report(workspace, recording, outcomes)
     if waits:
-        made = msgspec.structs.replace(made, host_waits=_host_waits(workspace)).with_picture_of(made)
+        made = msgspec.structs.replace(made, host_waits=_host_waits(workspace))
+    return Analysis(_in_its_terms(made, workspace), _drawing(workspace, outcomes.found) if recording.kind == "trace" else None)
+
+
+def _drawing(workspace: Workspace, found: list[Judged]) -> Callable[[], Picture]:
+    def draw() -> Picture:
+        from advisor.views.charts.build import picture  # most reports are never drawn
+
+        return picture(workspace, [f.finding for f in found])
+
+    return draw
+
+
+def _in_its_terms(made: Report, workspace: Workspace) -> Report:
+    """The report in the terms of its program: its framework, its device, and whether it has steps."""
     if made.window is not None and made.window.basis == "whole":
         made = in_terms_of_one_run(made)
     program = workspace.get(Program) if workspace.can(Program.build) else None

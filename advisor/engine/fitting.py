@@ -42,7 +42,7 @@ def fitted(fix: Fix, without: frozenset[str]) -> Fix | None:
 def told(report: Report) -> Report:
     """The report, each of whose fixes says for which programs it holds."""
     findings = tuple(msgspec.structs.replace(f, fix=msgspec.structs.replace(f.fix, holds_for=holds_for(f.fix))) for f in report.findings)
-    return msgspec.structs.replace(report, findings=findings).with_picture_of(report)
+    return msgspec.structs.replace(report, findings=findings)
 
 
 def holds_for(fix: Fix) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
     measured = () if judging.kernels is None else (judging.kernels,)
-    report = evaluate(Recording("trace", timeline.source.path, (timeline, *measured)), list(chosen), judging.options, {}, devices=judging.devices)
-    summary = _summary(timeline)
+    made = evaluate(Recording("trace", timeline.source.path, (timeline, *measured)), list(chosen), judging.options, {}, devices=judging.devices)
+    report, summary = made.report, _summary(timeline)
     inside = summary.facts.rank
     named = inside if inside >= 0 else trace.named
     facts = msgspec.structs.replace(
@@ -78,7 +78,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         health=tuple(check for check in report.health if check.status != "ok"),
         unseen=report.unseen,
     )
-    return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(report) if judging.pages else "")
+    return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(made) if judging.pages else "")
 
 
 def _summary(timeline: Timeline) -> RankSummary:

@@ -1,4 +1,4 @@
-"""Runs rules over a recording and makes one report of what they say."""
+"""Runs rules over a recording and makes one report of what they say. `analyze` is for people; the others for programs that read before."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.engine.analysis import Analysis
 from advisor.engine.evaluate import evaluate
 from advisor.engine.rule import Rule, catalog
 from advisor.errors import UsageError
@@ -35,13 +36,13 @@ def analyze(
     allow: Mapping[str, str] | None = None,
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
-) -> Report:
-    """Read a recording (a path, or what was read before) and run rules over it, all of them by default.
+) -> Analysis:
+    """Read a recording (a path, or what was read before) and run rules over it, all of them by default: a report, and its picture.
 
-    Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `run`.
+    Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `analysis`.
     """
     recording = trace if isinstance(trace, (Timeline, Recording)) else read(trace)
-    return run(recording, catalog().values() if rules is None else rules, options, allow, step_ms, devices)
+    return analysis(recording, catalog().values() if rules is None else rules, options, allow, step_ms, devices)
 
 
 def schedule(trace: str | os.PathLike[str] | Timeline) -> Schedule:
@@ -53,6 +54,11 @@ def schedule(trace: str | os.PathLike[str] | Timeline) -> Schedule:
     return Workspace(timeline).get(Replay).corrected
 
 
+def report_of(trace: str | os.PathLike[str]) -> Report:
+    """The report of every rule over a recording that is read, which does not hold on to the recording. Raises as `analyze`."""
+    return analyze(trace).report
+
+
 def run(
     recording: Recording | Timeline,
     rules: Iterable[Rule],
@@ -62,6 +68,19 @@ def run(
     devices: Sequence[Peaks] = (),
     waits: bool = False,
 ) -> Report:
+    """The report of `analysis`, which takes the same."""
+    return analysis(recording, rules, options, allow, step_ms, devices, waits).report
+
+
+def analysis(
+    recording: Recording | Timeline,
+    rules: Iterable[Rule],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    allow: Mapping[str, str] | None = None,
+    step_ms: float | None = None,
+    devices: Sequence[Peaks] = (),
+    waits: bool = False,
+) -> Analysis:
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are accepted.
@@ -83,15 +102,16 @@ def run(
         for rule in rules:
             rule.settled(options.get(rule.id, {}))  # what cannot be is refused before ranks are read
         recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options, devices=tuple(devices)))
-    return _of_one_program(evaluate(recording, rules, options, allow or {}, step_ms, devices, waits))
+    made = evaluate(recording, rules, options, allow or {}, step_ms, devices, waits)
+    _refuse_another_program(made.report)
+    return made
 
 
-def _of_one_program(report: Report) -> Report:
-    """The report. Raises UsageError where what was given beside the trace, measured kernels or a snapshot, is of another program."""
+def _refuse_another_program(report: Report) -> None:
+    """Raises UsageError where what was given beside the trace, measured kernels or a snapshot, is of another program."""
     other = next((check for check in report.health if check.check in GIVEN_BESIDE and check.status == "failed"), None)
-    if other is None:
-        return report
-    raise UsageError(other.detail, f"Leave it out, or {other.record_with}.")
+    if other is not None:
+        raise UsageError(other.detail, f"Leave it out, or {other.record_with}.")
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

@@ -25,14 +25,13 @@ def in_terms_of_jax(report: Report) -> Report:
     only = frozenset(load("jax_terms")["torch_only"])
     skipped = [item for item in report.skipped if item.rule not in only]
     clear = [*report.clear, *(Clear(rule=item.rule, why="") for item in report.skipped if item.rule in only)]
-    made = msgspec.structs.replace(
+    return msgspec.structs.replace(
         report,
         findings=tuple(_finding(finding) for finding in report.findings),
         clear=tuple(_clear(item, only) for item in clear),
         skipped=tuple(_hinted(item) for item in skipped) if recorded_by_jax else tuple(skipped),
         health=tuple(_hinted(check) for check in report.health) if recorded_by_jax else report.health,
     )
-    return made.with_picture_of(report)
 
 
 _NO_FRAMEWORK = "it looks for what modules, optimizers and loss scalers of a framework do, and none shows in this program"
@@ -43,14 +42,13 @@ def in_terms_of_cuda(report: Report) -> Report:
     """The report of a program in which nothing of a framework shows: what rules of PyTorch alone could not see they have nothing to do with,
     and no hint asks for PyTorch's profiler."""
     only = frozenset(load("jax_terms")["torch_only"])
-    made = msgspec.structs.replace(
+    return msgspec.structs.replace(
         report,
         findings=tuple(msgspec.structs.replace(f, lines_with="") if _OF_TORCH.search(f.lines_with) else f for f in report.findings),
         clear=(*report.clear, *(Clear(rule=item.rule, why=_NO_FRAMEWORK) for item in report.skipped if item.rule in only)),
         skipped=tuple(_of_cuda(item) for item in report.skipped if item.rule not in only),
         health=tuple(_of_cuda(check) for check in report.health),
     )
-    return made.with_picture_of(report)
 
 
 def _of_cuda(item: _Hinted) -> _Hinted:
@@ -71,8 +69,7 @@ def in_terms_of_device(report: Report, device: Accelerator) -> Report:
             return msgspec.structs.replace(item, record_with=device.record)
         return msgspec.structs.replace(item, record_with="") if _TOOLS_OF_CUDA.search(item.record_with) else item
 
-    made = msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
-    return made.with_picture_of(report)
+    return msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
 
 
 _OF_A_STEP = tuple(
@@ -89,14 +86,13 @@ _OF_A_STEP = tuple(
 
 def in_terms_of_one_run(report: Report) -> Report:
     """The report of a recording without steps, which is one window: nothing in it happens `a step`."""
-    made = msgspec.structs.replace(
+    return msgspec.structs.replace(
         report,
         findings=tuple(msgspec.structs.replace(f, title=_of_one_run(f.title), summary=_of_one_run(f.summary)) for f in report.findings),
         clear=tuple(msgspec.structs.replace(item, why=_of_one_run(item.why)) for item in report.clear),
         # A job's is that of its first finding, or counts shares of the mean rank's step.
         headline=msgspec.structs.replace(report.headline, summary=_of_one_run(report.headline.summary)) if report.kind == "job" else report.headline,
     )
-    return made.with_picture_of(report)
 
 
 def _of_one_run(text: str) -> str:

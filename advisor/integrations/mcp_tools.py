@@ -212,10 +212,10 @@ class Tools:
 
     @staticmethod
     def _analyze(path: Path, _: tuple[int, ...]) -> Report:
-        from advisor.engine.run import analyze
+        from advisor.engine.run import report_of
         from advisor.report.saved import is_report, read_report
 
-        return read_report(path) if is_report(path) else analyze(str(path))
+        return read_report(path) if is_report(path) else report_of(path)
 
 
 SHOWN = 40

@@ -66,7 +66,9 @@ class _Held:
         own, chosen = self._settings, [rule for rule in self._known.values() if rule.id not in self._settings.disable]
 
         def reports(path: Path) -> list[Report]:
-            return saved.reports([path], lambda one: analyze(str(one), rules=chosen, options=own.options, allow=own.allow, devices=own.devices), is_one_capture)
+            return saved.reports(
+                [path], lambda one: analyze(str(one), rules=chosen, options=own.options, allow=own.allow, devices=own.devices).report, is_one_capture
+            )
 
         found = reports(self._trace)
         against = compare(reports(self._baseline), found) if self._baseline else None

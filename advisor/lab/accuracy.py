@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.errors import TraceError
 from advisor.lab import ledger
 from advisor.report.finding import NO_DIFFERENCE
@@ -48,7 +48,7 @@ class Validated:
     kept: int = 0
 
 
-def validate(directory: Path, analyze: Callable[[Path], Report] = analyze) -> Validated:
+def validate(directory: Path, analyze: Callable[[Path], Report] = report_of) -> Validated:
     """Every fix that a corpus' ledger.csv, or else the manifests of a directory, know the gain of. Raises TraceError."""
     if not directory.is_dir():
         what = "is no directory" if directory.exists() else "does not exist"
@@ -65,7 +65,7 @@ def of_ledger(made: ledger.Ledger) -> Validated:
     return Validated(pairs, made.anew, made.kept)
 
 
-def listed(directory: Path, analyze: Callable[[Path], Report] = analyze) -> list[Pair]:
+def listed(directory: Path, analyze: Callable[[Path], Report] = report_of) -> list[Pair]:
     """Analyse every slow trace that `directory/manifest.json`, and those of its folders, list with its step times. Raises TraceError.
 
     The manifest holds `cases`: by name `rule` (an id or a list of them; or `trap`, a rule whose fix gains nothing),
@@ -89,7 +89,7 @@ def _pairs(directory: Path, group: str, cases: dict[str, Any], analyze: Callable
         paths = case.get("kineto") or case.get("nsys") or case.get("jax") or {}
         if "slow" not in paths or "slow_ms" not in case or not {"fixed_ms", "alone"} & {*case} or not (case.get("saving", True) or "trap" in case):
             continue
-        report = ledger.report_of(directory / paths["slow"], analyze)
+        report = ledger.unbroken(directory / paths["slow"], analyze)
         for wanted, fixed_ms in _fixes(case):
             low, expected, high, confidence = ledger.of_report(report, wanted)
             yield Pair(name, wanted[0], low, expected, high, max(0.0, 1 - fixed_ms / case["slow_ms"]), confidence, group)

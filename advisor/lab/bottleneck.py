@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
+from advisor.engine.analysis import Analysis, report_in
 from advisor.errors import UsageError
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.lab.attention.components import FLASH_REMOVES, AttentionProfile
@@ -40,7 +41,7 @@ class Bottleneck:
         return f"{self.component}{takes}{limit}. {self.why}".rstrip()
 
 
-def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] | Report | str | os.PathLike[str]) -> Bottleneck:
+def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] | Analysis | Report | str | os.PathLike[str]) -> Bottleneck:
     """The slowest component, its share, what bounds it, and why.
 
     profile_results: what `profile_attention_components` gave, or times in ms by name; a report, or the path of a recording, which is
@@ -48,14 +49,14 @@ def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] 
     """
     if isinstance(profile_results, AttentionProfile):
         return _of_attention(profile_results)
-    if isinstance(profile_results, Report):
-        return _of_report(profile_results)
+    if isinstance(profile_results, (Analysis, Report)):
+        return _of_report(report_in(profile_results))
     if isinstance(profile_results, Mapping):
         return _of_times(profile_results)
     if isinstance(profile_results, (str, os.PathLike)):
-        from advisor.engine.run import analyze
+        from advisor.engine.run import report_of
 
-        return _of_report(analyze(profile_results))
+        return _of_report(report_of(profile_results))
     raise UsageError(
         f"a {type(profile_results).__name__} holds no times", "Give times in ms by name, an AttentionProfile, a Report or the path of a recording."
     )

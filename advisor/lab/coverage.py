@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.knowledge import data
 from advisor.report.finding import LOUD, SEVERITIES
 from advisor.report.model import Report
@@ -48,7 +48,7 @@ def traces(directory: Path) -> list[Path]:
     return [path for *_, path in _listed(directory)]
 
 
-def samples(directory: Path, analyze: Callable[[Path], Report] = analyze) -> list[Sample]:
+def samples(directory: Path, analyze: Callable[[Path], Report] = report_of) -> list[Sample]:
     """Every trace that `directory/manifest.json` lists, analysed."""
     found = []
     for name, side, planted, path in _listed(directory):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.errors import RuleError, TraceError
 from advisor.lab import tables
 from advisor.report.model import Report
@@ -73,10 +73,10 @@ def standing(directory: Path) -> Ledger:
     return Ledger(rows, sum(map(_here(directory), rows)))
 
 
-def predicted(directory: Path, analyze: Callable[[Path], Report] = analyze, commit: str = "") -> Ledger:
+def predicted(directory: Path, analyze: Callable[[Path], Report] = report_of, commit: str = "") -> Ledger:
     """The ledger, predicted anew where the trace is here. commit: of the code, for rows whose prediction is another than it was."""
     rows, here = read(directory), _here(directory)
-    reports = {path: report_of(directory / path, analyze) for path in dict.fromkeys(row.trace for row in rows if here(row))}
+    reports = {path: unbroken(directory / path, analyze) for path in dict.fromkeys(row.trace for row in rows if here(row))}
     made = [_anew(row, reports[row.trace], commit) if here(row) else row for row in rows]
     return Ledger(made, sum(map(here, rows)))
 
@@ -93,7 +93,7 @@ def _anew(row: Row, report: Report, commit: str) -> Row:
     return row if same else replace(made, commit=commit or row.commit)
 
 
-def report_of(path: Path, analyze: Callable[[Path], Report]) -> Report:
+def unbroken(path: Path, analyze: Callable[[Path], Report]) -> Report:
     """The report that a ledger is made of. Raises RuleError where a rule failed on it."""
     report = analyze(path)
     if report.failed:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from advisor.engine.analysis import Analysis
 from advisor.errors import require
-from advisor.report.model import Report
 
 
-def profiled(run: Callable[[], object], stacks: bool = False) -> Report:
+def profiled(run: Callable[[], object], stacks: bool = False) -> Analysis:
     """The report of one call, recorded by torch's profiler with shapes; it is one run, so the whole of it counts as one step."""
     require("torch", extra="lab")
     import torch
@@ -33,7 +33,7 @@ def profiled(run: Callable[[], object], stacks: bool = False) -> Report:
 def load_ipython_extension(shell: Any) -> None:
     """Called by `%load_ext advisor`: makes the cell magic known."""
 
-    def advise(line: str, cell: str) -> Report:
+    def advise(line: str, cell: str) -> Analysis:
         """%%advise [--stacks]: profile this cell and show what makes it slow."""
 
         def run() -> None:

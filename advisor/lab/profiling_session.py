@@ -73,10 +73,10 @@ def _longest(averages: Sequence[Any]) -> str:
 def _said_of(trace: Path) -> str:
     """The report in a screen of text. The session has its tables and its trace even where that cannot be judged."""
     from advisor import reports
-    from advisor.engine.run import analyze
+    from advisor.engine.run import report_of
 
     try:
-        return reports.formats()["text"].render(analyze(trace)).rstrip()
+        return reports.formats()["text"].render(report_of(trace)).rstrip()
     except AdvisorError as error:
         return f"{error.message}\n{error.hint}".rstrip()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -21,8 +18,6 @@ from advisor.report.step import CategoryRow, OpRow, Part, PathPart, Rates, Work
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from advisor.report.charts import Picture
 
 SCHEMA = 2
 """2: `headline.step_us` is the step without a profiler. Reports of 1, where it is the recorded one, are still read."""
@@ -72,7 +67,7 @@ class Answer(msgspec.Struct, frozen=True):
     good: bool | None = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists. What a kind lacks is None."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.
@@ -117,24 +112,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
 
     @property
-    def picture(self) -> Picture | None:
-        """What charts draw beyond the JSON, made when it is first asked for; None of a saved report, and of one made by replacing fields."""
-        draw: Callable[[], Picture] | None = self.__dict__.get("draw")
-        return draw() if draw else None
-
-    def with_picture(self, draw: Callable[[], Picture]) -> Report:
-        """The same report that carries a picture: most formats ask for none, and it takes a third of a small trace's analysis."""
-        made = copy.copy(self)
-        made.__dict__["draw"] = cache(draw)
-        return made
-
-    def with_picture_of(self, other: Report) -> Report:
-        """The same report with the picture that the other carries, drawn or not."""
-        made = copy.copy(self)
-        made.__dict__.update(other.__dict__)
-        return made
-
-    @property
     def traced(self) -> Window:
         """The window of a report that has one. Raises TypeError where a recording of another kind has no steps."""
         if self.window is None:
@@ -170,23 +147,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The report's lists as DataFrames by name; see `advisor.report.tables`."""
         from advisor.report.tables import tables
 
-        return tables({name: getattr(self, name) for name in self.__struct_fields__}, self.picture)
+        return tables({name: getattr(self, name) for name in self.__struct_fields__})
 
     def __repr__(self) -> str:
         head = self.headline
         found = f"{len(self.findings)} finding{'' if len(self.findings) == 1 else 's'}"
         step = f", {duration(self.step_us)}" if self.step_us else ""
         return f"<Report of {self.source.path}: {head.bottleneck}{step}, {found}>"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the HTML report in a frame of its own, with no access to the notebook."""
-        from html import escape
-
-        from advisor import reports
-
-        page = reports.formats()["html"].render(self)
-        style = "width:100%;height:48rem;border:1px solid #8885;border-radius:8px"
-        return f'<iframe title="advisor report" sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
 
     def to_json(self) -> bytes:
         """The report as JSON of this schema."""

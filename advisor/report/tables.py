@@ -12,9 +12,9 @@ import pandas as pd
 from advisor.report.charts import Picture
 
 
-def tables(report: Mapping[str, Any], picture: Picture | None) -> dict[str, pd.DataFrame]:
+def tables(report: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     """Of a report's fields by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list that holds rows (`ops`,
-    `breakdown`, `ranks`, …), `at_peak` of a memory snapshot, and `steps`, `copies` where the report was not saved.
+    `breakdown`, `ranks`, …), and `at_peak` of a memory snapshot.
 
     Columns are the fields of the JSON report, nested ones joined by a dot; times in µs.
     """
@@ -30,12 +30,14 @@ def tables(report: Mapping[str, Any], picture: Picture | None) -> dict[str, pd.D
             made[name] = _flat([msgspec.to_builtins(row) for row in rows])
     if memory := report["memory"]:
         made["at_peak"] = _flat([msgspec.to_builtins(row) for row in memory.at_peak])
-    if picture:
-        times = picture.steps
-        columns = ("period_us", "compute_us", "communication_us", "copy_us", "memset_us", "idle_us", "outlier")
-        made["steps"] = pd.DataFrame({name: getattr(times, name) for name in columns})
-        made["copies"] = pd.DataFrame([asdict(row) for row in picture.copies])
     return made
+
+
+def of_picture(picture: Picture) -> dict[str, pd.DataFrame]:
+    """What only the recording holds: `steps`, a row a step with its times in µs and whether it is far from the others, and `copies`."""
+    times = picture.steps
+    columns = ("period_us", "compute_us", "communication_us", "copy_us", "memset_us", "idle_us", "outlier")
+    return {"steps": pd.DataFrame({name: getattr(times, name) for name in columns}), "copies": pd.DataFrame([asdict(row) for row in picture.copies])}
 
 
 def _flat(rows: list[dict[str, Any]]) -> pd.DataFrame:

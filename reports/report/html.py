@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.engine.analysis import Analysis, picture_in, report_in
 from advisor.report import numbers
 from advisor.report.finding import Finding
 from advisor.report.model import Report
@@ -26,8 +27,11 @@ from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from advisor.report.charts import Picture
+
 NAME = "html"
 SUFFIX = ".html"
+DRAWS = True
 
 LIMIT = 3_000_000
 """The largest file, in bytes: one that mail, chat and CI artifacts still take and show."""
@@ -44,22 +48,22 @@ _NAME_LENGTH = 72
 _IGNORE = "When to ignore it"
 
 
-def render(report: Report) -> str:
-    """The report as one HTML document of at most `LIMIT` bytes; what is cut is said in it."""
+def render(shown: Analysis | Report) -> str:
+    """The report, with its picture where there is one, as one HTML document of at most `LIMIT` bytes; what is cut is said in it."""
     for limits in _LIMITS:
-        document = _document(report, limits)
+        document = _document(report_in(shown), picture_in(shown) if limits.slices else None, limits)
         if len(document.encode()) <= LIMIT:
             break
     return document
 
 
-def _document(report: Report, limits: Limits) -> str:
+def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
     shown = clean(report, limits)
     # Drawings take all rows, of which tables show the first.
     drawn = clean(report, replace(limits, rows=sys.maxsize)) if report.kind == "job" or report.memory else shown
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    picture = _draw.shown(report.picture, limits.text) if report.picture and limits.slices else None
+    picture = _draw.shown(cut, limits.text) if cut else None
     pages = _rule_pages(shown, limits)
     peaks = peaks_of(shown)
     answers = checklist(shown, picture)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from advisor.engine.analysis import Analysis, picture_in, report_in
 from advisor.report.charts import Cut, Lane, Moment, QueueCurve
 from advisor.report.finding import BytesSaved, Finding
 from advisor.report.model import Report
@@ -15,22 +16,23 @@ from advisor.reports.report._queue import points
 
 NAME = "perfetto"
 SUFFIX = ".perfetto.json"
+DRAWS = True
 
 _FINDINGS, _GPU, _IDLE = 10_000_000, 20_000_000, 30_000_000
 """Processes of the findings, and of each device with its number added. Linux has none above 4,194,304, Perfetto reads 32 bits."""
 _BITS = 0x7FFF_FFFF
 
 
-def render(report: Report) -> str:
+def render(shown: Analysis | Report) -> str:
     """Chrome trace JSON, in the trace's own time. A saved report holds no step: its findings alone are written."""
-    picture = report.picture
+    report, picture = report_in(shown), picture_in(shown)
     events = [*_cut(picture.step)] if picture and picture.step else []
     if picture and picture.step:
         events += [event for curve in picture.queues for event in _queue(curve, picture.step)]
     moments = picture.moments if picture else ()
     # Of a snapshot beside a trace, the moments are not the trace's.
-    shown = [at for at, finding in enumerate(report.findings) if report.kind != "trace" or not isinstance(finding.saving, BytesSaved)]
-    for number, at in enumerate(shown):
+    told = [at for at, finding in enumerate(report.findings) if report.kind != "trace" or not isinstance(finding.saving, BytesSaved)]
+    for number, at in enumerate(told):
         events += _finding(number, report.findings[at], moments[at] if at < len(moments) else None)
     head = {"advisor": report.advisor, "trace": visible(report.source.path), "bottleneck": report.headline.bottleneck}
     head |= {"unseen": visible(told)} if (told := unseen(report)) else {}

@@ -5,8 +5,8 @@ import re
 import msgspec
 import pytest
 
-import advisor
 from advisor.engine.rule import catalog
+from advisor.engine.run import report_of
 from advisor.engine.terms import _of_one_run, hint_of_jax, in_terms_of_jax, in_terms_of_one_run
 from advisor.knowledge.data import load
 from advisor.views.ranks.job import RECORD_RANKS
@@ -23,7 +23,7 @@ OF_TORCH = re.compile(
 @needs_shared
 @pytest.mark.parametrize("path", sorted((SHARED / "corpus" / "jax").glob("*.gz")) + sorted((SHARED / "public" / "jax").glob("*")), ids=lambda p: p.name[:40])
 def test_no_report_of_jax_speaks_of_torch(path):
-    said = msgspec.json.encode(advisor.analyze(path)).decode()
+    said = msgspec.json.encode(report_of(path)).decode()
     assert [said[max(0, m.start() - 60) : m.end() + 40] for m in OF_TORCH.finditer(said)] == []
 
 
@@ -50,16 +50,10 @@ def test_shapes_that_no_profile_of_jax_holds_are_not_asked_for():
     assert hint_of_jax("profile(record_shapes=True)") == ""
 
 
-def test_a_report_in_jax_s_terms_keeps_its_picture():
-    report = advisor.analyze(ROOT / "samples" / "launch-gap" / "fixed.json.gz")
-    assert report.picture is not None
-    assert in_terms_of_jax(report).picture is report.picture
-
-
 def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
     for host in ("a", "b"):
         (tmp_path / f"{host}.xplane.pb.gz").write_bytes((ROOT / "samples" / "jax" / "fp32_dots.slow.xplane.pb.gz").read_bytes())
-    report = advisor.analyze(tmp_path)
+    report = report_of(tmp_path)
     assert report.kind == "job" and not OF_TORCH.search(msgspec.json.encode(report).decode())
     slow = next(f for f in analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz").findings)
     told = in_terms_of_jax(msgspec.structs.replace(report, findings=(msgspec.structs.replace(slow, rule="straggler", cause="data-loading"),)))
@@ -93,7 +87,7 @@ def test_the_headline_of_a_job_without_steps_says_nothing_of_a_step(kind, said):
 def test_no_report_of_a_program_without_a_framework_speaks_of_torch(tmp_path):
     path = tmp_path / "scale.sqlite"
     export(path, *(row for i in range(40) for row in (call(1000 * i, 1000 * i + 100, i + 1), kernel(1000 * i + 200, 1000 * i + 600, i + 1))))
-    report = advisor.analyze(path)
+    report = report_of(path)
     assert OF_TORCH.findall(msgspec.json.encode(report).decode()) == []
     assert "none shows in this program" in next(item.why for item in report.clear if item.rule == "weight-norm")
 

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from advisor.engine.run import analyze
+from advisor.engine.run import report_of
 from advisor.errors import AdvisorError
 from advisor.report.finding import Finding
 from advisor.report.model import Report
@@ -45,7 +45,7 @@ def name(recording: Path) -> str:
     return recording.relative_to(ROOT).as_posix()
 
 
-def facts(recording: Path, analyze: Callable[[Path], Report] = analyze) -> Row:
+def facts(recording: Path, analyze: Callable[[Path], Report] = report_of) -> Row:
     """The row of a recording."""
     try:
         report = analyze(recording)

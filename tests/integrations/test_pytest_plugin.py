@@ -74,7 +74,7 @@ def test_every_capture_keeps_a_budget_and_is_judged_as_by_check(tmp_path: Path) 
     (tmp_path / "pyproject.toml").write_text("[tool.advisor.budgets]\nstep_ms = 1000\n")
     runs = tmp_path / "runs"
     runs.mkdir()
-    report = analyze(str(ROOT / "samples" / "launch-gap" / "slow.json.gz"), rules=[])
+    report = analyze(str(ROOT / "samples" / "launch-gap" / "slow.json.gz"), rules=[]).report
     partly = msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, judged="partly", judged_why="a cut"))
     for name, saved in (("a.json", report), ("b.json", partly)):
         (runs / name).write_text(json_format.render(saved))

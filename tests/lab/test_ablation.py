@@ -242,7 +242,7 @@ def test_rows_are_sorted_by_what_they_are_worth_and_shown_alike_in_every_format(
 
 
 def test_an_effect_counts_predictions_and_loud_findings():
-    report = analyze(chained())
+    report = analyze(chained()).report
     loud = next(f for f in report.findings if f.loud)
     quiet = msgspec.structs.replace(report, findings=tuple(f for f in report.findings if f is not loud))
     made = effect_of(Trace(Path("t"), "t", (Fix((loud.rule,), 0.25),)), report, quiet, "made-up")

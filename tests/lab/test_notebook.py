@@ -15,7 +15,7 @@ def test_a_cell_is_profiled_and_its_report_returned() -> None:
     try:
         shell.run_line_magic("load_ext", "advisor")
         report = shell.run_cell_magic("advise", "", "import torch\nx = torch.ones(64, 64)\nfor _ in range(5): x = x @ x")
-        assert isinstance(report, advisor.Report)
+        assert isinstance(report, advisor.Analysis)
         assert any(row.name == "aten::mm" and row.calls == 5 for row in report.ops)
         assert "x" in shell.user_ns
         with pytest.raises(ZeroDivisionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from advisor.engine.analysis import Analysis
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.recordings.timeline import Timeline
@@ -571,7 +572,7 @@ def hostile() -> Report:
 EXAMPLES = {"launch-bound": launch_bound, "memory-bound": memory_bound, "healthy": healthy, "hostile": hostile}
 
 
-def hostile_trace() -> Report:
+def hostile_trace() -> Analysis:
     """A trace in which every name is nasty, analysed: charts show them too. A finding points at its first kernel."""
     trace = Trace()
     for step in range(4):
@@ -587,4 +588,4 @@ def hostile_trace() -> Report:
     report = run(trace.timeline(), catalog().values())
     first = float(workspace.get(Timeline).gpu_ops["start_us"].iloc[0])
     finding = msgspec.structs.replace(hostile().findings[0], evidence=(Evidence(label=NASTY[0], start_us=first, dur_us=30.0, device=0),))
-    return msgspec.structs.replace(report, findings=(finding,)).with_picture(lambda: picture(workspace, [finding]))
+    return Analysis(msgspec.structs.replace(report, findings=(finding,)), lambda: picture(workspace, [finding]))

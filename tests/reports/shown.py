@@ -59,7 +59,7 @@ def of_memory(activation: int) -> Report:
 
 @cache
 def sample(name: str) -> Report:
-    return advisor.analyze(SAMPLES / name)
+    return advisor.analyze(SAMPLES / name).report
 
 
 def reports() -> list[Report]:

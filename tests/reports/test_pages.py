@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import advisor
+from advisor.engine.analysis import Analysis
 from advisor.lab import page as lab
 from advisor.report.model import Report
 from advisor.reports.report import html
@@ -31,11 +32,11 @@ SCREENFULS, PRINTED = 6, 5
 """Screens of 1280 x 800 that a page takes, and sheets that it prints on, before anything is unfolded."""
 
 
-def sample(name: str) -> Report:
+def sample(name: str) -> Analysis:
     return advisor.analyze(ROOT / "samples" / name)
 
 
-def jax_report(folder: Path) -> Report:
+def jax_report(folder: Path) -> Analysis:
     (folder / "profile.xplane.pb").write_bytes(examples.xplane()[-1])
     return advisor.analyze(folder / "profile.xplane.pb")
 
@@ -53,7 +54,7 @@ def written(folder: Path) -> Iterator[tuple[str, str]]:
         render = formats(package)["html"].render
         for what, things in (("", make()), ("-nasty", shown(package))):
             yield from ((f"{package}-{at}{what}", render(thing)) for at, thing in enumerate(things))
-    traces: dict[str, Callable[[], Report]] = {
+    traces: dict[str, Callable[[], Report | Analysis]] = {
         **EXAMPLES, "hostile-trace": hostile_trace, "healthy": partial(sample, "healthy/gemm_loop.json.gz"), "modules": partial(sample, "data-loading/slow.json.gz"),
         "nsys": partial(sample, "nsys/encoder_infer.slow.sqlite"), "job": partial(sample, "jobs/ddp_forward_host"), "jax": partial(jax_report, folder), "tpu": partial(tpu, folder, core(0), core(1)),
         "memory": partial(sample, "memory/kept_features.slow.pickle.gz"), "kernels": partial(sample, "kernels/pairs.ncu-rep.gz"), "large": partial(sample, "../corpus/traces/dla_cifar.slow.trace.zst"),

@@ -83,5 +83,5 @@ def test_one_device_alone_has_no_collectives():
 @needs_shared
 @pytest.mark.parametrize("path", shared_files("corpus/ranks/ddp_*/*.json.gz") + shared_files("corpus/ranks/*_fixed/*.json.gz"), ids=str)
 def test_overlapped_trainings_and_stragglers_are_not_told_to_overlap(path):
-    report = advisor.analyze(path, rules=[built_in()["missed-overlap"]])
+    report = advisor.analyze(path, rules=[built_in()["missed-overlap"]]).report
     assert not report.findings and msgspec.structs.asdict(report)["clear"]

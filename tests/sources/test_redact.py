@@ -171,7 +171,7 @@ def test_a_redacted_recording_is_redacted_already(tmp_path):
 
 def test_a_saved_report_loses_its_paths_and_hosts(tmp_path):
     saved, target = tmp_path / "report.json", tmp_path / "out.json"
-    report = analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    report = analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz").report
     source = msgspec.structs.replace(report.source, path="/home/lovelace/secret-project/t.json")
     saved.write_bytes(msgspec.structs.replace(report, source=source).to_json())
     redact(saved, target)
@@ -180,7 +180,7 @@ def test_a_saved_report_loses_its_paths_and_hosts(tmp_path):
 
 
 def test_a_person_or_machine_that_a_path_or_a_file_tells_is_masked_everywhere(tmp_path):
-    report = analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    report = analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz").report
     source = msgspec.structs.replace(report.source, path="/home/lovelace/t.json")
     headline = msgspec.structs.replace(report.headline, summary="The range lovelace_step, by Lovelace, takes 3 ms.")
     (tmp_path / "saved.json").write_bytes(msgspec.structs.replace(report, source=source, headline=headline).to_json())

@@ -21,7 +21,7 @@ ANY, TAKES = Change("durations", lambda trace, rng: trace), Change("no-shapes", 
 
 @pytest.fixture(scope="module")
 def report():
-    return analyze(SAMPLES / "launch-gap" / "slow.json.gz")
+    return analyze(SAMPLES / "launch-gap" / "slow.json.gz").report
 
 
 def with_first(report, **changed):

@@ -22,7 +22,6 @@ from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, Timeline
-from advisor.report.charts import Picture
 from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, BytesSaved, Finding, Saving, severity_of
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
@@ -178,7 +177,7 @@ def _with_changes(found: Judged, replay: Replay) -> Judged:
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
-    """The report of a trace, with the picture that its charts draw."""
+    """The report of a trace."""
     timeline, steps, found = workspace.get(Timeline), workspace.get(Steps), outcomes.found
     source, true_step = timeline.source, workspace.get(Replay).true_step
     made = Report(
@@ -229,14 +228,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     )
     made = msgspec.structs.replace(made, rates=rates(made))
     made = msgspec.structs.replace(made, checklist=checklist(made))
-    return consistent(made).with_picture(lambda: _picture(workspace, found))
-
-
-def _picture(workspace: Workspace, found: list[Judged]) -> Picture:
-    # Most reports are never drawn.
-    from advisor.views.charts.build import picture
-
-    return picture(workspace, [f.finding for f in found])
+    return consistent(made)
 
 
 def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ...]:

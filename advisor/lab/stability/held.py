@@ -127,9 +127,9 @@ def _analysed(trace: Recorded, path: Path, times: float = 1.0) -> Report:
     """The report of a trace, which is written to the path; times: how many times as long everything takes on its machines as on those that are known."""
     trace.write(path)
     if times == 1.0:
-        return analyze(path)
+        return analyze(path).report
     with slower.recording(times):
-        return analyze(path, options=slower.thresholds(times), devices=slower.rates(times))
+        return analyze(path, options=slower.thresholds(times), devices=slower.rates(times)).report
 
 
 def compared(trace: str, change: Change, base: Report, changed: Report | None, failed: str = "") -> Held:

@@ -18,7 +18,7 @@ VALIDATOR = jsonschema.Draft4Validator(json.loads((Path(__file__).parent / "sche
 
 
 def with_lines():
-    return advisor.analyze(ROOT / "samples" / "sync-stall" / "slow.json.gz")
+    return advisor.analyze(ROOT / "samples" / "sync-stall" / "slow.json.gz").report
 
 
 REPORTS = {**EXAMPLES, "analysed": with_lines}

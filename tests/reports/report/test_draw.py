@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import advisor
+from advisor.engine.analysis import Analysis
 from advisor.engine.checklist import checklist as answers_of
 from advisor.report.charts import Cut, Lane
 from advisor.report.kernels import KernelRow
@@ -71,8 +72,8 @@ def test_what_is_nested_deeper_is_left_out() -> None:
 
 
 def test_the_data_holds_no_character_that_could_end_it() -> None:
-    for report in (hostile(), hostile_trace()):
-        made = embedded(clean(report, Limits()), report.picture, 4_000)
+    for analysis in (Analysis(hostile()), hostile_trace()):
+        made = embedded(clean(analysis.report, Limits()), analysis.picture, 4_000)
         assert not set(made) & set("<>&\u2028\u2029")
         made.encode()
         json.loads(made)
@@ -101,7 +102,7 @@ def test_columns_come_back_as_they_were_and_are_small() -> None:
 def test_the_timelines_rows_point_into_their_tables() -> None:
     report = advisor.analyze(ROOT / "samples" / "data-loading" / "slow.json.gz")
     assert report.picture is not None and report.picture.whole is not None
-    data = json.loads(embedded(report, report.picture, 4_000))
+    data = json.loads(embedded(report.report, report.picture, 4_000))
     one, found = data["timeline"], columns(data["timeline"])
     assert 0 < one["n"] <= 4_000 and sum(count for *_, count in one["rows"]) == one["n"]
     assert found["name"].max() < len(data["names"]) and found["op"].max() <= len(data["names"])
@@ -124,11 +125,10 @@ def test_what_is_to_stay_whole_is_not_merged() -> None:
 
 
 def test_a_page_with_a_picture_keeps_its_limit() -> None:
-    report = hostile_trace()
-    assert len(html.render(report).encode()) < html.LIMIT
-    many = msgspec.structs.replace(report, findings=report.findings * 200, kernels=report.kernels * 40)
-    assert report.picture is not None
-    assert len(html.render(many.with_picture_of(report)).encode()) < html.LIMIT
+    made = hostile_trace()
+    assert made.picture is not None and len(html.render(made).encode()) < html.LIMIT
+    many = msgspec.structs.replace(made.report, findings=made.report.findings * 200, kernels=made.report.kernels * 40)
+    assert len(html.render(Analysis(many, made.draw)).encode()) < html.LIMIT
 
 
 # --- rooflines and the checklist
@@ -168,7 +168,7 @@ def answered(report: Report) -> Report:
 
 def test_every_question_is_answered_and_only_good_news_is_praised() -> None:
     for report in (launch_bound(), healthy(), hostile()):
-        answers = checklist(answered(report), report.picture)
+        answers = checklist(answered(report), None)
         assert len({answer.question for answer in answers}) == len(answers) == 15 + 3
         assert all(answer.status == "good" for answer in answers if answer.praise)
     by_question = {answer.question: answer for answer in checklist(answered(launch_bound()), None)}

@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 
 import advisor
+from advisor.engine.analysis import Analysis
 from advisor.report.model import Report
 from advisor.reports.report import html
 from tests.paths import ROOT
@@ -14,7 +15,7 @@ from tests.reports.examples import EXAMPLES, hostile
 
 
 def test_a_notebook_shows_the_page_in_a_frame_that_nothing_leaves() -> None:
-    shown = hostile()._repr_html_()
+    shown = Analysis(hostile())._repr_html_()
     assert shown.startswith("<iframe ") and shown.count("<") == 2
     assert 'sandbox="allow-scripts"' in shown
     assert unescape(shown.partition('srcdoc="')[2].removesuffix('"></iframe>')) == html.render(hostile())

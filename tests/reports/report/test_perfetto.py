@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 
 import advisor
-from advisor.report.model import Report
+from advisor.engine.analysis import Analysis
 from advisor.reports.report import perfetto
 from tests.paths import ROOT
 from tests.reports.examples import hostile
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> Analysis:
     return advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz")
 
 
 @pytest.fixture(scope="module")
-def events(report: Report) -> list[dict[str, Any]]:
+def events(report: Analysis) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(perfetto.render(report))["traceEvents"]
     return found
 
 
-def test_every_slice_of_the_step_is_written_where_it_was(report: Report, events: list[dict[str, Any]]) -> None:
+def test_every_slice_of_the_step_is_written_where_it_was(report: Analysis, events: list[dict[str, Any]]) -> None:
     cut = report.picture.step
     slices = [e for e in events if e["ph"] == "X" and e["cat"] != "finding"]
     assert [e["ts"] for e in slices] == cut.slice_start_us.tolist()
@@ -43,7 +43,7 @@ def test_each_launch_points_at_its_work(events: list[dict[str, Any]]) -> None:
     assert all(starts[i]["ts"] <= ends[i]["ts"] and starts[i]["pid"] != ends[i]["pid"] for i in starts)
 
 
-def test_each_finding_is_a_track_of_places_that_do_not_overlap(report: Report, events: list[dict[str, Any]]) -> None:
+def test_each_finding_is_a_track_of_places_that_do_not_overlap(report: Analysis, events: list[dict[str, Any]]) -> None:
     tracks = defaultdict(list)
     for event in events:
         if event.get("cat") == "finding":

@@ -76,7 +76,7 @@ def test_a_timeline_comes_back(timeline):
 @pytest.mark.parametrize("path", [SLOW, EXPORT, COMPILED], ids=["kineto", "nsys", "jax"])
 def test_the_report_of_what_was_converted_is_the_same_but_for_its_source(path, tmp_path):
     assert advisor("convert", path, "out.trace.zst", cwd=tmp_path).returncode == 0
-    before, after = analyze(path), analyze(tmp_path / "out.trace.zst")
+    before, after = analyze(path).report, analyze(tmp_path / "out.trace.zst").report
     assert msgspec.structs.replace(after, source=before.source) == before
     assert after.source.format == before.source.format and after.source.path.endswith("out.trace.zst")
 

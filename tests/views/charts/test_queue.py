@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.report.charts import QueueCurve
+from advisor.report.model import Report
 from advisor.reports.report import html, perfetto
 from advisor.reports.report._queue import points, said
 from advisor.views.charts import queue
@@ -82,17 +83,17 @@ def test_before_the_first_launch_and_after_the_last_nothing_is_made_up() -> None
 
 def test_the_page_and_perfetto_show_it() -> None:
     from advisor.engine.rule import built_in
-    from advisor.engine.run import run
+    from advisor.engine.run import analysis
 
     trace = Trace()
     for step in range(4):
         ahead(trace, 100 * step)
-    report = run(trace.timeline(), [built_in()["launch-gap"]])
+    report = analysis(trace.timeline(), [built_in()["launch-gap"]])
     page = html.render(report)
     assert "is launched 37.0 µs before it begins" in page and 'data-chart="queue"' in page and '"queues":[{"device":0,' in page
     counts = [event for event in json.loads(perfetto.render(report))["traceEvents"] if event["ph"] == "C"]
     processes = {event["pid"] for event in json.loads(perfetto.render(report))["traceEvents"] if event["ph"] == "M" and "GPU 0" in str(event["args"])}
     assert counts and {event["name"] for event in counts} == {"launch queue"} and {event["pid"] for event in counts} <= processes
     assert max(event["args"]["ops"] for event in counts) == 3 and [e["ts"] for e in counts] == sorted(e["ts"] for e in counts)
-    saved = type(report).from_json(report.to_json())
+    saved = Report.from_json(report.to_json())
     assert 'id="queue"' not in html.render(saved) and '"ph":"C"' not in perfetto.render(saved)

@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.engine.rule import built_in
-from advisor.engine.run import run
+from advisor.engine.run import analysis
 from advisor.errors import UsageError
 from advisor.recordings.kernel_profiles import KernelProfile, KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
@@ -31,7 +31,7 @@ def timeline() -> Recording:
 def joined(*kernels: KernelProfile, trace: Recording | None = None):
     profiles = KernelProfiles("k.ncu-rep", "ncu-rep", 1, kernels, {0: "NVIDIA H200"})
     both = with_kernels(trace or timeline(), Recording("kernels", "k.ncu-rep", (profiles,)))
-    return run(both, [built_in()["low-occupancy"]])
+    return analysis(both, [built_in()["low-occupancy"]])
 
 
 def test_a_kernel_s_gain_becomes_one_of_the_step():
