@@ -4,12 +4,13 @@ import msgspec
 import pytest
 
 from advisor.engine.rule import catalog
-from advisor.knowledge import recording_cost
+from advisor.knowledge import recording_cost, shortest_kernel
 from advisor.knowledge.devices import find
 from advisor.lab.stability import reasons, slower
 from advisor.lab.stability.changes import CHANGES
 from advisor.lab.stability.reasons import Told, share, table, why
 from advisor.report.finding import NO_DIFFERENCE
+from advisor.views.patterns import fusion
 from tests.rules.test_optimizer_foreach import loop, period
 from tests.rules.test_rules import repeat, run
 
@@ -60,11 +61,23 @@ def test_a_reason_of_one_change_is_none_of_another(report):
 
 def test_what_is_known_of_slower_machines_holds_while_it_is_asked_for():
     each, quiet_us = recording_cost.limits().event_us, recording_cost.limits().quiet_us
-    with pytest.raises(KeyError), slower.recording(2.0):
+    with pytest.raises(KeyError), slower.machines(2.0):
         assert recording_cost.limits().event_us == 2 * each and recording_cost.limits().quiet_us == 2 * quiet_us
         assert recording_cost.limits().max_share < 1, "no time"
         raise KeyError
     assert recording_cost.limits().event_us == each
+
+
+def test_constants_in_us_are_of_slower_machines_wherever_they_are_imported():
+    own, ratio, rate = shortest_kernel.SHORTEST_US, fusion.LIKELY, fusion.RANDOM_PER_S
+    assert own == fusion.SHORTEST_US
+    with slower.machines(2.0):
+        assert shortest_kernel.SHORTEST_US == fusion.SHORTEST_US == 2 * own
+        assert (ratio, rate / 2) == (fusion.LIKELY, fusion.RANDOM_PER_S), "a ratio is of every machine, and a slower one does less in a second"
+    assert (own, own, rate) == (shortest_kernel.SHORTEST_US, fusion.SHORTEST_US, fusion.RANDOM_PER_S)
+
+
+def test_rates_and_thresholds_are_those_of_slower_machines():
     h200 = next(peaks for peaks in slower.rates(2.0) if peaks.name == find("NVIDIA H200").name)
     assert (h200.memory_gbps, h200.fp16_tflops) == pytest.approx((find("NVIDIA H200").memory_gbps / 2, find("NVIDIA H200").fp16_tflops / 2))
     assert h200.l2_mbytes == find("NVIDIA H200").l2_mbytes

@@ -128,7 +128,7 @@ def _analysed(trace: Recorded, path: Path, times: float = 1.0) -> Report:
     trace.write(path)
     if times == 1.0:
         return analyze(path).report
-    with slower.recording(times):
+    with slower.machines(times):
         return analyze(path, options=slower.thresholds(times), devices=slower.rates(times)).report
 
 

@@ -1,7 +1,7 @@
 """What is known of machines, as it is of machines on which everything takes so many times as long.
 
-A trace whose times are all doubled is of no machine that is known: rates of its device, what recording costs its host, and how long a
-pause of its host must be to count, hold for the machines that were measured.
+A trace whose times are all doubled is of no machine that is known: rates of its device, what recording and calls of compiled code cost its
+host, how long its shortest kernel takes and how long a pause of its host must be to count, hold for the machines that were measured.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
+from types import ModuleType
 from typing import Any
 
 from advisor.engine.rule import catalog
@@ -17,7 +21,9 @@ from advisor.knowledge.data import load
 from advisor.knowledge.devices import Peaks, all_peaks
 
 _RATES = ("_tflops", "_tops", "_gbps")
-_TIME = "_us"
+_TIME, _PER_TIME = "_us", ("_PER_S", "_PER_US")
+_MEASURED = ("advisor.knowledge", "advisor.rules", "advisor.views")
+"""Packages whose constants were measured on machines; what a clock or a file can hold stands in others."""
 
 
 def rates(times: float) -> list[Peaks]:
@@ -37,15 +43,35 @@ def thresholds(times: float) -> dict[str, dict[str, float]]:
 
 
 @contextmanager
-def recording(times: float) -> Iterator[None]:
-    """While recording an event costs that many times as much, and hosts need as much longer for it."""
+def machines(times: float) -> Iterator[None]:
+    """While recording an event costs that many times as much, and constants in µs, or so many a second or µs, are of machines that take that many
+    times as long."""
     table = load("recording_cost")
-    before = deepcopy(table)
+    before, constants = deepcopy(table), list(_constants())
     table.update(_longer(before, times))
+    for module, name, value in constants:
+        setattr(module, name, value / times if name.endswith(_PER_TIME) else value * times)
     try:
         yield
     finally:
         table.update(before)
+        for module, name, value in constants:
+            setattr(module, name, value)
+
+
+def _constants() -> Iterator[tuple[ModuleType, str, float]]:
+    """Each module's constants whose names end in such a unit. What one module imports from another it holds for itself."""
+    for module in _measured():
+        for name, value in vars(module).items():
+            if isinstance(value, float) and name.endswith((_TIME.upper(), *_PER_TIME)):
+                yield module, name, value
+
+
+@cache
+def _measured() -> list[ModuleType]:
+    """Every module of those packages: one that is first imported while constants are changed would keep them."""
+    packages = [import_module(name) for name in _MEASURED]
+    return [import_module(found.name) for package in packages for found in walk_packages(package.__path__, f"{package.__name__}.")]
 
 
 def _longer(table: dict[str, Any], times: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
 
 
 def doubled(trace: Recorded, rng: Random) -> Recorded | None:
-    """The same program on machines that are half as fast, host and device: everything takes twice as long, steps without a profiler too; what is known of machines, rates, costs of recording and the shortest pause that counts, is taken as it is of such."""
+    """The same program on machines that are half as fast, host and device: everything takes twice as long, steps without a profiler too; what is known of machines is taken as it is of such: rates, costs of recording and of calls of compiled code, the shortest kernel and the shortest pause that counts."""
     first = min((begins(e) for e in trace.events if "ts" in e), default=0)
 
     def slower(event: Event) -> Event:
