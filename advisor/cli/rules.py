@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli.terminal import ConfigOption, RulesOption, progress_of, rule_names
 from advisor.errors import no_such
+
+if TYPE_CHECKING:
+    from advisor.engine.rule import Rule
+    from advisor.engine.settings import Settings
+    from advisor.recordings.recording import Recording
 
 
 def rules(
@@ -27,18 +32,22 @@ def rules(
 def explain(
     rule: Annotated[str, typer.Argument(help="The id of a rule, as `advisor rules` lists it.", autocompletion=rule_names)],
     trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
+    views: Annotated[bool, typer.Option("--views", help="Of a trace: list the views that its report is made of, from what, and the ms each took.")] = False,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the page of a rule, or what the rule says of one trace.
 
-    Of a trace: the value, the threshold, and what it rests on.
+    Of a trace: the value, the threshold, and what it rests on; with --views TRACE (no rule is needed), what all of that is made of.
     """
     from advisor.engine import settings
     from advisor.engine.rule import catalog
 
     chosen_settings = settings.load(config)
     known = catalog((*chosen_settings.rules, *(rules or ())))
+    if views and trace is None:
+        _print_views(rule, [item for item in known.values() if item.id not in chosen_settings.disable], chosen_settings)
+        return
     if rule not in known:
         raise no_such("rule", rule, known, listed_by="advisor rules")
     found = known[rule]
@@ -52,6 +61,9 @@ def explain(
         with progress_of(trace) as progress:
             recording = read(trace, progress=progress)
         check_fits(recording, [found])
+        if views:
+            _print_views(recording, [found], chosen_settings)
+            return
         # The others run too: what bounds the program, and which fix already gains this, only all of them tell.
         every = [item for item in known.values() if item is found or item.id not in chosen_settings.disable]
         report = run(recording, every, chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices)
@@ -68,3 +80,13 @@ def explain(
         for name, *cells in rows:
             print(f"\n{name}: {cells[0]}")
             print("\n".join(wrap(" ".join(cells[1:]), 100, initial_indent="    ", subsequent_indent="    ")))
+
+
+def _print_views(trace: str | Recording, rules: list[Rule], chosen: Settings) -> None:
+    """The plan of a report: of all rules of a trace that is still to be read, or of the recording and the rules that are given."""
+    from advisor.engine.run import analysis
+    from advisor.reports.report._plan import plan
+    from advisor.sources import read
+
+    recording = read(trace) if isinstance(trace, str) else trace
+    print(plan(analysis(recording, rules, chosen.options, chosen.allow, devices=chosen.devices).plan))

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from advisor.report.charts import Picture
+    from advisor.report.plan import Made
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Analysis:
     """A report with its picture. It answers for its report: `analysis.findings` are `analysis.report.findings`.
 
-    draw: cuts the picture out of the recording, which it holds on to; None of a saved report. Most formats ask for none, and it takes a
+    plan: the views and rules that the report was made of, each with what it took; empty of a saved report. draw: cuts the picture out of the recording, which it holds on to; None of a saved report. Most formats ask for none, and it takes a
     third of a small trace's analysis, so it is called once, when the picture is first asked for.
     """
 
     report: Report
     draw: Callable[[], Picture] | None = None
+    plan: tuple[Made, ...] = ()
 
     @cached_property
     def picture(self) -> Picture | None:

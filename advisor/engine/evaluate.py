@@ -87,11 +87,12 @@ def evaluate(
     if recording.kind in ABSTAINS:
         part, why = ABSTAINS[recording.kind]
         outcomes.skipped += [Skipped(rule=rule.id, why=why) for rule in rules if speaks_of(rule.function, part)]
-        return Analysis(kind.report(workspace, recording, outcomes))
+        return Analysis(kind.report(workspace, recording, outcomes), plan=workspace.plan())
     made = kind.report(workspace, recording, outcomes)
     if waits:
         made = msgspec.structs.replace(made, host_waits=_host_waits(workspace))
-    return Analysis(_in_its_terms(made, workspace), _drawing(workspace, outcomes.found) if recording.kind == "trace" else None)
+    made = _in_its_terms(made, workspace)
+    return Analysis(made, _drawing(workspace, outcomes.found) if recording.kind == "trace" else None, workspace.plan())
 
 
 def _drawing(workspace: Workspace, found: list[Judged]) -> Callable[[], Picture]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
+from time import perf_counter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from advisor.errors import Unavailable
+from advisor.report.plan import Made
 
 T = TypeVar("T")
 
@@ -45,6 +48,8 @@ class Workspace:
 
     def __init__(self, *given: object) -> None:
         self._made: dict[type, Any] = {type(view): view for view in given}
+        self._plan: list[Made] = []
+        self._depth, self._within_ms = 0, 0.0
 
     def get(self, view: type[T]) -> T:
         """The view of that type; its needs are built first. Raises LookupError where a part that it needs is not here."""
@@ -63,7 +68,23 @@ class Workspace:
 
     def call(self, function: Any, **options: Any) -> Any:
         """Call a function with the views that its parameters name, and keyword options as given."""
-        return function(**{name: self._need(need) for name, need in needs_of(function).items()}, **options)
+        at, depth, outer_ms, began, missing = len(self._plan), self._depth, self._within_ms, perf_counter(), ""
+        needs = needs_of(function)
+        self._plan.append(Made(_named(function), tuple(_asked(need)[0].__name__ for need in needs.values()), depth, 0.0))
+        self._depth, self._within_ms = depth + 1, 0.0
+        try:
+            return function(**{name: self._need(need) for name, need in needs.items()}, **options)
+        except Unavailable as why:
+            missing = why.message
+            raise
+        finally:
+            took_ms = (perf_counter() - began) * 1000
+            self._plan[at] = replace(self._plan[at], own_ms=took_ms - self._within_ms, missing=missing)
+            self._depth, self._within_ms = depth, outer_ms + took_ms
+
+    def plan(self) -> tuple[Made, ...]:
+        """What was made, in the order of being asked for: below each what it needed first. A view that is missing is tried each time it is asked for."""
+        return tuple(self._plan)
 
     def _need(self, need: Any) -> Any:
         """A view; None where `View | None` is asked for and what was recorded gives none."""
@@ -79,6 +100,12 @@ class Workspace:
         """Whether every view that a function names can be made of the parts that are here."""
         needs = [_asked(need) for need in needs_of(function).values()]
         return all(optional or view in self._made or any(self.can(way) for way in _ways(view)) for view, optional in needs)
+
+
+def _named(function: Any) -> str:
+    """A view's class for one of its ways, and a rule's id for its function."""
+    view = getattr(function, "__self__", None)
+    return view.__name__ if isinstance(view, type) else function.__name__.replace("_", "-")
 
 
 def speaks_of(function: Any, part: type) -> bool:

@@ -192,6 +192,12 @@ def test_rules_and_explain(tmp_path):
         assert page.returncode == 0 and b"When to ignore it" in page.stdout
 
 
+def test_explain_lists_the_views_of_a_report_or_of_one_rule(tmp_path):
+    every, one = (advisor("explain", "--views", *asked, cwd=tmp_path).stdout.decode() for asked in ([SLOW], ["launch-gap", SLOW]))
+    assert "  launch-gap ← " in every and "  sync-stall ← " in every and "  launch-gap ← " in one and "sync-stall" not in one
+    assert advisor("explain", "--views", "launch-gap", cwd=tmp_path).returncode == 3, "that is no trace"
+
+
 def test_explain_says_why_a_rule_is_quiet_on_a_trace(tmp_path):
     done = advisor("explain", "launch-gap", HEALTHY, cwd=tmp_path)
     said = done.stdout.decode()
