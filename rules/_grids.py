@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Code, Fix
 
 _ROWS = Code(
@@ -72,7 +72,7 @@ LEAST_CHANNELS = 4
 """From as many PyTorch has a kernel of its own for channels_last that interpolates."""
 
 
-_BY_PLACES = re.compile(r"upsample_(linear1d|bilinear2d|bicubic2d|trilinear3d)_out_frame")
+_BY_PLACES = names_of("upsample_by_place")
 """PyTorch's kernels that enlarge images with a thread for each place of the result. For channels_last only that of bilinear2d has another."""
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
+from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Code, Fix
 from advisor.views.trace.host_code import OwnWork
 
-_COPIES = re.compile(r"aten::(copy_|clone|_to_copy|to|contiguous) ")
+_COPIES = names_of("copy_before_blank")
 
 _A_STEP_LATER = Code(
     before="for x in batches:\n    work_on(model(x).tolist())  # the GPU idles meanwhile",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -11,6 +9,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, times
@@ -28,7 +27,7 @@ NEAR = 64
 SMALL_BYTES = 64
 """The flag is one float a device."""
 
-_UNSCALE = re.compile(r"^aten::_amp_foreach_non_finite_check_and_unscale_")
+_UNSCALE = names_of("unscale_gradients")
 
 
 @rule("amp-scaler-sync", relies_on=("host",), min_saving_share=0.01, explains=("sync-stall",))

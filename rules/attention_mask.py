@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -19,8 +18,8 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.shapes import Shapes
 
-_CALL = re.compile(r"^aten::scaled_dot_product_attention$")
-_GRADIENT = re.compile(r"^aten::_scaled_dot_product_\w*attention_backward$")
+_CALL = names_of("attention_public")
+_GRADIENT = names_of("attention_backward")
 
 SHORTEST = 256
 """Words from which on a causal kernel skips tiles: it works on tiles of 64 to 128 rows, and below this few of them lie above the diagonal."""

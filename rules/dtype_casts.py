@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
@@ -149,7 +150,7 @@ def _again(casts: Sequence[Cast], step: Ints, backwards: float) -> list[int]:
 
 def _backwards(ops: Ops, steps: Steps, timeline: Timeline) -> float:
     """How often a step calls `backward()`: each makes the gradient of the loss, a one. At least 1."""
-    ones = np.array([n == "aten::ones_like" for n in ops.categories], bool)[ops.names] & (ops.parent < 0)
+    ones = ops.named(names_of("ones_like")) & (ops.parent < 0)
     start = timeline.cpu_ops["start_us"].to_numpy()
     inside = steps.issued_at(start)
     return max(1.0, float((ones & inside).sum()) / steps.steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.engine.rule import Outcome, rule
-from advisor.knowledge.kernel_names import NAMES_FP64
+from advisor.knowledge.op_tokens import is_a
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules._ways import SINGLE_IN_CUDA
 from advisor.views.kernels.counters import pipe_busy, thread_ops
@@ -57,7 +57,7 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
             return None
         if busy < min_busy:
             return Fine(busy)
-        gain, sure = _gain(kernel), 0.5 if NAMES_FP64.search(kernel.profile.name) else 0.85
+        gain, sure = _gain(kernel), 0.5 if is_a(kernel.profile.name, "fp64_by_name") else 0.85
         told = f"keeps the FP64 unit busy for {busy:.0%} of the time"
         if kernel.issues:
             return Seen(f"{told}.", gain, sure, SINGLE_IN_CUDA)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,8 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
 from advisor.knowledge.alignment import ALIGNED_BYTES, Product, added, product_of
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
@@ -31,7 +31,7 @@ PADDED_LOW, PADDED = 0.6, 0.85
 """Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
 an H200 in BF16 (K from 768 to 4096), 0.6 with kernels of the generation before."""
 
-_ALIGN = re.compile(r"align(\d{1,9})")
+_ALIGN = names_of("aligned_to")
 
 
 @rule("gemm-alignment", relies_on=("kernels",), min_saving_share=0.03)

@@ -10,7 +10,8 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import joined, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -27,8 +28,8 @@ from advisor.views.trace.table_filters import matches, spans_of
 LEFT_OF_RANGE = 0.3
 """Share of the host's time in zero_grad that stays: setting each gradient to None is a Python loop too."""
 
-_RANGE = re.compile(r"^Optimizer\.zero_grad#")
-_OPTIMIZER = re.compile(r"^Optimizer\.|torch/optim/")
+_RANGE = names_of("zero_grad")
+_OPTIMIZER = names_of("optimizer_or_its_file")
 _FRAME = re.compile(r"torch/(optim/optimizer|nn/modules/module)\.py\(\d+\): zero_grad$")
 
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import MOST
 from advisor.report.finding import HIGH_SHARE, Clear, Fix, Severity
 from advisor.report.numbers import counted, duration, percent

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Mask
 from advisor.knowledge import cuda_api
-from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import HARDLY_ANY, LITTLE
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
@@ -42,7 +41,7 @@ the device idles, and a service seldom holds more at the same time."""
 OF_A_NETWORK = LITTLE
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
 
-_RECURRENT = re.compile(r"^aten::(_cudnn_rnn|_thnn_fused_(lstm|gru)_cell)$")
+_RECURRENT = names_of("recurrent_layer")
 """Ops of a network whose kernels are neither products nor convolutions by their names."""
 
 

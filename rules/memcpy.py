@@ -7,6 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, Spans
 from advisor.knowledge.host_waits import HostWait
+from advisor.knowledge.op_tokens import TORCH
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.finding import Clear
@@ -238,4 +239,4 @@ def _sending(work: GpuWork, calls: HostCalls, launches: Launches, waited: Waited
 
 
 def _outer(ops: Ops, op: int) -> str:
-    return next((n for n in reversed(ops.chain(op)) if n.startswith("aten::")), "a runtime call")
+    return next((n for n in reversed(ops.chain(op)) if n.startswith(TORCH)), "a runtime call")

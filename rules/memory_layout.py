@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import RECORD_SHAPES
+from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
@@ -31,7 +30,7 @@ UNTOLD = HARDLY_ANY
 TOLD = 0.01
 """Of busy time: what less than this is turned and left out is not spoken of."""
 
-_TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
+_TO_NHWC, _TO_NCHW = names_of("to_nhwc"), names_of("to_nchw")
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03, part_of=("unfused-elementwise",))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
@@ -30,7 +29,7 @@ SHORT = 0.3
 """Share of a step's events that a short-lived allocation lives at most."""
 MOMENTS = 2
 """How often a step may come to its peak: going forward and going back. More often, and it is how each layer works."""
-_LOSS = re.compile(r"log_softmax|nll_loss|cross_entropy|LogSoftmax|NllLoss")
+_LOSS = names_of("loss")
 
 
 @rule("memory-transient", relies_on=("memory",))

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
-from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import HIDDEN, WAITING, transfer_us

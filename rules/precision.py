@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,8 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.how_to_record import RECORD_SHAPES
-from advisor.knowledge.kernel_names import PRODUCTS, Family, family, library_product, tensor_core
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
@@ -183,8 +183,8 @@ _QUESTION = Question(
     "of {count} kernels no product keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
     ("ComputeWorkloadAnalysis", "InstructionStats", "SpeedOfLight"),
 )
-_AMPERE_ON = re.compile(r"sm(8|9|1[0-9])\d|nvjet|wgmma", re.IGNORECASE)
-_PRODUCT = re.compile(r"gemm|mat_?mul|conv|attention|attn|linear|(^|_)(b?mm|dot)(_|$|[0-9])", re.IGNORECASE)
+_AMPERE_ON = names_of("ampere_or_newer")
+_PRODUCT = names_of("product_by_own_name")
 """Kernels of somebody's own whose name says that they multiply matrices."""
 
 UNKNOWN_DEVICE = (1 / 16, 1 / 4, 1 / 2)

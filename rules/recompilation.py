@@ -9,6 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Spans, clip, joined, overlap_with
 from advisor.knowledge import cuda_api
+from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
@@ -127,7 +128,7 @@ def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: Ho
         edits=Edits(host_time.without(plans.spans, 0.5), gone, gone),
         removes="planning inside the steps",
         evidence=folded(
-            [f"{name.removeprefix('aten::')} {dims[:60]}" for name, dims in zip(ops["name"], ops["dims"], strict=True)],
+            [f"{plain(name)} {dims[:60]}" for name, dims in zip(ops["name"], ops["dims"], strict=True)],
             ops["start_us"].to_numpy(),
             ops["dur_us"].to_numpy(),
         ),

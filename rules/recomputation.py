@@ -7,6 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -58,7 +59,7 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
     gone = WithoutOps(twice)
     all_gone = combine(host_time.without(again.spans), gone)
     some = twice[np.diff(np.floor(np.arange(len(twice) + 1) * low_share)) > 0]
-    names = [name.removeprefix("aten::") for name in again.by_op]
+    names = [plain(name) for name in again.by_op]
     shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     return Found(
         summary=f"{counted(work.a_step(twice), 'kernel')} a step of the forward pass run{'s' if work.a_step(twice) == 1 else ''} again in the backward pass "

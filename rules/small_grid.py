@@ -9,8 +9,9 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
-from advisor.knowledge.kernel_names import Family, family
 from advisor.knowledge.occupancy import SCHEDULERS, WARP
+from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens.families import Family, family
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._grids import LEAST_CHANNELS, divided
@@ -142,13 +143,11 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
                 also,
                 maps[1] if len(maps) > 1 else LEAST_CHANNELS,
                 found.program.training,
-                batched=any(FAMILIES[n] == Family.GEMM and work.name(k) in _BATCHED for n, k in zip(kinds, (longest, *others), strict=True)),
+                batched=any(FAMILIES[n] == Family.GEMM and is_a(work.name(k), "batched_product") for n, k in zip(kinds, (longest, *others), strict=True)),
             ),
         ),
     )
 
-
-_BATCHED = ("aten::bmm", "aten::baddbmm")
 
 _QUESTION = Question(
     "of {count} kernels none runs on few multiprocessors, short of its limit (at most {0:.0%} of them are without a block)",

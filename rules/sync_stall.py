@@ -9,6 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.intervals import Ints, overlap_with
 from advisor.knowledge.host_waits import about, as_rows
+from advisor.knowledge.op_tokens import AUTOGRAD, TORCH
 from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
@@ -22,7 +23,7 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.startup import StartUp
@@ -174,7 +175,7 @@ def _lost_us(main: DevicePartition | None) -> float:
 
 def _label(ops: Ops, op: int, name: str, to_host: bool) -> str:
     """The op that waits, as the user knows it, which way it copies where it says only that it does, and the call it made."""
-    chain = [n for n in ops.chain(op) if n.startswith("aten::")]
+    chain = [n for n in ops.chain(op) if n.startswith(TORCH)]
     if not chain:
         return name
     waiting = next((n for n in reversed(chain) if WAITING_OPS.search(n)), chain[-1])

@@ -10,8 +10,9 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
-from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
+from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import SHARED_HEADS, a_step
@@ -128,7 +129,7 @@ def unfused_attention(
         confidence=0.95 if work.timeline.source.shapes else 0.75,
         at_most="low" if planned else "medium" if deep else "high",
         fix=_capped(masked, bool(len(shared)), deep, single)
-        if "aten::tanh" in {work.name(k) for k in members.tolist()}
+        if any(is_a(work.name(k), "tanh") for k in members.tolist())
         else Fix(
             title="Use scaled_dot_product_attention",
             steps=(
@@ -179,7 +180,7 @@ def _shared(work: GpuWork, heads: RepeatedHeads, written: Attentions, program: P
     takes = np.zeros(len(work.op), bool)
     for one in written.found:
         by_cudnn = program.maker == "nvidia" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN
-        masked = (one.masked and not one.causal) or any(work.name(k) == "aten::baddbmm" for k in one.products.tolist())
+        masked = (one.masked and not one.causal) or any(is_a(work.name(k), "baddbmm") for k in one.products.tolist())
         takes[one.members] = one.dtype != "float" and (by_cudnn or not masked)
     return np.array([one.at for one in heads.found if takes[one.reader].any()], int)
 

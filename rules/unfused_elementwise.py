@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of, plain
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -32,13 +31,11 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
 
-_FUNCTOR = re.compile(
-    r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w{1,80}?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
-)
+_FUNCTOR = names_of("functor")
 
-_LOSS = re.compile(r"log_?softmax")
+_LOSS = names_of("softmax_of_loss")
 
-_SLOW_COMPILED = re.compile(r"^CumprodBackward")
+_SLOW_COMPILED = names_of("cumprod_backward")
 """Gradients that a compiler gets as a loop over elements: a step of 6.6 ms with a product of 384 factors a row took 40 when it was compiled."""
 
 
@@ -242,7 +239,7 @@ def _label(names: tuple[str, ...], most: int = 12) -> str:
 def _named(work: GpuWork, position: int) -> str:
     """The op as the user wrote it; the functor in the kernel's name where ops were not recorded."""
     if work.op[position] >= 0:
-        return work.name(position).removeprefix("aten::")
+        return plain(work.name(position))
     name = work.kernel_name(position)
     functor = _FUNCTOR.search(name)
     return functor[1] if functor else name.replace("<unnamed>::", "").split("<", 1)[0].rsplit("::", 1)[-1]

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.op_tokens import plain
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -167,7 +168,7 @@ def _label(work: GpuWork, chain: Chain) -> str:
     if chain.backward:
         return f"{chain.kind}, backward: {len(chain.members)} kernels"
     ops = work.op[chain.members].tolist()
-    names = [work.ops.name(op).removeprefix("aten::") or "kernel" for op in ops]
+    names = [plain(work.ops.name(op)) or "kernel" for op in ops]
     tensors = [shape for op in ops for shape, _ in tensors_of(work.timeline, op)]
     shape = f" {list(max(tensors, key=prod))}" if tensors else ""
     return f"{chain.kind}: {' → '.join(names)}{shape}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import union
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -19,7 +18,7 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 
-_NORM = re.compile(r"^aten::_weight_norm(_interface)?$")
+_NORM = names_of("weight_norm")
 
 
 @rule("weight-norm", min_saving_share=0.01)

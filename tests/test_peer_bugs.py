@@ -14,8 +14,8 @@ import advisor
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.knowledge.devices import find
-from advisor.knowledge.kernel_names import Family, family, precision
 from advisor.knowledge.op_costs import op_cost
+from advisor.knowledge.op_tokens.families import Family, family, precision
 from advisor.recordings.timeline import Device
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from advisor.knowledge.kernel_names import PRODUCTS, of_engine, tensor_core
+from advisor.knowledge.op_tokens.families import PRODUCTS, of_engine, tensor_core
 from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL
 from advisor.report.finding import BytesSaved
 from advisor.report.kernels import KernelRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.report.kernels import Check, KernelRow
 from advisor.report.model import Answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens.families import Family
 
 FEW_ON_PURPOSE = re.compile(
     r"nvjet|stream_?k|split_?k|persist|cooperative|splitkv|flash_fwd_split|num_splits|sm90_xmma|warpspecialized|device_kernel"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import prod
 
@@ -14,11 +13,6 @@ backward pass. In WavLM, which tells places by 16 groups of 48 channels × 128 t
 
 ON_TENSOR_CORES = 64
 """Channels of a group for which there is such a kernel at any length: 64 × 128 took half of TF32's time, in HuBERT large 0.6."""
-
-OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
-"""PyTorch's own kernels for a group a channel, on NCHW tensors in FP32 and BF16 (in FP16 cuDNN has some: use_cudnn_depthwise in
-aten/src/ATen/native/Convolution.cpp): on CUDA cores, and as long in BF16. Nyströmformer's took 11.7 of 84 ms in FP32, and autocast gained 47 %: as if they
-stayed as they were; had they become faster, 61."""
 
 
 def falls_back(image: Sequence[int], weight: Sequence[int]) -> bool:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
-from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.sources.queues import SLACK_US, Queued, few
 

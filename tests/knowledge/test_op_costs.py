@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from advisor.knowledge.devices import find
-from advisor.knowledge.kernel_names import Family, op_family, precision
 from advisor.knowledge.op_costs import DTYPE_BYTES, OPS, op_cost
 from advisor.knowledge.op_costs.fused_attention import UNALIGNED, Scores, attention_us, is_fused, of_causal
 from advisor.knowledge.op_costs.products import Attention, AttentionBackward, Convolution
+from advisor.knowledge.op_tokens.families import Family, op_family, precision
 from tests.paths import needs_shared, shared_files
 
 BF16 = "c10::BFloat16"

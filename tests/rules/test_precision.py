@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.knowledge.kernel_names import precision
+from advisor.knowledge.op_tokens.families import precision
 from advisor.recordings.timeline import Device
 from advisor.views.patterns.precision import DoubleWork
 from advisor.views.replay.gpu_work import GpuWork

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Device
 from advisor.rules._grids import divided
 from tests.build import H200, Trace

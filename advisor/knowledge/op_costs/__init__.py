@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs import products as p
 from advisor.knowledge.op_costs import streams as s
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, Formula, Inputs, NotRecorded
+from advisor.knowledge.op_tokens.families import Family
 
 __all__ = ["DTYPE_BYTES", "OPS", "Cost", "op_cost"]
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.intervals import Floats, Ints
-from advisor.knowledge.kernel_names import PRODUCTS, family
+from advisor.knowledge.op_tokens.families import PRODUCTS, family
 from advisor.sources.jax.programs import Programs
 
 _AFTERWARDS = ("splitk", "split_k", "reduce_1block")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.sources.jax import hlo
 from advisor.sources.jax.hlo import Computation, text_of
 

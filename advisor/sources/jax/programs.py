@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import table
 from advisor.sources.jax import hlo
 from advisor.sources.jax.attention import is_attention

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
-from advisor.knowledge.op_names import split_overload
+from advisor.knowledge.op_tokens import split_overload
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, LeftOut, ReadIssue, Source, Timeline, empty_column, table
 from advisor.report.numbers import counted

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advisor.knowledge.op_names import split_overload
+from advisor.knowledge.op_tokens import split_overload
 from advisor.recordings.timeline import ReadIssue
 from advisor.report.numbers import counted
 from advisor.sources.nsys.process import Processes

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from advisor.knowledge import occupancy
 from advisor.knowledge.how_to_record import counters
-from advisor.knowledge.kernel_names import PRODUCTS, family
 from advisor.knowledge.occupancy import WARP
+from advisor.knowledge.op_tokens.families import PRODUCTS, family
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.stalls import NO_STALL, STALLS, WORTH_SHOWING
 from advisor.report.kernels import Check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from advisor.knowledge import kernel_names
+from advisor.knowledge.op_tokens import families
 from advisor.knowledge.stalls import NO_STALL, STALLS
 from advisor.report.kernels import Counted, KernelRow, Occupancy
 from advisor.report.numbers import counted, percent
@@ -33,13 +33,13 @@ class MeasuredTable:
 def _row(kernel: MeasuredKernel, whole_us: float) -> KernelRow:
     profile, found = kernel.profile, kernel.occupancy
     counters = _counted(kernel)
-    family = kernel_names.family(profile.name)
+    family = families.family(profile.name)
     waits = {name: share for name, share in stalls(profile).items() if name not in NO_STALL}
     dur_us = profile.duration_us or 0.0
     return KernelRow(
         name=kernel.name,
         family=str(family.value),
-        precision=kernel_names.precision(profile.name) if family in _PRODUCTS else "",
+        precision=families.precision(profile.name) if family in _PRODUCTS else "",
         calls=kernel.launches,
         total_us=kernel.total_us,
         mean_us=kernel.total_us / kernel.launches,
@@ -57,7 +57,7 @@ def _row(kernel: MeasuredKernel, whole_us: float) -> KernelRow:
     )
 
 
-_PRODUCTS = (kernel_names.Family.GEMM, kernel_names.Family.CONV, kernel_names.Family.ATTENTION)
+_PRODUCTS = (families.Family.GEMM, families.Family.CONV, families.Family.ATTENTION)
 
 
 def _counted(kernel: MeasuredKernel) -> Counted:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.snapshot import Frame, MemorySnapshot, Stack
 
 
@@ -60,10 +61,10 @@ class Origin:
 
 
 # Ops that only make room for the op that called them.
-_MAKES_ROOM = re.compile(r"^(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|resize_output|_empty\w*)$")
-_OP = re.compile(r"^at::_ops::(\w+?)(?:_Tensor\w*|_Scalar\w*|_out|_dim\w*|_memory_format|_default)?::(?:call|redispatch)")
-_NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*Backward\d*|AccumulateGrad)\b")
-_WORKSPACE = re.compile(r"[Ww]orkspace|cublasLt|gemm_and_bias|getCurrentCUDABlas|allocateCUDABlas|cudnn.{0,200}(?:Workspace|workspace)|cufft")
+_MAKES_ROOM = names_of("frame_makes_room")
+_OP = names_of("frame_op")
+_NODE = names_of("frame_node")
+_WORKSPACE = names_of("frame_workspace")
 _LIBRARY = re.compile(
     IN_LIBRARY + r"|(^|/)(torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton|jax|jaxlib|flax|optax|numpy)/"
     r"|(^|/)(contextlib|functools|runpy|threading)\.py$"

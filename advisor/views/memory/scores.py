@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.knowledge.op_tokens import names_of
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 
-_SOFTMAX = re.compile(r"^_?(safe_)?softmax$|^softmax$|^_softmax_backward_data$")
-_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|_unsafe_view|scaled_dot_product)")
-_BACKWARD = re.compile(r"Softmax|Bmm|MaskedFill|Dropout|Div|Mul|Tril|Where|ToCopy|Baddbmm|Unsafe")
-_BACKWARD_BY_HAND = re.compile(_BACKWARD.pattern + r"|Exp|Sub|Sum|Max|Neg")
+_SOFTMAX = names_of("frame_softmax")
+_PRODUCT = names_of("frame_product")
+_BACKWARD = names_of("frame_attention_backward")
+_BACKWARD_BY_HAND = names_of("frame_softmax_backward_by_hand")
 ITEM_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Sizes that tensors of one shape have: a mask of bytes beside scores of two or four."""
 SQUARE_LIKE = 4 << 20

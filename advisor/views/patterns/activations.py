@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.trace.ops import AUTOGRAD
 from advisor.views.trace.shapes import Shapes
 
-_MATRICES = re.compile(r"^aten::(linear|matmul|mm|bmm|addmm|baddbmm)$")
+_MATRICES = names_of("matrix_product")
 # Autocast runs these in FP32, whatever they are given: https://docs.pytorch.org/docs/stable/amp.html
-_WIDENED = re.compile(r"^aten::(pow|exp|expm1|log|log10|log2|log1p|reciprocal|rsqrt|softplus|tan|acos|asin|cosh|sinh|erfinv)_?$")
-_FRAMEWORK, _NODE = re.compile(r"^aten::"), re.compile(rf"^{AUTOGRAD}: ")
+_WIDENED = names_of("autocast_to_fp32")
+_FRAMEWORK, _NODE = names_of("torch_op"), names_of("autograd_node")
 
 
 def activations(work: GpuWork, shapes: Shapes, products: Ints) -> Ints:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +10,8 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans, subtract, union
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
@@ -33,15 +33,12 @@ MOST_BETWEEN = 12
 MIN_BETWEEN_SHARE = 0.3
 """What these take of the products' time, at least, where not even ops were recorded."""
 
-# Products of one matrix with a weight: a layer, not attention's products of two activations.
-_LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
-
-_EXPONENTIAL = re.compile(r"softmax|^aten::exp_?$")
-_PRODUCT_OP = re.compile(r"^aten::(einsum|matmul|bmm|baddbmm)$")
-_DROPOUT = re.compile(r"dropout|bernoulli")
-_MASK = re.compile(r"masked_fill|where|triu|tril|^aten::add_?$")
-_MASKING = re.compile(r"^aten::(masked_fill_?|where|triu_?|tril_?)$")
-_ADD = re.compile(r"^aten::add_?$")
+_EXPONENTIAL = names_of("exponential")
+_PRODUCT_OP = names_of("activation_product")
+_DROPOUT = names_of("dropout")
+_MASK = names_of("mask_or_add")
+_MASKING = names_of("write_mask")
+_ADD = names_of("add")
 
 
 @dataclass(frozen=True)
@@ -299,7 +296,7 @@ def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SH
     product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
     # What is fetched by index is a bias for each place.
     filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING, Family.SOFTMAX)
-    layer = work.launched_by(_LAYERS.__contains__)
+    layer = work.launched_by(names_of("layer_product").search)
     found: list[Ints] = []
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)

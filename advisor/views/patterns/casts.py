@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -12,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.kernel_names import PRODUCTS, Family, op_family
 from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.knowledge.op_tokens import AUTOGRAD, is_a, names_of, plain
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family, op_family
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import Arguments
-from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.ops import Ops
 from advisor.views.trace.shapes import Shapes
 
 
@@ -36,9 +36,8 @@ class Purpose(Enum):
 ISLAND_KERNELS = 16
 """Kernels between a cast and its way back: a written-out norm has ten."""
 
-_CASTING = {"aten::copy_", "aten::_to_copy", "aten::to", "aten::type_as", "aten::clone"}
-_BACKWARD = re.compile(r"^(autograd::engine::evaluate_function: )?ToCopyBackward")
-_IN_PLACE = re.compile(r"^aten::(add|sub|addcmul|addcdiv|lerp)_$")
+_BACKWARD = names_of("cast_backward")
+_IN_PLACE = names_of("sum_in_place")
 _FLOATING = {"double", "float", "c10::Half", "c10::BFloat16"}
 _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16": "BF16"}
 
@@ -84,7 +83,7 @@ class Casts:
         known: dict[tuple[int, ...], tuple[str, str, tuple[int, ...]] | None] = {}
         found = []
         columns = [work.timeline.cpu_ops[column].cat.codes.to_numpy() for column in ("types", "dims", "strides")]
-        for position in np.flatnonzero(work.kernel & work.launched_by(lambda name: name == "aten::copy_")).tolist():
+        for position in np.flatnonzero(work.kernel & work.launched_by(names_of("copy").search)).tolist():
             op = int(work.op[position])
             if staged & set(_outside(work.ops, op).casting):  # part of a copy from or to the host
                 continue
@@ -163,7 +162,7 @@ class _Around:
 
 def _outside(ops: Ops, op: int) -> _Around:
     casting = []
-    while op >= 0 and ops.name(op) in _CASTING:
+    while op >= 0 and is_a(ops.name(op), "cast_call"):
         casting.append(op)
         op = int(ops.parent[op])
     return _Around(casting, op)
@@ -222,7 +221,7 @@ class _Following:
                 return (p, tuple(between)) if between else None
             if op_family(self._name(p)) in PRODUCTS:
                 return None  # the type of a product is chosen for its speed
-            name = self._name(p).removeprefix("aten::") or "?"
+            name = plain(self._name(p)) or "?"
             if not between or between[-1] != name:
                 between.append(name)
         return None
@@ -233,7 +232,7 @@ class _Following:
         if not after or DTYPE_BYTES[cast.target] <= DTYPE_BYTES[cast.source] or not _IN_PLACE.match(self._name(after[0])):
             return ""
         fits = _fitting(self.arguments, int(self.work.op[after[0]]), cast.target, cast.shape)
-        return self._name(after[0]).removeprefix("aten::") if len(fits) > 1 and fits[0] == 0 else ""
+        return plain(self._name(after[0])) if len(fits) > 1 and fits[0] == 0 else ""
 
     def product(self, cast: Cast) -> tuple[int, Purpose]:
         """The op of the product that comes next, but for casts, and that takes what the cast makes: in FP32 as its largest operand, in 16 bits as a

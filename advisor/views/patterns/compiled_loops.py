@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, clip, length, union
+from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.edits import CheaperDispatch, Edit, WithoutOps, combine
@@ -19,7 +20,7 @@ from advisor.views.trace.table_filters import matches
 _TURN = re.compile(r"\[iter=(\d{1,9})\]")
 """The range that XLA's runtime opens around each turn of a loop."""
 
-_COPY = re.compile(r"^(memcpy\d+|Memcpy DtoD)")
+_COPY = names_of("copy_of_xla")
 """Copies of slices, and of what a turn hands on: in a command buffer they are kernels, and named so."""
 
 MOSTLY = MOST

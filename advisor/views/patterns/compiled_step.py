@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
 from advisor.views.patterns.fusion import FUSED, LIKELY, Fusion, in_optimizer
@@ -54,14 +54,14 @@ BIAS_US = 6.0
 """What is left of the sum that is a bias's gradient: the kernel that makes the gradient adds it up by parts, and another adds up these, in 4 to 7 µs
 for 34,560 to 242,000 rows of 64 to 512 in four trained networks, compiled on an H100, where eager sums took 20 to 63."""
 
-_INTERPOLATING = re.compile(r"upsample_(?!gen2d_aa)")
+_INTERPOLATING = names_of("interpolate_but_antialiased")
 """In the names of kernels that enlarge images, but for those that filter: Inductor has no kernel for these. PyTorch's own for NCHW has a thread for each
 place of the result, which goes over batch and channels: 8.3 ms for 32 x 768 maps of 16 x 12 made four times as large, whose bytes take 0.04."""
 
-_BRANCH = re.compile(r"^aten::is_nonzero$")
+_BRANCH = names_of("is_nonzero")
 """What `if tensor:` asks of a tensor."""
 
-UNALIGNED = re.compile(r"align[124](?!\d)")
+UNALIGNED = names_of("unaligned")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
 

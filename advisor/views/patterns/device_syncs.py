@@ -8,7 +8,8 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans, joined, union
 from advisor.knowledge import cuda_api
-from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -19,7 +20,7 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.table_filters import matches, spans_of
 
-_REGION = re.compile(r"^Torch-Compiled Region")
+_REGION = names_of("compiled_region")
 
 
 def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
@@ -56,24 +57,20 @@ def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
 
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
-WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+WAITING_OPS = names_of("bring_to_host")
 # Ops around those that go with them: they are there for the shape that is asked for. What writes at a mask stays, as a masked write.
-_SHAPED_OPS = re.compile(r"aten::(index|nonzero_numpy|argwhere|where|repeat_interleave)$")
+_SHAPED_OPS = names_of("of_asked_shape")
 # Ops whose result fits a value that is read or a mask that is asked for its size: reductions and comparisons. Generated kernels name theirs.
-_JUDGING_OPS = re.compile(
-    r"aten::(abs|all|any|amax|amin|argmax|argmin|eq|ge|gt|isfinite|isinf|isnan|le|linalg_vector_norm|logical_(and|not|or)|lt|max|mean|min|ne|norm|std|sum|var"
-    r"|bitwise_(and|not|or))$"
-    r"|^triton_(per|red|poi)_fused_((abs|all|any|amax|amin|eq|ge|gt|isfinite|isinf|isnan|le|lt|max|mean|min|ne|linalg_vector_norm|std|sum|var|_to_copy)_)+\d+$"
-)
+_JUDGING_OPS = names_of("judge_value")
 # Ops that ask for a size: where nothing asks for it any more, the comparison that made their mask is not needed either.
-_SIZING_OPS = re.compile(r"aten::(nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+_SIZING_OPS = names_of("ask_size")
 # Of these, what has a twin of one size, as a mask has torch.where; how many different values there are is known only once they are counted.
-_MASKING_OPS = re.compile(r"aten::(nonzero|masked_select)$")
-_READING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
-_BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
+_MASKING_OPS = names_of("ask_size_of_mask")
+_READING_OPS = names_of("read_value")
+_BRANCHING_OPS = names_of("branch_on_value")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
-_COPYING_OPS = re.compile(r"aten::(to|_to_copy|copy_|clone|lift_fresh)$")
+_COPYING_OPS = names_of("host_copy")
 
 SCALAR_BYTES = 16
 """No value is larger: a complex one of two doubles."""

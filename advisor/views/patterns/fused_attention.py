@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
+from advisor.knowledge.op_tokens import names_of
 from advisor.views.patterns.attention import Attentions, WrittenOut, host_between
 from advisor.views.replay.edits import Edit, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -27,10 +27,10 @@ ALIGNED = 4
 """Scores of a row in 16 bits that are no multiple of this are padded before Inductor looks for attention: CLIP and DINOv2 over 197 and 257 pieces of a
 picture gained less by compiling, 33 and 22 %, than by the one call, 40 and 43; Whisper over 1500 more, 68 and 53."""
 
-_SCALED, _DIVIDED = re.compile(r"^aten::mul_?$"), re.compile(r"^aten::div_?$")
-_ADDED, _DROPPED = re.compile(r"^aten::add_?$"), re.compile(r"^aten::native_dropout$")
-_CAST = re.compile(r"^aten::(copy_|_to_copy)$")
-_SOFTMAX = re.compile(r"^aten::_softmax$")
+_SCALED, _DIVIDED = names_of("mul"), names_of("div")
+_ADDED, _DROPPED = names_of("add"), names_of("native_dropout")
+_CAST = names_of("cast_copy")
+_SOFTMAX = names_of("softmax")
 
 
 @dataclass(frozen=True, eq=False)

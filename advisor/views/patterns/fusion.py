@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.gather_scatter import ByIndex
 from advisor.views.patterns.repeats import kinds, looped, passes
@@ -56,24 +56,23 @@ WORKED_OUT_PER_S = 6e12
 """Values that a generated kernel works out in a second on an H200 where they are more than it reads: 57 µs for the squared distances between
 two sets of 6144 points, each the sum of three squared differences: 340 million values in three ops."""
 
-_OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
-_RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_|normal_|exponential_)$")
-_NEIGHBOURS = re.compile(r"upsample_(?!nearest)|interpolat|grid_sampl", re.IGNORECASE)
+_OPTIMIZER = names_of("optimizer_work")
+_RANDOM = names_of("random")
+_NEIGHBOURS = names_of("neighbours")
 """What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
 Taking the nearest is pointwise."""
-_COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
-_TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
-_TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
-_JOINING = re.compile(r"^aten::(cat|stack)$")
-_ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
-_STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford", re.IGNORECASE)
+_COMPARING = names_of("compare")
+_TABLE = names_of("transcendental")
+_TURNING = names_of("rearrange")
+_JOINING = names_of("concatenate_or_stack")
+_ACROSS_ROWS = names_of("norm_across_rows")
+_STATISTICS = names_of("norm_statistics")
 """In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
-_BY_ROW = re.compile(r"softmax")
-_COPYING = re.compile(r"^aten::copy_$")
-_OF_COMPLEX = re.compile(r"complex<")
+_BY_ROW = names_of("any_softmax")
+_COPYING = names_of("copy")
+_OF_COMPLEX = names_of("complex_template")
 """In the names of kernels: a type that they are made for."""
-_PICKING = re.compile(r"^aten::(gather|scatter_?|scatter_add_?)$")
-_WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_", "aten::random_", "aten::exponential_")
+_PICKING = names_of("gather_or_scatter")
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class Fusion:
         reader = _Reader(work, shapes, by_index)
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
-        member &= ~work.launched_by(lambda name: "complex" in name) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
+        member &= ~work.launched_by(names_of("complex").search) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
         # Pointwise work alone is one chain, however often its loop comes: only what reduces parts a pass from the next.
         kind, reduces = kinds(work), work.of(Family.REDUCTION, Family.NORM, Family.SOFTMAX)
         pieces = [piece for run in runs(work, member) for piece in (passes(run, kind[run]) if reduces[run].any() else [run])]
@@ -393,7 +392,7 @@ class _Reader:
         sizes: list[int] = []
         for op in reversed(ops):
             keys, result = self._keys(op), self._result(op)
-            cast = bool(keys) and self.work.ops.name(op) == "aten::copy_" and keys[0] != result
+            cast = bool(keys) and is_a(self.work.ops.name(op), "copy") and keys[0] != result
             if not sizes or (cast and result not in wanted):
                 sizes.append(result[0])
             wanted.update(keys)
@@ -450,7 +449,7 @@ class _Reader:
     def _keys(self, op: int) -> list[Key]:
         """Elements and their size of each tensor that an op reads, the largest first."""
         found = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in self.shapes.inputs(op)]
-        if self.work.ops.name(op) in _WRITES_FIRST:
+        if is_a(self.work.ops.name(op), "write_first_argument"):
             found = found[1:2]
         return sorted(found, reverse=True)
 
@@ -461,9 +460,9 @@ class _Reader:
         inputs = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in shapes]
         if not inputs:
             return 0, 0
-        if self.work.ops.name(op) in _WRITES_FIRST:
+        if is_a(self.work.ops.name(op), "write_first_argument"):
             return inputs[0]
-        if op_family(self.work.ops.name(op)) is Family.REDUCTION or self.work.ops.name(op) == "aten::gather":
+        if op_family(self.work.ops.name(op)) is Family.REDUCTION or is_a(self.work.ops.name(op), "gather"):
             return 0, 0
         largest, each = max(inputs)
         if op in self._pointwise:

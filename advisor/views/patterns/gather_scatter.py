@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -10,11 +9,12 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
-_FETCHES = re.compile(r"^aten::(gather|index_select)$")
-_ADDS = re.compile(r"^aten::(index_add_?|scatter_add_?)$")
+_FETCHES = names_of("fetch_by_index")
+_ADDS = names_of("add_by_index")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def _fetched(work: GpuWork, shapes: Shapes, at: int) -> int:
     tensors = [shape for shape, _ in shapes.inputs(int(work.op[at]))]
     if len(tensors) < 2:
         return 0
-    return prod(tensors[1]) * (prod(tensors[0][1:]) if work.name(at) == "aten::index_select" else 1)
+    return prod(tensors[1]) * (prod(tensors[0][1:]) if is_a(work.name(at), "index_select") else 1)
 
 
 def _added(work: GpuWork, shapes: Shapes, at: int) -> int:

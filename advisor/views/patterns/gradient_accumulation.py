@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -10,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -26,8 +26,8 @@ ABOUT = LITTLE
 MOST_STEPS = MOST
 """Of the steps, those that consist of micro-batches at least: a last one of an epoch may have fewer."""
 
-_OPTIMIZER, _COLLECTS = re.compile(r"^Optimizer\.(step|zero_grad)#"), re.compile("AccumulateGrad")
-_TO_ONE = re.compile("SendRecv")
+_OPTIMIZER, _COLLECTS = names_of("optimizer_step_or_zero_grad"), names_of("accumulate_grad")
+_TO_ONE = names_of("send_receive")
 """What stages of a pipeline send each other: their micro-batches are small on purpose."""
 
 
@@ -78,7 +78,7 @@ class MicroBatches:
 
 def accumulations(work: GpuWork) -> Ints:
     """Positions of additions of a gradient to one that is there already."""
-    adds = work.launched_by(lambda name: name == "aten::add_")
+    adds = work.launched_by(names_of("add_in_place").search)
     if not adds.any():
         return np.empty(0, np.int64)
     inside = work.ops.outermost_where(work.ops.named(_COLLECTS))

@@ -9,8 +9,8 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.knowledge.kernel_names import Family, of_library
 from advisor.knowledge.occupancy import WARP, fit
+from advisor.knowledge.op_tokens.families import Family, of_library
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import GpuKind
 from advisor.views.replay.gpu_work import GpuWork

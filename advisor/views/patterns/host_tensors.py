@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, length, union
+from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
@@ -17,12 +17,12 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
 from advisor.views.trace.ops import Ops, thread_ids
 
-_MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
-_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|randperm|eye|scalar_tensor)$")
+_MAKES = names_of("make_filled")
+_CREATES = names_of("make_any")
 """What is made of nothing, or of a few values written in the program (`empty`, by torch.tensor). `lift_fresh` is not: it stands where data of the program's own, of a list or of NumPy, becomes a tensor."""
-_HANDLE, _COPY, _EMPTY = re.compile(r"aten::zeros$"), re.compile(r"aten::copy_$"), re.compile(r"aten::empty$")
-_TENSOR_OP = re.compile(r"^aten::")
-_FROM_DATA = re.compile(r"aten::(lift_fresh|from_file|item|_local_scalar_dense)$")
+_HANDLE, _COPY, _EMPTY = names_of("zeros"), names_of("copy"), names_of("empty")
+_TENSOR_OP = names_of("torch_op")
+_FROM_DATA = names_of("make_of_data")
 """What brings in data of the program's own: what is computed from it cannot be made elsewhere without it."""
 
 

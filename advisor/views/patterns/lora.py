@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
@@ -24,11 +25,11 @@ FURTHEST = 60
 """Kernels from a layer's product to the sum with its adapter at most: adapters that norm the adapted weight have some twenty."""
 
 # What is linear, dropout that is off or on, and making what a scale is made of.
-_LINEAR = re.compile(r"^aten::(copy_|(mul|div|add|sub)_?|native_dropout|bernoulli_|fill_)$")
-_SCALE = re.compile(r"^aten::(mul|div)_?$")
-_ADD = re.compile(r"^aten::add_?$")
-_COPY = re.compile(r"^aten::copy_$")
-_NORM_OF_WEIGHT = re.compile(r"^aten::(linalg_vector_norm|norm)$")
+_LINEAR = names_of("linear_pointwise")
+_SCALE = names_of("mul_or_div")
+_ADD = names_of("add")
+_COPY = names_of("copy")
+_NORM_OF_WEIGHT = names_of("norm_of_weight")
 
 
 class _Product(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE
-from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shares import LITTLE
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
@@ -23,11 +23,11 @@ from advisor.views.trace.shapes import Shapes
 MIN_CONV_SHARE = LITTLE
 """Copies that turn a layout are a convolution's concern only where convolutions run: this share of the time the GPU works."""
 
-_CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
-_PADDING = re.compile(r"padding", re.IGNORECASE)
-_XLA = re.compile(r"^wrapped_")
+_CONVERSION = names_of("layout_conversion")
+_PADDING = names_of("padding")
+_XLA = names_of("generated_by_xla")
 _IMAGE = re.compile(r"\[\d+(,\d+){3,4}\]")
-_PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
+_PRODUCTS = names_of("product_call")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _turning_copies(work: GpuWork) -> Mask:
     turning = [
         op
         for op in np.unique(work.op[chosen]).tolist()
-        if work.ops.name(op) == "aten::copy_"
+        if is_a(work.ops.name(op), "copy")
         and not in_product[op]
         and _turns(*map(arguments.numbers, (work.timeline.op_text("dims", op), work.timeline.op_text("strides", op))))
     ]
@@ -119,14 +119,14 @@ DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
 """Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
 own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
 
-_OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
-_LIBRARY_NORM = re.compile(r"\bbn_(fw_tr|bw)_(?!\w{0,80}NHWC)")
-_BACKWARD = re.compile(r"backward|\bbn_bw_")
-_GROUP_NORM = re.compile(r"^aten::native_group_norm$")
+_OWN_NORM = names_of("batch_norm_of_torch")
+_LIBRARY_NORM = names_of("batch_norm_of_cudnn_in_nchw")
+_BACKWARD = names_of("norm_backward")
+_GROUP_NORM = names_of("native_group_norm")
 REFUSING = 0.25  # group norms a convolution: a block of three or four layers has one
-_CHANNELS_LAST = re.compile(r"channels_last")
-_CONVOLUTION = re.compile(r"^aten::\w*conv(olution|_depthwise2d)\w*(?<!backward)$")
-_OF_PICTURES, _OF_ELSE = re.compile(r"^aten::conv2d$"), re.compile(r"^aten::conv[13]d$")
+_CHANNELS_LAST = names_of("channels_last")
+_CONVOLUTION = names_of("convolution_forward")
+_OF_PICTURES, _OF_ELSE = names_of("conv2d"), names_of("conv_1d_or_3d")
 FEW_CHANNELS = 64  # as decide_layout_opt has it
 PICTURES = 4
 """Axes of the weight of a convolution over pictures: channels out and in, height, width."""
@@ -161,7 +161,7 @@ class ChannelsLast:
     @classmethod
     def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, shapes: Shapes) -> ChannelsLast:
         turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
-        depthwise = np.flatnonzero(work.named(OWN_DEPTHWISE)) if in_half else turned[:0]
+        depthwise = np.flatnonzero(work.named(names_of("depthwise_of_torch"))) if in_half else turned[:0]
         weights = _weights(work, shapes)
         pictures = 2 * sum(len(weight) == PICTURES for _, weight in weights) > len(weights) if weights else _by_name(work)
         norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
@@ -189,7 +189,7 @@ class ChannelsLast:
         )  # fmt: skip
 
 
-_NAMED_FP32 = re.compile(r"_fp32_")
+_NAMED_FP32 = names_of("fp32_by_name")
 """MIOpen's way of saying it."""
 
 

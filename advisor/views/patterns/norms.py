@@ -11,40 +11,16 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, is_a, names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
-from advisor.views.trace.ops import AUTOGRAD
 
 MIN_ROW = 16
 """Elements of a row: a reduction over fewer is not a norm over features or classes."""
 
-_TOKENS = {
-    "cast": (r"^(copy|_to_copy|to)$", r"(direct|float\w{0,40}|half)_copy_kernel|\bLoadWithCast"),
-    "pow": (r"^(pow|square)$", r"pow_tensor_scalar|square_kernel"),
-    "mul": (r"^mul$", r"MulFunctor"),
-    "div": (r"^(div|true_divide)$", r"DivFunctor"),
-    "sub": (r"^(sub|rsub)$", r"(?!x)x"),
-    "add": (r"^add$", r"CUDAFunctor(OnSelf)?_add"),
-    "mean": (r"^mean$", r"MeanOps"),
-    "var": (r"^(var|std|var_mean|std_mean)$", r"WelfordOps"),
-    "sum": (r"^sum$", r"sum_functor"),
-    "max": (r"^(max|amax)$", r"MaxOps|max_functor"),
-    "rsqrt": (r"^rsqrt$", r"rsqrt_kernel"),
-    "sqrt": (r"^sqrt$", r"sqrt_kernel"),
-    "reciprocal": (r"^reciprocal$", r"reciprocal_kernel"),
-    "norm": (r"^(linalg_vector_norm|norm)$", r"NormTwoOps"),
-    "clamp": (r"^(clamp|clamp_min|maximum)$", r"clamp"),
-    "addcmul": (r"^addcmul$", r"addcmul"),
-    "exp": (r"^exp2?$", r"exp2?_kernel"),
-    "log": (r"^log2?$", r"log2?_kernel"),
-    "softmax": (r"^_softmax$", r"softmax_?(warp_)?forward|SoftMaxForward"),
-}
-"""What a kernel does, by its op and, where that was not recorded, by its own name. Subtraction without recorded ops cannot be
-told from addition."""
-
 _OTHER = "."
-_SIGN = {token: chr(ord("a") + i) for i, token in enumerate(_TOKENS)}
+_SIGN = {token: chr(ord("a") + i) for i, token in enumerate(ELEMENTARY)}
 """A stream is searched as text, one sign a kernel."""
 _TOKEN = {sign: token for token, sign in _SIGN.items()}
 
@@ -76,13 +52,13 @@ _PATTERNS = (
     ("log-softmax", _pattern("softmax (add|clamp)? log")),
 )
 
-_FUSED_ALREADY = re.compile(r"(layer|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer")
+_FUSED_ALREADY = names_of("decomposed_by_torch")
 """Ops that are written out inside PyTorch: calling them is all that a user can do."""
 
-COMPOSITE = "aten::rms_norm"
+COMPOSITE = names_of("rms_norm")
 """One that is written out inside only where its tensor and its weight have other types, or PyTorch is older than 2.9."""
 
-_BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
+_BACKWARD = names_of("autograd_node_of_op")
 
 
 @dataclass(frozen=True)
@@ -133,7 +109,7 @@ def _forward(work: GpuWork) -> list[Chain]:
 def _in_composite(work: GpuWork) -> Mask:
     """(n,) whether each kernel is one of those that PyTorch's own op launched."""
     ops = work.ops
-    inside = np.r_[ops.within(np.array([name == COMPOSITE for name in ops.categories], bool)[ops.names]), False]
+    inside = np.r_[ops.within(ops.named(COMPOSITE)), False]
     found: Mask = inside[np.where(work.op >= 0, work.op, -1)]
     return found
 
@@ -155,23 +131,15 @@ def _in_run(work: GpuWork, run: Ints, text: str, composite: Mask) -> list[Chain]
 def _signs(work: GpuWork) -> np.ndarray:
     """(n,) the sign of each kernel's token."""
     names = work.timeline.gpu_ops["name"].cat
-    by_kernel = np.array([next((_SIGN[t] for t, (_, k) in _TOKENS.items() if re.search(k, n)), _OTHER) for n in (*names.categories, "")])
+    by_kernel = np.array([_SIGN.get(elementary_kernel(n), _OTHER) for n in (*names.categories, "")])
     signs: np.ndarray = by_kernel[names.codes.to_numpy()[work.rows]]
     if len(work.ops.names):
-        by_op = np.array([_sign_of_op(n) for n in (*work.ops.categories, "")])
+        by_op = np.array([_SIGN.get(elementary(n), _OTHER) for n in (*work.ops.categories, "")])
         signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
         parent, fused = work.ops.parent, work.ops.within(work.ops.named(_FUSED_ALREADY))
         inside = (parent >= 0) & fused[parent]
         signs[(work.op >= 0) & inside[work.op]] = _OTHER
     return signs
-
-
-def _sign_of_op(name: str) -> str:
-    if not name.startswith("aten::"):
-        return _OTHER
-    base = name.removeprefix("aten::")
-    base = base if base.startswith("_") else base.rstrip("_")
-    return next((_SIGN[token] for token, (op, _) in _TOKENS.items() if re.search(op, base)), _OTHER)
 
 
 def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str], composite: Mask) -> Chain | None:
@@ -246,8 +214,8 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
     if not len(ops.names):
         return []
     sequence = work.timeline.cpu_ops["sequence"].to_numpy()
-    node = ops.outermost_where(np.array([bool(_BACKWARD.match(n)) for n in ops.categories], bool)[ops.names])
-    called = ops.outermost_where(np.array([n.startswith("aten::") and n != COMPOSITE for n in ops.categories], bool)[ops.names])
+    node = ops.outermost_where(ops.named(_BACKWARD))
+    called = ops.outermost_where(ops.named(names_of("torch_op")) & ~ops.named(COMPOSITE))
     number = np.where(work.op >= 0, np.where(node[work.op] >= 0, sequence[node[work.op]], -1), -1)
     of: dict[tuple[int, int], list[int]] = {}
     for position in np.flatnonzero(number >= 0).tolist():
@@ -259,6 +227,6 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
         keys = sorted({(int(work.step[chain.members[0]]), int(sequence[r])) for r in roots if sequence[r] >= 0})
         members = np.array(sorted(p for key in keys for p in of.pop(key, [])), np.int64)
         if len(members) >= 2:
-            back, others = Chain(chain.kind, members, chain.bytes, backward=True), members[[ops.name(op) != "aten::copy_" for op in work.op[members].tolist()]]
+            back, others = Chain(chain.kind, members, chain.bytes, backward=True), members[[not is_a(ops.name(op), "copy") for op in work.op[members].tolist()]]
             found.append(replace(back, core=others, core_bytes=chain.core_bytes) if chain.core is not None and len(others) else back)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Spans, union, within
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import LITTLE, MOST
 from advisor.knowledge.shortest_kernel import SHORTEST_POINTWISE_US
 from advisor.recordings.timeline import Timeline
@@ -22,12 +22,12 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.table_filters import matches, spans_of
 
-_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
-_MANY = re.compile(r"_foreach_|multi_tensor_apply")
-_FUSED = re.compile(r"_fused_|Fused\w{0,80}MathFunctor")
-_SPARSE = re.compile(r"^aten::(_indices|_?coalesce|sparse_mask)$")
+_STEP = names_of("optimizer_step_of_class")
+_MANY = names_of("foreach")
+_FUSED = names_of("fused_optimizer")
+_SPARSE = names_of("sparse_gradient")
 """What an optimizer asks of a sparse gradient. foreach and fused take none: torch.optim goes parameter by parameter where there is one."""
-_ADAM = re.compile(r"addcdiv")
+_ADAM = names_of("adam_update")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
 MOSTLY, SOME = MOST, LITTLE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Mask, Spans, union
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.views.patterns.optimizer import OptimizerStep
@@ -33,7 +33,7 @@ OF_PARAMETERS = NEARLY_ALL
 
 _POINTWISE = (Family.ELEMENTWISE, Family.REDUCTION, Family.NORM, Family.COPY, Family.FILL)
 
-_OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")
+_OPTIMIZER = names_of("optimizer_step_or_zero_grad")
 
 Shape = tuple[int, ...]
 
@@ -70,7 +70,7 @@ class ParameterLoops:
         root = np.where(work.op >= 0, work.ops.outermost[work.op] if len(work.ops.outermost) else -1, -1)
         names = np.array([work.ops.name(int(op)) for op in root.tolist()], object)
         own &= np.array(["_foreach_" not in name for name in names], bool)
-        fills = np.isin(names, ("aten::zero_", "aten::fill_"))
+        fills = np.array([is_a(name, "fill") for name in names], bool)
         return cls(
             _loop(timeline, work, [run for run in _runs(work, own & fills) if _zeroes(work, run, parameters)], parameters),
             _loop(
@@ -141,7 +141,7 @@ def _taken(work: GpuWork, run: Ints) -> dict[str, Counter[Shape]]:
     parameters: collectives take and leave gradients in flat buffers."""
     found: dict[str, Counter[Shape]] = {}
     for op in np.unique(work.op[run]).tolist():
-        if (shape := _shape(work, op)) and (name := work.ops.name(op)) != "aten::copy_":
+        if (shape := _shape(work, op)) and not is_a(name := work.ops.name(op), "copy"):
             found.setdefault(name, Counter())[shape] += 1
     return found
 

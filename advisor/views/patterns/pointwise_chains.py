@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.fusion import Fusion, in_optimizer, runs
 from advisor.views.patterns.repeats import kinds, passes

@@ -11,8 +11,9 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE, falls_back
-from advisor.knowledge.kernel_names import NAMES_FP64, PRODUCTS, Family
+from advisor.knowledge.grouped_convolutions import falls_back
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import LITTLE
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.groups import Groups, distinct
@@ -42,10 +43,10 @@ CAST = 1.0
 UNSEEN = 2.0
 """Times as long as their rate says that products take whose sizes were not recorded, at most."""
 
-_CONVOLUTION = re.compile(r"^aten::\w*convolution(?!\w*(transpose|backward))")
-_BACKWARD = re.compile(r"^aten::\w*convolution\w*_backward$")
-_MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
-_EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
+_CONVOLUTION = names_of("convolution")
+_BACKWARD = names_of("convolution_backward")
+_MATRICES = names_of("matrix_product")
+_EMULATED = names_of("fp32_of_three_tf32")
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class WideProducts:
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
-            work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), _in_groups(work, at) & (texts[at] == "tf32"), work.named(OWN_DEPTHWISE)[at],
+            work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), _in_groups(work, at) & (texts[at] == "tf32"), work.named(names_of("depthwise_of_torch"))[at],
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
@@ -168,7 +169,7 @@ UNKNOWN = 3 / 4
 
 _DOUBLES = {"double", "c10::complex<double>"}
 _FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
-_SHORTER = re.compile(r"\bfloat\b|Half|BFloat16")
+_SHORTER = names_of("shorter_than_fp64")
 """A type beside doubles in a kernel's name: it converts, or only sums in FP64."""
 _SHORT_OPERAND = re.compile(r"\bb?float(16|32)\[")
 """Likewise among the operands of an op that a compiler made."""
@@ -221,7 +222,7 @@ def _compiled_of_doubles(work: GpuWork) -> Mask:
 def _takes_doubles(work: GpuWork) -> Mask:
     """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name where none is known. A number that
     stands beside tensors is recorded as a double without a shape, and is computed in their type."""
-    found = (work.named(NAMES_FP64) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
+    found = (work.named(names_of("fp64_by_name")) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
     if not work.timeline.source.shapes:
         return found
     columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import LITTLE
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -17,8 +17,8 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.spellings import CELL, FEWEST, Spellings
 
-_PRODUCT = re.compile(r"^aten::(addmm|mm)$")
-_CELL_BACKWARD = re.compile(r"^aten::_thnn_fused_(lstm|gru)_cell_backward(_impl)?$")
+_PRODUCT = names_of("mm_or_addmm")
+_CELL_BACKWARD = names_of("recurrent_cell_backward")
 
 OTHER = LITTLE
 """Share of a loop's kernels that may be no cell's: pieces cut out of the input and joined again. With more in it, as attention over what was

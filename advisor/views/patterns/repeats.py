@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import PRODUCTS, Family
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import NEARLY_ALL
 from advisor.views.replay.gpu_work import GpuWork
 

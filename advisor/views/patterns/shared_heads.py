@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.views.patterns.attention import FURTHEST, Attentions, batched
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import numbers
@@ -20,10 +20,10 @@ from advisor.views.trace.shapes import Shapes
 FEWEST = 16
 """Words that heads share, and elements of a head, at least: what is spread over fewer is no sequence's keys."""
 
-_COPY = re.compile(r"^aten::(copy_|clone)$")
-_CALL = re.compile(r"^aten::(repeat_interleave|reshape|contiguous|clone|matmul|einsum)$")
-_TILE = re.compile(r"^aten::repeat$")
-_ONE_CALL = re.compile(r"^aten::_?scaled_dot_product_(\w+_)?attention$")
+_COPY = names_of("written_copy")
+_CALL = names_of("expand_call")
+_TILE = names_of("tile")
+_ONE_CALL = names_of("attention_call")
 
 
 class Expanded(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, clip, intersect, joined, length, within
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.groups import Groups
@@ -171,7 +172,7 @@ class StagedCopies:
         return cls(spans, host_time.spent_us(spans), same, steps.step_us, host_time)
 
 
-_CONVERTS = re.compile(r"aten::copy_$")
+_CONVERTS = names_of("copy")
 
 LEAST_BYTES = 65536
 """Of a copy: less takes its latency, however wide it is."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
 
@@ -80,7 +81,7 @@ class RoundTrips:
         pairs, around = pairs[:, :2], pairs[:, 2].astype(bool)
         known = {turn for k in pairs[~around, 0].tolist() if (turn := turns.of(k))}
         known |= {turn.back for turn in known}
-        copies = work.launched_by("aten::copy_".__eq__)
+        copies = work.launched_by(names_of("copy").search)
         others = work.kernel & (copies | work.of(Family.ELEMENTWISE)) & bool(known)
         others[pairs.ravel()] = False
         turned = np.array([k for k in np.flatnonzero(others).tolist() if turns.of(k) in known], np.int64)
@@ -120,9 +121,9 @@ class _Turns:
 
 def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
     """The copies of each round trip, and whether products lie between."""
-    copies = work.launched_by("aten::copy_".__eq__) & work.kernel
+    copies = work.launched_by(names_of("copy").search) & work.kernel
     indifferent = work.of(*_INDIFFERENT)
-    products = work.launched_by("aten::mm".__eq__) & work.of(Family.GEMM)
+    products = work.launched_by(names_of("mm").search) & work.of(Family.GEMM)
     if work.backward.any():
         # The gradient of such a weight sums over the batch: turned, in one product, straight in one for each sample.
         products[:] = False
@@ -152,7 +153,7 @@ def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
 
 def _several_between(work: GpuWork) -> Ints:
     """Copies of two or more of one step with so few kernels between as a round trip has, and none that cares for their order."""
-    copies = work.launched_by("aten::copy_".__eq__) & work.kernel
+    copies = work.launched_by(names_of("copy").search) & work.kernel
     indifferent = work.of(*_INDIFFERENT)
     found = np.zeros(len(work.rows), bool)
     for stream in np.unique(work.schedule.stream):

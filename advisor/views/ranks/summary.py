@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, within
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health, Prediction, UnseenWork
@@ -338,7 +339,7 @@ def _issuing_us(timeline: Timeline) -> float:
     return float(np.median(ops["dur_us"].to_numpy()[issuing])) if issuing.any() else 0.0
 
 
-_WRAPPED, _UPDATES = "DistributedDataParallel.forward", re.compile(r"Optimizer\.step#")
+_WRAPPED, _UPDATES = "DistributedDataParallel.forward", names_of("optimizer_step_anywhere")
 
 
 def _accumulations(timeline: Timeline, steps: Steps) -> float:

@@ -13,14 +13,15 @@ import pandas as pd
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_ON_A_GPU
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens import AUTOGRAD
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
 HELD_UP, FEWEST_RUNS = 20.0, 3

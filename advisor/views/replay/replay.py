@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Mask, Spans, clip, length, overlap_with, union
 from advisor.knowledge import recording_cost
-from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.finding import Basis, Saving
 from advisor.views.replay.edits import Edit, Edits

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
-from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family, of_library
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN

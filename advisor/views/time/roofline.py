@@ -14,8 +14,8 @@ import pandas as pd
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, innermost, over_ancestors
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs import Cost, op_cost
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
 from advisor.views.groups import Groups, distinct

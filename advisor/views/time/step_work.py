@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.step import Work
 from advisor.views.time.roofline import Roofline
@@ -14,7 +14,7 @@ from advisor.views.trace.batch import Batch
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
-_ATTENTION = re.compile(r"bmm|attention", re.IGNORECASE)
+_ATTENTION = names_of("product_of_scores")
 
 
 @dataclass(frozen=True)

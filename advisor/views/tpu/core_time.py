@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints, clip, complement, intersect, length, nest, subtract, union
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.tpu import TpuCore, TpuOp, TpuProfile
 from advisor.views.tpu.steps import TpuSteps
 
 Class = Literal["compute", "communication", "copy"]
 
-_COMMUNICATION = re.compile(r"(async[- ])?(all-|reduce-scatter|collective-|ragged-all-|send|recv|megascale|barrier)", re.IGNORECASE)
-_COPY = re.compile(r"infeed|outfeed|host (send|recv)|(copy|slice|dynamic-slice|dynamic-update-slice|async-copy|async-slice)-(start|done)", re.IGNORECASE)
-_WRAPS = re.compile(r"async-(start|update|done)", re.IGNORECASE)
+_COMMUNICATION = names_of("xla_collective")
+_COPY = names_of("xla_copy")
+_WRAPS = names_of("xla_async")
 """Asynchronous ops whose category does not say what is asynchronous in them; their names do."""
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Ints, Spans, overlap_with
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-_ATTENTION = re.compile(r"^aten::_(scaled_dot_product_)?cudnn_attention(_(forward|backward))?$")
+_ATTENTION = names_of("attention_of_cudnn")
 
 PLANNED_US = 5_000.0
 """What a call that plans a kernel takes the host at least, beside what its calls of the runtime take, which may wait for room in a queue: 48 to

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.serving import Serving
@@ -14,7 +15,7 @@ from advisor.views.trace.steps import Steps
 
 _MARK = re.compile(r"\b(?:bs|batch[_ ]?size)[ =:]+(\d{1,12})", re.IGNORECASE)
 """`bs=16` of programs that say so."""
-_IMAGES = re.compile(r"^aten::(conv2d|conv3d|convolution|cudnn_convolution|miopen_convolution)$")
+_IMAGES = names_of("convolution_of_images")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family, family, precision
+from advisor.knowledge.op_tokens.families import Family, family, precision
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.ops import Ops

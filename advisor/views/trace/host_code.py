@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
+from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
@@ -30,29 +31,22 @@ MOST_UNNAMED = 1024
 UNNAMED_FACTOR = 2.0
 """A pause that nothing names must be this many times as long to count: Python between two ops may be long now and then."""
 
-_FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^## Call|^Torch-Compiled")
+_FRAMEWORK_RANGE = names_of("framework_range")
 """Ranges in which all is the framework's own; that of a wrapped model's forward pass holds the model's."""
-_STEP = re.compile(r"^ProfilerStep#")
-_GENERATED = re.compile(r"^## Call")
+_STEP = names_of("profiler_step")
+_GENERATED = names_of("generated_call")
 """The range in which code that a compiler generated launches one kernel after the other."""
-_AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|CompiledFunctionBackward|^autograd::engine::evaluate_function")
+_AROUND_GENERATED = names_of("around_generated_call")
 _NUMBER = re.compile(r"(?<![A-Za-z])\d+")
 _BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
-_TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
+_TENSOR_OP = names_of("tensor_op")
 # What changes how a tensor is seen, asks something of it, or makes one without writing to it.
-_WRITES_NOTHING = re.compile(
-    r"^aten::(_?reshape(_alias)?|_?conj|_?values|_?indices|_unsafe_view|alias|as_strided_?|broadcast_(tensors|to)|chunk|contiguous|data|detach_?|diagonal|empty\w*|expand(_as)?|flatten|imag"
-    r"|is_\w+|item|lift(_fresh)?|_local_scalar_dense|m?[tT]_?|movedim|narrow|new_empty\w*|numpy_T|permute|positive|_?pin_memory|real|record_stream|requires_grad_|resize\w*"
-    r"|resolve_(conj|neg)|result_type|select|set_|size|slice|(unsafe_)?(split|chunk)\w*|squeeze_?|stride|(swap|trans)(axes|dims|pose)_?|sym_\w+|tensor_split|to|unbind|unflatten|unfold"
-    r"|unsqueeze_?|view|view_as\w*)$"
-)
+_WRITES_NOTHING = names_of("write_nothing")
 _BACKWARD = "the backward pass"
-_CLIPPED = "aten::_foreach_norm"
-"""What clip_grad_norm_ launches first. Before that it gathers all gradients, in Python."""
 _WRITTEN = (
-    (re.compile(r"autograd::engine::"), _BACKWARD),
-    (re.compile(r"aten::(resolve_(conj|neg)|numpy_T)$"), ".numpy() or .tolist()"),
-    (re.compile(r"aten::lift_fresh$"), "a tensor of an array"),
+    (names_of("autograd_engine"), _BACKWARD),
+    (names_of("to_numpy"), ".numpy() or .tolist()"),
+    (names_of("lift_fresh"), "a tensor of an array"),
 )
 """Ops that stand for what nobody wrote as such."""
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
@@ -152,7 +146,8 @@ def _beside(timeline: Timeline, outer: Ints, end_us: float) -> str:
     names = timeline.cpu_ops["name"]
     behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
     before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
-    if (before, after) == (_BACKWARD, _CLIPPED):
+    # clip_grad_norm_ launches that first. Before, it gathers all gradients, in Python.
+    if before == _BACKWARD and is_a(after, "foreach_norm"):
         return ""
     if before and after:
         return f"host code between {before} and {after}"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.table_filters import matches
 
-_MODULE = re.compile(r"^nn\.Module: ")
-_OPTIMIZER = re.compile(r"^Optimizer\.step#")
+_MODULE = names_of("nn_module")
+_OPTIMIZER = names_of("optimizer_step")
 
 ONCE = HARDLY_ANY
 """Of the work that is issued in one go, the kernels that do not repeat: from a twentieth on the repeats are parts of something."""

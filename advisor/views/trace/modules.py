@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, nest
+from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import AUTOGRAD, Ops, thread_ids
+from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.source_lines import user_frame
 
 _MODULE = "nn.Module: "

@@ -8,12 +8,13 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union, within
 from advisor.knowledge.collectives import Collective, kind_of
+from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.knowledge.shares import LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 

@@ -13,9 +13,6 @@ from advisor.intervals import outermost as the_outermost
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
 
-AUTOGRAD = "autograd::engine::evaluate_function"
-"""How the names of ops begin with which autograd runs a node of the backward pass."""
-
 
 def thread_ids(*frames: pd.DataFrame) -> Ints:
     """One integer a (pid, tid), the same over all frames. Shape (sum of rows,)."""

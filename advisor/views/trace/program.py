@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.knowledge.accelerators import CUDA, OTHER, Accelerator, accelerator
+from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.server_marks import engine_of
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import GpuKind, Timeline
@@ -18,21 +19,21 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.table_filters import matches, spans_of
 
-_BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.|^aten::_amp_")
+_BACKWARD = names_of("backward_or_update")
 # Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward, and
 # `unfold_backward`, by which an inverse STFT adds its windows up.
-_TRAINING_KERNEL = re.compile(r"(?<!unfold_)[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
+_TRAINING_KERNEL = names_of("training_kernel")
 _TRAINING_FRAME = re.compile(r"\bzero_grad\b|\btorch[/\\]optim[/\\]")
-_UPDATE = re.compile(r"Optimizer\.|_(foreach|fused)_")
-_ENGINE = re.compile(r"^autograd::engine")
-_KEPT = re.compile(r"^torch::autograd::AccumulateGrad$")
-_TURNED = re.compile(r"^aten::movedim$")
-_TURNING = re.compile(r"^aten::(movedim|moveaxis|linalg_\w+)$")
+_UPDATE = names_of("parameter_update")
+_ENGINE = names_of("autograd_engine")
+_KEPT = names_of("accumulate_grad_node")
+_TURNED = names_of("move_axis")
+_TURNING = names_of("move_axis_or_linalg")
 _LOADER = re.compile(r"DataLoader|torch[/\\]utils[/\\]data[/\\]")
-_COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
-_GENERATED = re.compile(r"^triton_")
+_COMPILED = names_of("compiled_graph")
+_GENERATED = names_of("generated_by_triton")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
-NAMED_BY_TORCH = re.compile(r"\bat::|at_cuda_detail|\bc10::|^triton_|torch|multi_tensor_apply|vllm|sglang|Optimizer\.step|^nchwToNhwc|^autograd::")
+NAMED_BY_TORCH = names_of("by_torch")
 _SERVERS = {
     "vLLM": re.compile(r"(^|[/\\(])vllm/|^(void )?vllm::"),
     "SGLang": re.compile(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
@@ -40,7 +41,7 @@ _SERVERS = {
 }
 
 # Names of devices, calls and kernels that only ROCm has.
-_AMD = re.compile(r"(?i)\b(amd|radeon|instinct|gfx\d)|^hip[A-Z]|^Cijk_|^miopen|^__amd_|\.kd$")
+_AMD = names_of("by_amd")
 
 MOSTLY = MOST
 """A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""

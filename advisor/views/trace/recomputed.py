@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, innermost, over_ancestors, union
+from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.recordings.timeline import Timeline
-from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.ops import Ops
 
 FEWEST_OPS = 3
 """Ops of a region, at least. Where gradients of gradients are taken, one or two ops of a formula may stand in the forward pass too."""

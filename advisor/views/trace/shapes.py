@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.op_tokens import TORCH
+from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.gpu_kernels import Kernels
@@ -73,7 +74,7 @@ class Shapes:
 def broadcasts(op_name: str) -> bool:
     """Whether an op that launches a pointwise kernel makes what its inputs broadcast to: one of the framework's own that is nothing else by its
     name. Others read tensors that are no partners, as weights in 4 bits and their scales."""
-    return op_name.startswith("aten::") and op_family(op_name) is None
+    return op_name.startswith(TORCH) and op_family(op_name) is None
 
 
 def broadcast_elements(shapes: Sequence[Sequence[int]]) -> int:

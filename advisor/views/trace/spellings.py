@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,17 +9,18 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
-CELL = re.compile(r"^aten::(?P<kind>lstm|gru|rnn_tanh|rnn_relu)_cell$")
-_PRODUCT = re.compile(r"^aten::(mm|bmm|matmul|addmm|baddbmm|linear|einsum)$")
-_SLICE = re.compile(r"^aten::(select|slice|narrow|index_select|chunk|split|unbind)$")
-_LOG_SOFTMAX = re.compile(r"^aten::_?log_softmax$")
-_PICKED = re.compile(r"^aten::(gather|index|take_along_dim|one_hot)$")
-_JOINED = re.compile(r"^aten::cat$")
+CELL = names_of("recurrent_cell")
+_PRODUCT = names_of("matrix_product_or_einsum")
+_SLICE = names_of("slice")
+_LOG_SOFTMAX = names_of("log_softmax")
+_PICKED = names_of("pick_label")
+_JOINED = names_of("concatenate")
 _PATTERNS = CELL, _SLICE, _PRODUCT, _LOG_SOFTMAX, _PICKED, _JOINED
 
 FEWEST = 4

@@ -12,6 +12,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, overlap_with, union
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
@@ -44,11 +45,11 @@ UNSEEN_AGAIN_US = 500.0
 _LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
 """Code is loaded once, however briefly: the next launch of the kernel finds it there."""
 
-_CONVOLUTION = re.compile(r"^aten::(cudnn|miopen)_convolution")
+_CONVOLUTION = names_of("convolution_of_library")
 # What TorchScript's fuser makes of a script's ops, with the number of what was compiled.
-_FUSED = re.compile(r"^fused_\w+_\d{6,}$|^(prim::)?(TensorExpr|Cuda|CudaFusion)Group")
+_FUSED = names_of("generated_by_jit")
 _EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
-_STEP = re.compile(r"^ProfilerStep#")
+_STEP = names_of("profiler_step")
 TRIALS = 3
 """No convolution waits for events, but one that times this many algorithms to choose among them (`cudnn.benchmark`, MIOpen's find)
 does. It does so once for each shape."""

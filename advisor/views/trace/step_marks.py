@@ -3,12 +3,12 @@ of a jitted function, a launch sequence that comes again."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 
+from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches
@@ -20,8 +20,8 @@ Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
 
 LAUNCH_SEQUENCE = "a launch sequence that repeats (a step, or a layer of one)"
 
-PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
-_OPTIMIZER = re.compile(r"^Optimizer\.step#")
+PROFILER_STEP = names_of("profiler_step_number")
+_OPTIMIZER = names_of("optimizer_step")
 
 MARKED_TWICE = 2
 """Ranges of one name are a pattern from three on; where a launch sequence repeats inside of them, two are enough to say that it is no step."""

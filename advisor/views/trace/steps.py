@@ -11,7 +11,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
-from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.op_tokens.families import Family, family
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration

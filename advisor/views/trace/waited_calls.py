@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.host_waits import HostWait, Waited, Way, host_wait
+from advisor.knowledge.op_tokens import TORCH, names_of
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
@@ -22,7 +23,7 @@ NEIGHBOURS = 3
 LOOKED_AT = 50
 """Calls of one kind that are looked at: the others come from the same few lines."""
 
-_TENSOR_OP = re.compile(r"^(?!autograd::|profiler::)[\w.]+::")
+_TENSOR_OP = names_of("namespaced_op")
 _OF_PYTHON = re.compile(r"\(\d{1,9}\): ")
 _READS = re.compile(r"^(?:cuda|cu|hip)(StreamSynchronize|Memcpy\w*)$")
 """The calls by which an op of PyTorch waits for a value."""
@@ -78,7 +79,7 @@ class WaitedCalls:
         root = self._root(op)
         if root < 0:
             unseen = not len(self.ops.parent) and _READS.match(name)
-            return Waited(name, (("aten::to" if way == "to-device" else "aten::item"),) if unseen else (), copy=way, memory=memory, bytes=size)
+            return Waited(name, ((f"{TORCH}to" if way == "to-device" else f"{TORCH}item"),) if unseen else (), copy=way, memory=memory, bytes=size)
         around = tuple(reversed([one for one in self.ops.chain(op) if _TENSOR_OP.match(one)]))
         parent = self.ops.name(int(self.ops.parent[root]))
         return Waited(name, around, parent, self._before(root), self._behind(root), frames, direct, library, way, memory, size)

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.views.patterns.activations import activations, halved
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.trace.ops import AUTOGRAD
 from advisor.views.trace.shapes import Shapes
 from tests.build import Trace
 

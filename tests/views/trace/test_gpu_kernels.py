@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from tests.build import Trace
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.knowledge.kernel_names import Family, family, library_product, op_family, precision, tensor_core
+from advisor.knowledge.op_tokens.families import Family, family, library_product, op_family, precision, tensor_core
 from tests.paths import needs_shared, shared_files
 
 AT = "void at::native::"

@@ -9,6 +9,8 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from advisor.knowledge.op_tokens import names_of
+
 
 class Family(str, Enum):
     """What a kernel does, as advice distinguishes it."""
@@ -210,9 +212,6 @@ _PRECISIONS = {
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8", "c10::Float8_e5m2fnuz": "fp8",
 }  # fmt: skip
 
-NAMES_FP64 = re.compile(r"\bdouble\d?\b|complex128|(?<![a-z])[dz]gem[mv]|d884|(?<![a-z])fp?64", re.IGNORECASE)
-"""FP64 in a kernel's name, other types beside it or not; neither `groupedgemm` nor `double_buffer` nor `buf64` says so."""
-
 # Tokens of cuBLAS, cuDNN, CUTLASS, MIOpen and template arguments; the first match wins. TF32 stands before the others
 # because its kernels read FP32 and say so: `sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32`; `s1688` without a type
 # is TF32 too. FP64 by its operands stands first: on Hopper its tiles are `tensor16x8x8`, as those of TF32 are. FP32 stands last: it is also what the others accumulate in.
@@ -226,7 +225,7 @@ _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("bf16", r"bf16|bfloat|df16b"),
         ("fp16", r"(?<!b)f16|fp16|half|hgemm|h884|h1688|h16816|hcudnn"),
         ("int8", r"i8i8|int8_t|imma|s8s8|i16832gemm"),
-        ("fp64", NAMES_FP64.pattern),
+        ("fp64", names_of("fp64_by_name").pattern),
         ("fp32", r"ffma|simt_s|sgemm|scudnn|gcgemm|cgemm|f32f32_f32f32_f32|<(int, ){0,16}float"),
     )
 )

@@ -1,0 +1,67 @@
+"""What ops, kernels and ranges are called: `table.toml`, from the field's words (tokens) to spellings, and `families.py`, from kernels to families.
+
+Nothing else in views, rules and the engine spells the name of an op or matches one: they ask `names_of` for all names of a token.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from advisor.knowledge.data import read
+
+TORCH = "aten::"
+"""How the names of PyTorch's own ops begin."""
+
+AUTOGRAD = "autograd::engine::evaluate_function"
+"""How the names of ops begin with which autograd runs a node of the backward pass."""
+
+_TABLE = read(Path(__file__).with_name("table.toml"))
+
+_OVERLOADED = re.compile(r"(?P<op>(?:[\w.]+::)+\w+)\.(?P<overload>\w+)")
+"""A name in a namespace and what stands behind its last dot (torch/csrc/profiler/collection.cpp). Ranges like `Optimizer.step#SGD.step` have no namespace,
+and that of DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots of its own."""
+
+
+@cache
+def names_of(token: str) -> re.Pattern[str]:
+    """What finds the names of a token: whole names of PyTorch's own ops, or parts of any name. KeyError where the table has no such token."""
+    if token in _TABLE["ops"]:
+        return re.compile(rf"^{TORCH}({'|'.join(_TABLE['ops'][token].split())})$")
+    return re.compile("".join(line.lstrip() for line in _TABLE["names"][token].splitlines()))
+
+
+def is_a(name: str, token: str) -> bool:
+    """Whether a name is one of a token's."""
+    return names_of(token).search(name) is not None
+
+
+def split_overload(name: str) -> tuple[str, str]:
+    """The op by its normal name, and its overload, "" where none was recorded: PyTorch writes `aten::add`, and `aten::add.Tensor` where the profiler is
+    asked for overloads. One op, whatever it was asked for."""
+    found = _OVERLOADED.fullmatch(name)
+    return (found["op"], found["overload"]) if found else (name, "")
+
+
+def plain(op_name: str) -> str:
+    """An op's name as a program writes it: without the namespace of PyTorch's own."""
+    return op_name.removeprefix(TORCH)
+
+
+ELEMENTARY: tuple[str, ...] = tuple(_TABLE["elementary"])
+"""Tokens of what makes one pass over a tensor: `cast`, `mul`, `mean`, `rsqrt` and the like."""
+
+
+@cache
+def elementary(op_name: str) -> str:
+    """The token of one of PyTorch's own ops that makes one pass over a tensor, in place or not; "" for other ops."""
+    base = plain(op_name) if op_name.startswith(TORCH) else ""
+    base = base if base.startswith("_") else base.rstrip("_")
+    return next((token for token, (ops, _) in _TABLE["elementary"].items() if base and re.fullmatch("|".join(ops.split()), base)), "")
+
+
+@cache
+def elementary_kernel(kernel_name: str) -> str:
+    """The same by the name of a kernel whose op was not recorded."""
+    return next((token for token, (_, kernel) in _TABLE["elementary"].items() if kernel and re.search(kernel, kernel_name)), "")
