@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.engine.outcome import Outcomes, counted
+from advisor.engine.served import sentence
 from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
@@ -84,7 +85,7 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     judged, why = judge(workspace, outcomes.failed)
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent
-    name, summary = bound.name, bound.summary + _not_reported(bound, outcomes)
+    name, summary = bound.name, sentence(workspace) + bound.summary + _not_reported(bound, outcomes)
     if judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
         name, summary = UNKNOWN, f"The check {check.check} failed: {check.detail}."
     together = Together(predicted, tuple(f.finding.id for f in fixes)) if fixes else None

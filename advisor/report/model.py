@@ -14,6 +14,7 @@ from advisor.report.memory import Memory, TracedMemory
 from advisor.report.numbers import duration
 from advisor.report.ranks import CollectiveMoment, CollectiveRow, Matching, RankRow, Slowdown, WaitRow
 from advisor.report.recording import DeviceInfo, DeviceTime, Health, Prediction, SourceInfo, UnseenWork, Window
+from advisor.report.serving import Serving
 from advisor.report.step import CategoryRow, OpRow, Part, PathPart, Rates, Work
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Of a TPU: its HLO ops by category, most time first."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
+    serving: Serving | None = None
+    """Of an inference server: its steps by phase and batch. None where no step is marked as one's."""
 
     @property
     def traced(self) -> Window:

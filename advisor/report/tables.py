@@ -14,7 +14,7 @@ from advisor.report.charts import Picture
 
 def tables(report: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     """Of a report's fields by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list that holds rows (`ops`,
-    `breakdown`, `ranks`, …), and `at_peak` of a memory snapshot.
+    `breakdown`, `ranks`, …), `serving` of a server\'s phases, and `at_peak` of a memory snapshot.
 
     Columns are the fields of the JSON report, nested ones joined by a dot; times in µs.
     """
@@ -28,6 +28,8 @@ def tables(report: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     for name in ("ops", "critical_path", "breakdown", "utilization", "ranks", "collectives", "checklist", "clear", "skipped", "failed", "devices"):
         if rows := report[name]:
             made[name] = _flat([msgspec.to_builtins(row) for row in rows])
+    if serving := report["serving"]:
+        made["serving"] = _flat([msgspec.to_builtins(row) for row in serving.phases])
     if memory := report["memory"]:
         made["at_peak"] = _flat([msgspec.to_builtins(row) for row in memory.at_peak])
     return made

@@ -47,7 +47,7 @@ from advisor.reports._phrases import (
     waits_told,
     window_basis,
 )
-from advisor.reports.report import _job, _tpu
+from advisor.reports.report import _job, _serving, _tpu
 from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._memory import title, totals, where
 
@@ -108,6 +108,7 @@ def render(report: Report) -> str:
     comment.add(_headline(shown), LIMIT)
     _findings(comment, shown, len(report.findings))
     _waits(comment, shown)
+    comment.add(_served(shown), _END)
     comment.add(_time(shown), _END)
     comment.add(_kernels(shown), _END)
     comment.add(_held(shown), _END)
@@ -258,6 +259,18 @@ def _waits(comment: _Comment, report: Report) -> None:
     ]
     left = comment.add_each(rows, _DETAILS_END)
     comment.add([*([f"{counted(left, 'more call')} in the full report."] if left else ()), ""], LIMIT)
+
+
+def _served(report: Report) -> list[str]:
+    """Phases of an inference server."""
+    found = _serving.rows(report)
+    if not found:
+        return []
+    lines = [f"<details open><summary><b>{escape(_serving.title(report))}</b></summary>", ""]
+    lines += [f"| {' | '.join(_serving.HEADINGS)} |", f"| :-- |{' --: |' * (len(_serving.HEADINGS) - 2)} :-- |"]
+    lines += [f"| {' | '.join(escape(cell) for cell in row.cells)} |" for row in found[:_TABLE]]
+    left = len(found) - _TABLE
+    return [*lines, "", *([f"{counted(left, 'more row')} in the full report.", ""] if left > 0 else []), "</details>", ""]
 
 
 def _time(report: Report) -> list[str]:

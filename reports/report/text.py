@@ -20,7 +20,7 @@ from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import Slice
-from advisor.reports.report import _job, _memory, _tpu
+from advisor.reports.report import _job, _memory, _serving, _tpu
 from advisor.reports.report._checklist import Answer, checklist
 
 NAME = "text"
@@ -144,8 +144,8 @@ def _time(console: Console, report: Report) -> None:
 
 
 def _held(console: Console, report: Report) -> None:
-    """What holds the peak of memory, a line a category; of a job its ranks, a line each; of a TPU its ops, a line a category."""
-    for at, line in enumerate(_memory.lines(report) or _job.lines(report) or _tpu.lines(report)):
+    """What holds the peak of memory, a line a category; of a job its ranks, a line each; of a TPU its ops, a line a category; of a server its phases."""
+    for at, line in enumerate(_memory.lines(report) or _job.lines(report) or _tpu.lines(report) or _serving.lines(report)):
         if not at:
             console.print()
         console.print(Text(line), no_wrap=True, overflow="ellipsis")

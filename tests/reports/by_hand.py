@@ -131,6 +131,29 @@ def of_host_alone() -> Report:
     return _analysed("trace", "cpu.json", _named(trace.timeline(), "cpu.json"))
 
 
+def served() -> Report:
+    """A server that decodes in a graph of 16 rows, for 9 requests and then for 12, and takes in a prompt between, kernel by kernel."""
+    trace, at = Trace(), 0.0
+    for step, requests in enumerate((9, 9, 9, 0, 12, 12, 12)):
+        cached, name = 100 * max(requests, 1), f"execute_{requests}_context_0(sq0sk0sqsq0sqsk0)_generation_{requests}"
+        if requests:
+            trace.note(f"{name}(sq{requests}sk{cached}sqsq{requests}sqsk{cached})", at, 90)
+            trace.correlation += 1
+            trace.call("cudaGraphLaunch", at + 2, 3, trace.correlation)
+            for k, (kernel_name, blocks) in enumerate(
+                (("vllm::rms_norm_kernel<c10::BFloat16>", 16), (GEMM, 96), ("flash_fwd_splitkv_kernel", 40), (GEMM, 96)) * 4
+            ):
+                trace.gpu(at + 8 + 20 * k, at + 27 + 20 * k, kernel_name, trace.correlation, grid_blocks=blocks)
+        else:
+            trace.note("execute_512_context_1(sq512sk512sqsq262144sqsk262144)_generation_0(sq0sk0sqsq0sqsk0)", at, 900)
+            for k in range(16):
+                trace.launch(at + 10 + 50 * k, at + 20 + 50 * k, at + 45 + 50 * k, GEMM, 5.0)
+        at += 360.0 if requests else 960.0
+        if step < 6:
+            trace.call("cudaEventSynchronize", at - 200, 170)
+    return _analysed("trace", "served.json", _named(trace.timeline(), "served.json"))
+
+
 def comparison() -> Comparison:
     """Kernels issued one by one, against the same in a graph."""
     return compare([BY_HAND["eager"]()], [BY_HAND["captured"]()])
@@ -139,7 +162,7 @@ def comparison() -> Comparison:
 BY_HAND: dict[str, Callable[[], Report]] = {
     name: cache(make)
     for name, make in {
-        "eager": eager, "captured": captured, "job": of_job, "kernels": of_kernels, "memory": of_memory, "jax": of_jax, "nsys": of_nsys, "unjudged": unjudged,
+        "eager": eager, "captured": captured, "job": of_job, "kernels": of_kernels, "memory": of_memory, "jax": of_jax, "nsys": of_nsys, "unjudged": unjudged, "served": served,
         "cpu-only": of_host_alone,
     }.items()
 }  # fmt: skip

@@ -15,6 +15,7 @@ from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
 from advisor.engine.outcome import Outcomes, as_told, counted
 from advisor.engine.rule import Found, Judged
+from advisor.engine.served import served
 from advisor.engine.together import best_together
 from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, left_open, paced
 from advisor.knowledge.demangled import function_name, same_name
@@ -224,6 +225,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         traced_memory=workspace.get(TracedPeaks).devices,
         ops=workspace.get(OpTable).rows,
         unseen=workspace.get(Unseen).work,
+        serving=served(workspace),
         advisor=version("trace-advisor"),
     )
     made = msgspec.structs.replace(made, rates=rates(made))

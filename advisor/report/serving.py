@@ -1,0 +1,58 @@
+"""What a report says of an inference server: its steps by phase and batch, and what they spend their time on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Phase = Literal["prefill", "decode", "mixed", "verify", "draft"]
+
+Held = Literal["products", "attention", "communication", "other", "idle"]
+
+
+class ServingParts(msgspec.Struct, frozen=True):
+    """Shares of a step, 0 to 1, that sum to 1. products: matrix products, which read the weights; attention: which reads keys and values from the cache;
+    communication: where nothing computes beside it; other: further kernels and copies; idle: nothing ran, mostly as the host had launched nothing."""
+
+    products: float
+    attention: float
+    communication: float
+    other: float
+    idle: float
+
+    @property
+    def largest(self) -> Held:
+        """What holds most of a step."""
+        names: tuple[Held, ...] = ("products", "attention", "communication", "other", "idle")
+        return max(names, key=lambda name: float(getattr(self, name)))
+
+
+class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one phase on as many requests, each figure of one step, as recorded. None where the server's marks, or its graphs, do not say."""
+
+    phase: Phase
+    requests: int | None
+    steps: int
+    step_us: float
+    query_tokens: float | None
+    """Tokens that it computes."""
+    kv_tokens: float | None
+    """Tokens whose keys and values its attention reads."""
+    graph_launches: float
+    eager_launches: float
+    graph_coverage: float | None
+    """Share of the device's time that lies in graphs."""
+    padded_to: int | None
+    """Rows that its graphs compute, padding among them."""
+    tokens_per_s: float | None
+    """Generated ones of a phase that decodes, else those computed."""
+    parts: ServingParts | None = None
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """One row a phase and batch. version: "" where the recording does not hold it."""
+
+    engine: str
+    version: str
+    phases: tuple[ServingPhase, ...]

@@ -1,0 +1,54 @@
+"""What the steps of an inference server spend their time on, by phase and batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Mask, overlap_with, subtract, union
+from advisor.knowledge.kernel_names import Family
+from advisor.recordings.timeline import Timeline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.serving import ServedPhase, Serving
+
+CLASSES = ("products", "attention", "communication", "other", "idle")
+
+
+@dataclass(frozen=True)
+class ServedTime:
+    """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None where no device worked in them."""
+
+    shares: tuple[tuple[float, ...] | None, ...]
+
+    @classmethod
+    def build(cls, timeline: Timeline, serving: Serving, kernels: Kernels) -> ServedTime:
+        if not serving.steps or not len(timeline.gpu_ops):
+            return cls((None,) * len(serving.phases))
+        ops = timeline.gpu_ops
+        device = ops["device"].to_numpy()
+        busiest = np.bincount(device - device.min(), ops["dur_us"].to_numpy()).argmax() + device.min()
+        start = ops["start_us"].to_numpy()
+        end, here = start + ops["dur_us"].to_numpy(), device == busiest
+        products, attention = kernels.of(Family.GEMM, Family.CONV), kernels.of(Family.ATTENTION)
+        computing = [kernels.compute & chosen for chosen in (products, attention, ~(products | attention))]
+        return cls(tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases))
+
+
+def _shares(phase: ServedPhase, start: Floats, end: Floats, here: Mask, computing: list[Mask], kernels: Kernels) -> tuple[float, ...] | None:
+    """A stretch in which kernels of several classes run is divided by their time; where none computes, what else runs has it."""
+    begins = np.array([step.begins_us for step in phase.steps])
+    ends = begins + np.array([step.lasts_us for step in phase.steps])
+
+    def spent_us(chosen: Mask) -> float:
+        return float(overlap_with(start[chosen], end[chosen], union(begins, ends)).sum())
+
+    computes, communicates, runs = (union(start[rows], end[rows]) for rows in (here & kernels.compute, here & kernels.communication, here))
+    whole = float((ends - begins).sum())
+    alone = [float(overlap_with(begins, ends, spans).sum()) for spans in (computes, subtract(communicates, computes), runs)]
+    if whole <= 0 or alone[2] <= 0:
+        return None
+    each = np.array([spent_us(here & chosen) for chosen in computing])
+    divided = each / max(float(each.sum()), 1e-9) * alone[0]
+    beside = alone[2] - alone[0] - alone[1]
+    return tuple(float(us) / whole for us in (divided[0], divided[1], alone[1], divided[2] + beside, whole - alone[2]))

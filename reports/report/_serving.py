@@ -1,0 +1,85 @@
+"""What an inference server's steps did, in words: a row a phase and batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.report.model import Report
+from advisor.report.numbers import UNKNOWN, counted, duration, many, mean, percent
+from advisor.report.serving import Held, ServingPhase
+
+HEADINGS = ("Phase", "Requests", "Steps", "A step", "Tokens/s", "Tokens", "Cached", "In graphs", "Launched", "Rows", "Most of it")
+"""A row's cells: tokens that a step computes, and those in the cache that its attention reads; the share of the device's time in graphs; launches of
+graphs and of single kernels; rows that its graphs compute; what holds most of a step."""
+
+_HELD: dict[Held, str] = {
+    "products": "GEMMs",
+    "attention": "attention",
+    "communication": "communication",
+    "other": "others",
+    "idle": "idle",
+}
+LINES = 12
+"""Rows where a page has to be short."""
+
+
+class Row(NamedTuple):
+    """The cells of a phase, and the figures to sort them by."""
+
+    cells: tuple[str, ...]
+    figures: tuple[float, ...]
+
+
+def rows(report: Report) -> list[Row]:
+    """One a phase and batch; none where no server was recorded."""
+    return [Row(_cells(phase), _figures(phase)) for phase in report.serving.phases] if report.serving else []
+
+
+def title(report: Report) -> str:
+    """What the table is of."""
+    phases = report.serving.phases if report.serving else ()
+    return f"{report.serving.engine if report.serving else ''}: {counted(sum(phase.steps for phase in phases), 'marked step')} by phase and batch, as recorded"
+
+
+def lines(report: Report) -> list[str]:
+    """A line a phase for a terminal."""
+    found = [HEADINGS, *(row.cells for row in rows(report)[:LINES])]
+    if len(found) == 1:
+        return []
+    # What no row says takes no column.
+    kept = [at for at in range(len(HEADINGS)) if any(row[at] != UNKNOWN for row in found[1:])]
+    widths = {at: max(len(row[at]) for row in found) for at in kept}
+    made = ["  ".join(row[at].ljust(widths[at]) if at in (0, len(HEADINGS) - 1) else row[at].rjust(widths[at]) for at in kept).rstrip() for row in found]
+    left = len(rows(report)) - LINES
+    return [f"{title(report)}:", *made, *([f"and {counted(left, 'more row')}"] if left > 0 else [])]
+
+
+def _cells(phase: ServingPhase) -> tuple[str, ...]:
+    launched = f"{_count(phase.graph_launches)} + {_count(phase.eager_launches)}" if phase.graph_launches else _count(phase.eager_launches)
+    held = f"{_HELD[phase.parts.largest]} {percent(getattr(phase.parts, phase.parts.largest))}" if phase.parts else UNKNOWN
+    return (
+        phase.phase,
+        _count(phase.requests),
+        _count(phase.steps),
+        duration(phase.step_us),
+        UNKNOWN if phase.tokens_per_s is None else many(phase.tokens_per_s),
+        _count(phase.query_tokens),
+        _count(phase.kv_tokens),
+        UNKNOWN if phase.graph_coverage is None else percent(phase.graph_coverage),
+        launched,
+        _count(phase.padded_to),
+        held,
+    )
+
+
+def _count(number: float | None) -> str:
+    return UNKNOWN if number is None else mean(number)
+
+
+def _figures(phase: ServingPhase) -> tuple[float, ...]:
+    held = getattr(phase.parts, phase.parts.largest) if phase.parts else None
+    found = (
+        0.0, phase.requests, phase.steps, phase.step_us, phase.tokens_per_s, phase.query_tokens, phase.kv_tokens, phase.graph_coverage,
+        phase.graph_launches + phase.eager_launches, phase.padded_to, held,
+    )  # fmt: skip
+    return tuple(-1.0 if value is None else float(value) for value in found)

@@ -1,0 +1,67 @@
+"""What a report says of a server: rows by phase and batch, what holds a step, a sentence in the headline."""
+
+import pytest
+
+from advisor.report.model import Report
+from advisor.reports.report import html, markdown, text
+from tests.build import Trace
+from tests.reports.by_hand import BY_HAND
+
+
+@pytest.fixture(scope="module")
+def report():
+    return BY_HAND["served"]()
+
+
+def test_a_row_is_a_phase_and_batch_with_what_the_marks_say(report):
+    prefill, nine, twelve = report.serving.phases
+    assert report.serving.engine == "vLLM"
+    assert (prefill.phase, prefill.requests, prefill.query_tokens, prefill.kv_tokens, prefill.padded_to) == ("prefill", 1, 512, 512, None)
+    assert [(row.requests, row.kv_tokens, row.padded_to, row.graph_launches, row.eager_launches) for row in (nine, twelve)] == [
+        (9, 900, 16, 1, 0), (12, 1200, 16, 1, 0),
+    ]  # fmt: skip
+    assert (nine.graph_coverage, prefill.graph_coverage) == (1, 0)
+    assert nine.tokens_per_s == pytest.approx(9e6 / nine.step_us)
+
+
+def test_parts_of_a_step_sum_to_it(report):
+    for row in report.serving.phases:
+        assert sum(getattr(row.parts, name) for name in row.parts.__struct_fields__) == pytest.approx(1)
+    nine = report.serving.phases[1].parts
+    # Of 364 µs in the mean four norms, four attentions and eight products of 19 each.
+    assert (nine.other, nine.attention, nine.products) == pytest.approx((76 / 364, 76 / 364, 152 / 364))
+
+
+def test_the_headline_begins_with_what_the_server_does(report):
+    assert report.headline.summary.startswith("vLLM decodes 12 requests a step, ") or "9 to 12 requests" in report.headline.summary
+    assert "100% of the device's time in CUDA graphs" in report.headline.summary
+
+
+@pytest.mark.parametrize("form", [text, markdown, html])
+def test_every_format_for_people_has_the_table(report, form):
+    made = form.render(report)
+    assert "by phase and batch" in made and "prefill" in made and "1,200" in made
+
+
+def test_what_is_saved_is_read_again(report):
+    assert Report.from_json(report.to_json()).serving == report.serving
+    assert len(report.tables()["serving"]) == 3
+
+
+def test_a_program_that_serves_nothing_has_no_table():
+    report = BY_HAND["eager"]()
+    assert report.serving is None and "by phase and batch" not in text.render(report) + markdown.render(report) + html.render(report)
+
+
+def test_communication_counts_where_nothing_computes_beside_it():
+    from advisor.views.time.served_time import ServedTime
+
+    trace = Trace()
+    for step in range(3):
+        at = 100.0 * step
+        trace.note("step[DECODE bs=1]", at, 50).launch(at + 1, at + 10, at + 50, "nvjet_tst_64x8")
+        trace.launch(at + 2, at + 40, at + 70, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", stream=8)
+    (shares,) = trace.get(ServedTime).shares
+    products, _, communication, _, idle = shares
+    whole = 100 + 100 + 60
+    assert (products, communication, idle) == pytest.approx((120 / whole, 60 / whole, 80 / whole))
