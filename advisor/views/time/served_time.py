@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Mask, overlap_with, subtract, union
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.serving import ServedPhase, Serving

@@ -11,6 +11,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.server_marks import A_BLOCK_A_ROW, DECODE, MIXED, PHASES, PREFILL, ServerMark, engine_of, server_mark
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marked_ranges import ends_of, outermost, server_rows
@@ -181,13 +182,9 @@ def _gaps_before(op_start: Floats, op_end: Floats, begins: Floats) -> Floats:
     return gaps
 
 
-MOSTLY = 0.5
-"""Of the kernels that launch a block a row, those that must agree on how many: some norm the heads of each row."""
-
-
 def _padded(timeline: Timeline, by_graph: np.ndarray, of_op: Ints, marks: Sequence[ServerMark]) -> list[int]:
     """Rows that each step's graphs compute, by the grids of kernels that launch a block a row; -1 where they do not say, or fewer than its tokens. Grids
-    of a block or more for each multiprocessor are as large whatever there is to do."""
+    of a block or more for each multiprocessor are as large whatever there is to do; some kernels norm the heads of each row."""
     ops = timeline.gpu_ops
     grids, full = ops["grid_blocks"].to_numpy(), np.maximum(timeline.sm_counts(ops["device"].to_numpy()), 1)
     rows = np.flatnonzero(by_graph & (of_op >= 0) & (grids > 0) & ((grids % full > 0) | (full == 1)) & matches(ops, A_BLOCK_A_ROW))
@@ -195,7 +192,7 @@ def _padded(timeline: Timeline, by_graph: np.ndarray, of_op: Ints, marks: Sequen
     for step in np.unique(of_op[rows]).tolist():
         sizes, times = np.unique(grids[rows[of_op[rows] == step]], return_counts=True)
         size, tokens = int(sizes[times.argmax()]), marks[step].query_tokens
-        if times.max() >= MOSTLY * times.sum() and size >= tokens >= 0:
+        if times.max() >= MOST * times.sum() and size >= tokens >= 0:
             found[step] = size
     return found
 
