@@ -6,27 +6,7 @@ from typing import NamedTuple
 
 from advisor.knowledge.host_waits import HostWait
 from advisor.report.finding import Code, Fix
-from advisor.report.numbers import percent, size
 from advisor.rules._waits import as_code
-from advisor.views.patterns.transfers import Widened
-
-_TORCH_NAMES = {
-    "unsigned char": "uint8", "signed char": "int8", "short int": "int16", "short": "int16", "unsigned short": "uint16", "int": "int32", "unsigned int": "uint32",
-}  # fmt: skip
-"""Integers whose type Kineto spells otherwise."""
-
-
-def sent_narrow(widened: Widened) -> tuple[str, ...]:
-    """What to do about it, where anything that is sent was made wider before."""
-    if (at := widened.largest) < 0:
-        return ()
-    narrow = _TORCH_NAMES.get(widened.narrow[at], widened.narrow[at])
-    moved = float(widened.work.column("bytes")[widened.copies].sum()) / widened.work.schedule.steps
-    return (
-        f"Send {narrow} as it is, {percent(float(widened.share[at]))} of the bytes, and convert and scale it on the GPU, behind the copy: {size(moved)} of what "
-        "is sent a step are what the host made of it.",
-    )
-
 
 _FETCHED = Code(
     before="for x in batches:\n    save(model(x).cpu())",
@@ -75,8 +55,8 @@ class Copied(NamedTuple):
     call: HostWait | None = None
 
 
-def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
-    """What to do about it. narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
+def copying(copied: Copied) -> Fix:
+    """What to do about it."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
     if copied.created >= 0.5:
         return Fix(
@@ -86,7 +66,6 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
                 "Create each tensor with device=..., so that nothing is copied.",
                 "Hoist constants out of the loop: masks, position ids, index tables.",
                 "Data that must come from the host: write all of a step's into one pinned buffer, and copy that once with non_blocking=True.",
-                *narrow,
             ),
             code=Code(
                 before='mask = torch.zeros(n, n).to("cuda")\nids = torch.tensor(values).cuda()',
@@ -98,7 +77,7 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
     if copied.call and not copied.call.general:
         return Fix(
             title="Keep on the GPU what each call sends",
-            steps=(copied.call.instead, *narrow),
+            steps=(copied.call.instead,),
             code=as_code(copied.call.code) if copied.call.code else None,
             url=copied.call.url or url,
             risk="A tensor that is made once is shared by all who use it: nothing may change it in place.",
@@ -123,7 +102,6 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
             steps=(
                 "Copy what comes to the host into pinned buffers that are made once, with non_blocking=True on a side stream, and read it a step later, behind the copy's event.",
                 "Leave on the GPU what only the next step reads, and reduce there what is only summed, counted or compared.",
-                *narrow,
                 *packing,
             ),
             code=_FETCHED,
@@ -139,7 +117,7 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while this one computes.")
-    steps = [*packing, *steps, *narrow] if copied.many else [*steps, *narrow, *packing]
+    steps = [*packing, *steps] if copied.many else [*steps, *packing]
     after = (
         "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
         "def fetch(batch):\n"

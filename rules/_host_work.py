@@ -22,8 +22,8 @@ for x in batches:
 """The copy is queued behind its own step: asked for a step later, it would wait for the next one."""
 
 
-def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool) -> Fix:
-    """narrow: what to send instead of what the host makes wider in that work; reads: whether it follows a result that the host has read from the GPU;
+def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
+    """reads: whether it follows a result that the host has read from the GPU;
     loader: whether the program has a loader, or trains and so may have one."""
     url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     if work.kind == "gc":
@@ -60,7 +60,6 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool)
         return Fix(
             title="Convert on the GPU, or where the batch is made",
             steps=(
-                *narrow,
                 f"{work.label}: a tensor is copied, converted or put in order on the host. Send it as it is and do that on the GPU, or where the batch is made.",
             ),
             code=Code(before='x = batch.float().contiguous().to("cuda")', after='x = batch.to("cuda").float().contiguous()'),
@@ -71,7 +70,6 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool)
         return Fix(
             title="Do this op on the GPU, or in another process",
             steps=(
-                *narrow,
                 f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
                 "If the result steers Python, compute it a step ahead.",
             ),
@@ -83,7 +81,6 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool)
         return Fix(
             title="Prepare the input on the GPU",
             steps=(
-                *narrow,
                 f"{work.label}. Copy the raw input to the GPU from pinned memory, and run these ops there: resizing, normalising and spectrograms have GPU kernels.",
                 "Where the CPU must do it, prepare the next request in another thread or process while the GPU computes this one.",
             ),
@@ -98,7 +95,6 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool)
         return Fix(
             title="Work on the last step's result while the next one runs",
             steps=(
-                *narrow,
                 f"{_where(work)}. It follows a result that the host has read: launch the next step first, and work on the last one's while that runs.",
                 "Where the next step needs what comes of it, do that as tensor ops on the GPU. What needs no result, as making a batch, belongs in DataLoader workers.",
             ),
@@ -109,7 +105,6 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool, loader: bool)
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
-            *narrow,
             f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps. DataLoader workers are such processes.",
             "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
             "Where it must stay, launch the next step's kernels first and do the host's work while they run.",

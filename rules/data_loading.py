@@ -29,14 +29,6 @@ from advisor.views.trace.table_filters import begins_inside, matches
 DEQUEUE_US = 200.0
 """Taking a finished batch from worker processes costs the main process about this (0.1 to 0.3 ms in the captures)."""
 
-BESIDE_US, BESIDE_MOST_US = 1200.0, 4500.0
-"""What taking batches from workers costs the loop beside, each: the thread that unpacks and pins them holds the interpreter. Least and most of what
-the rest of a step took more in three of five programs recorded both ways; with batches of 2 to 6 ms three of six gained, three lost."""
-
-UNPINNED_US_PER_MB = 350.0
-"""What a batch of worker processes costs the main process beside, where nothing pins it there: pages of shared memory are mapped and read for
-the first time. 1.6 to 2.3 ms for 6.2 MB, measured without a profiler and with one."""
-
 MORE_WORKERS = 2
 """Where workers are in use already, how many times as many are assumed at the most."""
 
@@ -72,7 +64,7 @@ def data_loading(
     start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed
     without it; what the GPU was busy through is thereby not counted, and no more is expected than the GPU idles. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
     while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
-    for, and 1.2 ms that taking batches from workers costs beside (`low`: 4.5). `low` keeps half of the loader's time, or if that is more those 4.5 and 0.35 ms for each MB that is copied, as where nothing pins what the workers send. Where workers are in use already, twice as many hide half of the wait
+    for. `low` keeps half of the loader's time. Where workers are in use already, twice as many hide half of the wait
     (`expected`), or a quarter (`low`), or all of it (`high`); and as workers that are behind set the pace, other fixes are possible
     then, not found: a shorter step waits longer. Reported from `min_saving_share` of the step ({min_saving_share}: smaller
     gains drown in the loader's own scatter from batch to batch).
@@ -113,7 +105,7 @@ def data_loading(
     summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; the GPU idles {meanwhile}."
     return Found(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
-        edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers, _uploaded_mb(work)),
+        edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
         likely_at_most_us=idle_us,
         quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
@@ -125,18 +117,12 @@ def data_loading(
     )
 
 
-def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, multi: bool, workers: int, batch_mb: float) -> Edits:
+def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, multi: bool, workers: int) -> Edits:
     if multi:
         return Edits(host_time.without(spans, 0.25), host_time.without(spans, 1 - 1 / MORE_WORKERS), host_time.without(spans))
     waited = max(DEQUEUE_US, loader_us / workers - max(step_us - loader_us, 0.0))
-    beside = (BESIDE_US, BESIDE_MOST_US + UNPINNED_US_PER_MB * batch_mb)
-    hidden, least = (max(0.0, 1 - (waited + us) / max(loader_us, 1e-9)) for us in beside)
-    return Edits(host_time.without(spans, min(0.5, least)), host_time.without(spans, hidden), host_time.without(spans))
-
-
-def _uploaded_mb(work: GpuWork) -> float:
-    """What a step copies to the device, which is its batch or more."""
-    return float(work.column("bytes")[work.column("copy_kind") == CopyKind.HTOD.value].clip(min=0).sum()) / 1e6 / work.schedule.steps
+    hidden = max(0.0, 1 - waited / max(loader_us, 1e-9))
+    return Edits(host_time.without(spans, min(0.5, hidden)), host_time.without(spans, hidden), host_time.without(spans))
 
 
 def _copies_from_pageable(work: GpuWork) -> bool:

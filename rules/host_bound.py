@@ -6,22 +6,20 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import EMPTY, joined, overlap_with
+from advisor.intervals import joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
 from advisor.rules._batches import made_anew
-from advisor.rules._copying import sent_narrow
 from advisor.rules._host_work import host_work
 from advisor.rules._phrases import led_by
 from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
 from advisor.views.groups import distinct
 from advisor.views.patterns.host_tensors import unsent_behind
 from advisor.views.patterns.released_memory import ReleasedMemory
-from advisor.views.patterns.transfers import Widened
-from advisor.views.replay.edits import Edits, combine, gpu_us_removed
+from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -45,7 +43,6 @@ def host_bound(
     compilation: Compilation,
     launches: Launches,
     program: Program,
-    widened: Widened,
     released: ReleasedMemory,
     *,
     min_pause_us: float = 500.0,
@@ -68,7 +65,7 @@ def host_bound(
     half of the time, as where a batch is put together tensor by tensor. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
     two launches, all of that time is the same work, and is expected to go (`low`: half of the pauses, a quarter of those without a name); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
-    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time, and with what that work makes of a narrower type, as floats of bytes, sent as it was; that saves no more than the work and the copies take (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
+    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time; that saves no more than the work takes (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
     no more are its symptom. In an inference server it is possible only: its scheduler works between steps, beside the GPU where version and options let it. Where the process that trains makes its batches itself,
@@ -88,7 +85,7 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, widened, released, min_pause_us, min_steps_share)
+    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own
@@ -105,7 +102,6 @@ def _between_launches(
     compilation: Compilation,
     launches: Launches,
     program: Program,
-    widened: Widened,
     released: ReleasedMemory,
     min_pause_us: float,
     min_steps_share: float,
@@ -149,20 +145,17 @@ def _between_launches(
     main = max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))
     of_main = np.array([label == main.label for label in labels])
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
-    sent = widened.inside(joined(whole, guessed) if main.kind not in _MAKES_NOTHING else EMPTY)
     return Found(
         summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
         f"{led_by(evidence)}; it launches nothing meanwhile.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
-            combine(host_time.without(whole, share), host_time.without(guessed, 0.5), sent.sent_narrow),
-            combine(
-                host_time.without(joined(whole, guessed)), sent.sent_narrow, unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])
-            ),
+            combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
+            combine(host_time.without(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
         ),
         removes="the program's own work on the host between launches",
-        # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes, and the bytes.
-        likely_at_most_us=spent_us + gpu_us_removed(work.schedule, sent.sent_narrow),
+        # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes.
+        likely_at_most_us=spent_us,
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
@@ -174,7 +167,7 @@ def _between_launches(
         or for_program(
             program,
             "host-bound",
-            host_work(main, sent_narrow(sent), reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),
+            host_work(main, reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),
         ),
     )
 

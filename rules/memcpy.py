@@ -12,13 +12,13 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
-from advisor.rules._copying import Copied, copying, sent_narrow
+from advisor.rules._copying import Copied, copying
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
 from advisor.views.patterns.host_tensors import MadeOnHost, created_on_host
 from advisor.views.patterns.released_memory import ReleasedMemory
-from advisor.views.patterns.transfers import FEWEST_REPEATS, HostCopies, StagedCopies, Widened, us_a_step_inside
+from advisor.views.patterns.transfers import FEWEST_REPEATS, HostCopies, StagedCopies, us_a_step_inside
 from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import MOSTLY, HostCalls
@@ -60,7 +60,6 @@ def memcpy(
     program: Program,
     rates: DeviceRates,
     staged: StagedCopies,
-    widened: Widened,
     waited_calls: WaitedCalls,
     released: ReleasedMemory,
     *,
@@ -183,7 +182,6 @@ def memcpy(
                     loader=loader,
                     call=call,
                 ),
-                sent_narrow(widened),
             ),
         ),
     )

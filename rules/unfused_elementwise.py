@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -34,9 +33,6 @@ from advisor.views.trace.steps import Steps
 _FUNCTOR = names_of("functor")
 
 _LOSS = names_of("softmax_of_loss")
-
-_SLOW_COMPILED = names_of("cumprod_backward")
-"""Gradients that a compiler gets as a loop over elements: a step of 6.6 ms with a product of 384 factors a row took 40 when it was compiled."""
 
 
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
@@ -76,8 +72,7 @@ def unfused_elementwise(
     size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
     twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
     times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
-    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled, and of a loop without
-    products its body, called for 150 µs in every pass, counted where six launches of it fuse (25 µs in inference, counted always): gathers and scatters beside the chains take what their bytes need (half of it next to pointwise work or a chain, which they are handed on to and which then reads and leaves the less; as long as now where shapes do not tell) and at most half, pointwise work next to them goes, of sums that are gradients of biases 6 µs are left, what interpolates moves its bytes, attention
+    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled: gathers and scatters beside the chains take what their bytes need (as long as now where shapes do not tell) and at most half, pointwise work next to them goes, what interpolates moves its bytes, attention
     whose spelling Inductor knows is one kernel with its products, other products off
     alignment take half, images stay in channels_last (of a training step where Inductor would choose so; in FP32 nothing but their turning goes), and a compiled training step
     costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
@@ -93,7 +88,7 @@ def unfused_elementwise(
     says what the largest is worth.
 
     When to ignore it
-    When cumprod is trained through: compiled, its gradient goes over the factors one by one (a low finding then). When launches are the bound: guards and wrappers of a compiled training step can cost the host more than fewer launches save. Where long rows stand in
+    When cumprod is trained through: compiled, its gradient goes over the factors one by one, and a step of 6.6 ms took 40. When launches are the bound: guards and wrappers of a compiled training step can cost the host more than fewer launches save. Where long rows stand in
     a chain, measure: softmax over 64 rows of 131,072 values took 1.6 times as long compiled. When the code runs once, when shapes change at every call, or when the intermediate results are needed elsewhere.
 
     References
@@ -116,10 +111,9 @@ def unfused_elementwise(
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
-    slow = bool(work.ops.named(_SLOW_COMPILED).any())
     likely, fastest = (_compiled(work, host_time, chains, durations[:, k], kernels, attention, k) for k, kernels in ((1, fusion.kernels(chains)), (2, [])))
     edits = Edits(
-        combine() if slow else combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
+        combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
         combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
         combine(fastest, WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
@@ -141,8 +135,7 @@ def unfused_elementwise(
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [_label(kind) for kind in kinds for _ in kind]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
-        at_most="low" if slow else "high",
-        fix=spelt(for_program(program, "unfused-elementwise", _AROUND if slow else _FIX), spellings, "picked", leads=2 * of_losses_us > saved_us.sum()),
+        fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "picked", leads=2 * of_losses_us > saved_us.sum()),
     )
 
 
@@ -198,15 +191,6 @@ def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: fl
     if len(passed):
         return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
     return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")
-
-
-_AROUND = msgspec.structs.replace(
-    _FIX,
-    steps=(
-        *_FIX.steps,
-        "Leave cumprod out of it, or, where all factors are positive, write torch.exp(torch.cumsum(torch.log(x), dim)): its compiled gradient goes over the factors one by one.",
-    ),
-)
 
 
 def _beside(work: GpuWork, members: Ints) -> Ints:

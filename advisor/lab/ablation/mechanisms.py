@@ -79,42 +79,13 @@ MECHANISMS = (
         "fused-chains",
         "2026-11-25T22:08",
         "pointwise work between products becomes one kernel",
-        (Result("advisor.views.patterns.fusion", "Fusion.build", _empty("stretches", "looped")),),
-    ),
-    Mechanism(
-        "loop-passes",
-        "2026-11-23T02:37",
-        "a chain in a loop is cut into the loop's passes, each compiled as a body",
-        (Result("advisor.views.patterns.repeats", "passes", lambda made, run, *_: [run]), Result("advisor.views.patterns.repeats", "looped", _empty_array)),
+        (Result("advisor.views.patterns.fusion", "Fusion.build", _empty("stretches")),),
     ),
     Mechanism(
         "gather-scatter",
         "2026-11-25T23:01",
         "gathers and scatters beside a chain join its kernel",
         (Result("advisor.views.patterns.gather_scatter", "ByIndex.build", _with(fetched={}, added={}, elements={})),),
-    ),
-    Mechanism(
-        "rotated-operands",
-        "2026-11-21T17:06",
-        "a kernel that joins, stacks or rolls takes twice its bytes' time",
-        (Number("advisor.views.patterns.fusion", "TURNED", 1.0, "Stretch.fused_us"),),
-        written_on="kernels that turn heads by halves",
-    ),
-    Mechanism(
-        "recomputed-tables",
-        "2026-11-22T19:17",
-        "tables of cosines and powers are made anew for each element",
-        (Number("advisor.views.patterns.fusion", "TABLES_PER_S", math.inf, "Stretch.fused_us"),),
-        written_on="one rotary embedding",
-        programs=1,
-    ),
-    Mechanism(
-        "recomputed-values",
-        "2026-11-23T09:46",
-        "values made on the chip bound a kernel that reads less",
-        (Number("advisor.views.patterns.fusion", "WORKED_OUT_PER_S", math.inf, "Stretch.fused_us"),),
-        written_on="distances between two sets of points",
-        programs=1,
     ),
     Mechanism(
         "random-rate",
@@ -140,31 +111,7 @@ MECHANISMS = (
         "rows longer than 16 kB are read again by a fused softmax",
         (Number("advisor.views.patterns.fusion", "ROW_BYTES", math.inf, "Fusion.build"),),
     ),
-    Mechanism(
-        "slow-compiled-gradients",
-        "2026-11-23T01:43",
-        "a chain with a cumulative product's gradient gains nothing when compiled",
-        (Number("unfused-elementwise", "_SLOW_COMPILED", NEVER),),
-        written_on="one product of 384 factors a row",
-        programs=1,
-    ),
     # The compiled step
-    Mechanism(
-        "bias-gradients",
-        "2026-11-27T06:33",
-        "sums for gradients of biases join the kernel that makes the gradient",
-        (Number("advisor.views.patterns.compiled_step", "BIAS_US", math.inf, "CompiledStep.build"),),
-        written_on="four trained networks",
-        programs=4,
-    ),
-    Mechanism(
-        "passed-on",
-        "2026-11-25T23:19",
-        "a compiled gather beside pointwise work moves half of its bytes",
-        (Number("advisor.views.patterns.compiled_step", "PASSED_ON", 1.0, "CompiledStep.build"),),
-        written_on="three trained graph networks",
-        programs=3,
-    ),
     Mechanism(
         "interpolation",
         "2026-11-23T22:31",
@@ -182,11 +129,8 @@ MECHANISMS = (
     Mechanism(
         "fewest-fused",
         "2026-11-25T15:17",
-        "a part or a loop's body counts as compiled from 8 or 6 fused launches on",
-        (
-            Number("advisor.views.patterns.compiled_step", "FUSED_BY_A_PART", 0, "CompiledStep.build"),
-            Number("advisor.views.patterns.compiled_step", "FUSED_BY_A_BODY", 0, "CompiledStep.build"),
-        ),
+        "a part counts as compiled from 8 fused launches on",
+        (Number("advisor.views.patterns.compiled_step", "FUSED_BY_A_PART", 0, "CompiledStep.build"),),
         written_on="19 programs that it changes",
         programs=19,
     ),
@@ -200,17 +144,6 @@ MECHANISMS = (
         ),
         written_on="ten programs by chain, GPT-2 and ViT",
         programs=12,
-    ),
-    Mechanism(
-        "compiled-call-cost",
-        "2026-11-23T01:07",
-        "each call of a loop's compiled body costs the host",
-        (
-            Number("advisor.views.patterns.compiled_step", "COMPILED_CALL_US", 0.0, "CompiledStep.build"),
-            Number("advisor.views.patterns.compiled_step", "COMPILED_INFERENCE_CALL_US", 0.0, "CompiledStep.build"),
-        ),
-        written_on="functions of one chain, one loop of 256 passes",
-        programs=2,
     ),
     Mechanism(
         "library-loops",
@@ -464,12 +397,6 @@ MECHANISMS = (
         (Result("advisor.views.patterns.host_tensors", "unsent_behind", _always(combine())),),
     ),
     Mechanism(
-        "widened-before-copy",
-        "2026-11-26T20:15",
-        "integers that the host widens before it sends them",
-        (Result("advisor.views.patterns.transfers", "Widened.build", lambda made, *_, **__: made.inside(EMPTY)),),
-    ),
-    Mechanism(
         "staged-copies",
         "2026-11-22T13:24",
         "arrays that JAX stages on the host",
@@ -492,18 +419,6 @@ MECHANISMS = (
         "2026-11-28T17:18",
         "host memory is given back behind copies",
         (Result("advisor.views.patterns.released_memory", "ReleasedMemory.build", _with(spans=EMPTY, us=0.0)),),
-    ),
-    Mechanism(
-        "loader-beside",
-        "2026-11-23T08:50",
-        "worker processes cost the loop what unpacking their batches takes",
-        (
-            Number("data-loading", "BESIDE_US", 0.0, "_edits"),
-            Number("data-loading", "BESIDE_MOST_US", 0.0, "_edits"),
-            Number("data-loading", "UNPINNED_US_PER_MB", 0.0, "_edits"),
-        ),
-        written_on="five programs recorded both ways",
-        programs=5,
     ),
     # Idioms
     Mechanism(

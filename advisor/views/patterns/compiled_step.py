@@ -8,10 +8,10 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.op_tokens.families import PRODUCTS, Family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
-from advisor.views.patterns.fusion import FUSED, LIKELY, Fusion, in_optimizer
+from advisor.views.patterns.fusion import LIKELY, Fusion, in_optimizer
 from advisor.views.patterns.memory_format import ChannelsLast
 from advisor.views.patterns.optimizer import OptimizerStep, fused_optimizer
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
@@ -32,27 +32,12 @@ COMPILED_CALL_US = 150.0
 """What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
 backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
 
-COMPILED_INFERENCE_CALL_US = 25.0
-"""The same where nothing is trained: the body of a loop of 256 passes took 27 µs a pass with its launch, on an H200's host."""
-
-FUSED_BY_A_PART, FUSED_BY_A_BODY = 8, 6
-"""Launches of a training step that must fuse in a part of the forward pass, or in the body of a loop, for its call to count: at 25 µs each those of
-a body take what calling it costs, those of a part with as many and a half of its backward pass. What holds fewer is fused without a call, as its owner puts
-it into a larger function or leaves it: figures, not a law. Of nineteen programs that this changes fourteen are predicted closer than with every call
-counted; 25 µs a launch up to what the call costs, which would not jump, is further off for eleven of thirteen."""
+FUSED_BY_A_PART = 8
+"""Launches of a training step that must fuse in a part of the forward pass for its call to count: at 25 µs each, those of a part with as many and a half of its
+backward pass take what calling it costs. What holds fewer is fused without a call, as its owner puts it into a larger function or leaves it: figures, not a law."""
 
 OF_A_MODEL = 8
 """Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
-
-PASSED_ON = 0.5
-"""Of what a gather or a scatter moves beside pointwise work, by its recorded shapes: what the one writes and the other reads is handed on inside
-the kernel, and an index that is expanded to each value lies in memory once. Three trained graph networks, whose compiled steps gained 49, 44 and
-84 %, are then predicted at 44, 37 and 73 %; at 42, 33 and 70 without. Messages that were compiled alone, on an H100, read their values at 3.8 TB/s from a table of 20 MB,
-at 3.1 from one of 40, at 2.1 and 1.6 from such as no cache holds."""
-
-BIAS_US = 6.0
-"""What is left of the sum that is a bias's gradient: the kernel that makes the gradient adds it up by parts, and another adds up these, in 4 to 7 µs
-for 34,560 to 242,000 rows of 64 to 512 in four trained networks, compiled on an H100, where eager sums took 20 to 63."""
 
 _INTERPOLATING = names_of("interpolate_but_antialiased")
 """In the names of kernels that enlarge images, but for those that filter: Inductor has no kernel for these. PyTorch's own for NCHW has a thread for each
@@ -68,8 +53,7 @@ UNALIGNED = names_of("unaligned")
 @dataclass(frozen=True, eq=False)
 class CompiledStep:
     """parts: how many graphs a step compiles to: one, or as many as have enough to fuse between reads of values that the forward pass goes on with. overhead: what
-    they cost the host of a training step, as inference can be replayed from a graph; and what the bodies of loops do, each called in every
-    pass. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
+    they cost the host of a training step, as inference can be replayed from a graph. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
     edit: what compiling, with a fused optimizer, does to the launches."""
 
@@ -87,8 +71,7 @@ class CompiledStep:
     ) -> CompiledStep:  # fmt: skip
         parts = _parts(work, calls, fusion)
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
-        a_step = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else parts * COMPILED_PART_US + left * COMPILED_KERNEL_US)
-        overhead = combine(a_step, WithHostTime(_bodies(work, fusion), COMPILED_INFERENCE_CALL_US if program.compiles_whole else COMPILED_CALL_US))
+        overhead = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else parts * COMPILED_PART_US + left * COMPILED_KERNEL_US)
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:
@@ -111,7 +94,7 @@ def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
 
 
 def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
-    """Gathers and scatters work on what they fetch, products off alignment are padded, gradients of biases are summed where they are made, images stay in channels_last; and
+    """Gathers and scatters work on what they fetch, products off alignment are padded, images stay in channels_last; and
     positions of the gathers and scatters with what is between."""
     alone, pointwise = work.kernel & ~in_optimizer(work), work.of(Family.ELEMENTWISE)
     for stretch in fusion.stretches:
@@ -120,17 +103,14 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     precision = np.asarray(work.kernels.precision, object)[work.rows]
     padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
     moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
-    handed = _next_to(work, pointwise, shapes)
-    handed[np.array([at for stretch in fusion.stretches for at in stretch.handed], np.int64)] = True
     # What its bytes are not known of keeps its time.
     moved = moved[~np.isnan(roofline.limit_us[work.rows[moved]])]
-    needed_us = np.where(handed, PASSED_ON, 1.0)[moved] * roofline.limit_us[work.rows[moved]]
+    needed_us = roofline.limit_us[work.rows[moved]]
     inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
     # Few stretches are one function's, a loss or an activation, which is compiled by itself; as many as these are all over a model.
     everywhere = len(fusion.stretches) >= OF_A_MODEL * work.schedule.steps
-    biases = _bias_gradients(work, alone, shapes)
     edits: list[Edit] = [
-        *([WithDurations(padded, work.dur_us[padded] / 2), WithDurations(biases, np.fmin(work.dur_us[biases], BIAS_US))] if everywhere else []),
+        *([WithDurations(padded, work.dur_us[padded] / 2)] if everywhere else []),
         WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(needed_us, SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
         _as_fast_as_memory(work, np.flatnonzero(alone & work.named(_INTERPOLATING)), roofline),
@@ -138,22 +118,6 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     if everywhere and (images.by_compiler or program.compiles_whole) and (images.in_half or images.pictures):
         edits.append(images.likely if images.in_half else images.gone)
     return combine(*edits), np.union1d(moved, inside) if len(inside) else inside
-
-
-def _bias_gradients(work: GpuWork, alone: Mask, shapes: Shapes) -> Ints:
-    """Positions of sums in the backward pass, right behind the one or two products of a gradient that what is fused made."""
-    products, reductions = work.of(*PRODUCTS), alone & work.of(Family.REDUCTION)
-    made = work.of(*FUSED) & work.kernel & ~work.of(Family.FILL) & ~reductions
-    elements, found = shapes.elements[work.rows], [np.empty(0, np.int64)]
-    for stream in np.unique(work.schedule.stream):
-        here = work.schedule.stream == stream
-        sums, others = (np.flatnonzero(here & those) for those in (reductions & work.backward, ~products & ~reductions & ~work.of(Family.FILL)))
-        at = np.searchsorted(others, sums) - 1
-        sums, before = sums[at >= 0], others[at[at >= 0]]
-        counted = np.cumsum(here & products & (np.diff(work.op, prepend=-1) != 0))
-        of_gradient = made[before] & (elements[before] == elements[sums]) & (elements[sums] > 1) & (work.step[before] == work.step[sums])
-        found.append(sums[of_gradient & np.isin(counted[sums] - counted[before], (1, 2))])
-    return np.sort(np.concatenate(found))
 
 
 def _as_fast_as_memory(work: GpuWork, at: Ints, roofline: Roofline) -> Edit:
@@ -178,20 +142,6 @@ def _first_of_steps(work: GpuWork) -> Ints:
     """Position of the first op of each step."""
     _, first = np.unique(work.step, return_index=True)
     return first.astype(np.int64)
-
-
-def _bodies(work: GpuWork, fusion: Fusion) -> Ints:
-    """Position of the first op of each pass of a loop in the model: a compiled body is called for it, if enough of it fuses. What comes after the
-    backward pass goes over parameters, and is no part of the model."""
-    left, least = fusion.launches, FUSED_BY_A_BODY if work.backward.any() else 0
-    looped = [(fusion.stretches[i].members, left[i]) for i in fusion.looped.tolist()]
-    first = np.array([members[0] for members, launches in looped if len(members) - launches >= least], np.int64)
-    if not work.backward.any():
-        return first
-    last_backward = np.full(int(work.step.max(initial=-1)) + 1, -1, np.int64)
-    at = np.flatnonzero(work.backward)
-    np.maximum.at(last_backward, work.step[at], at)
-    return first[first <= last_backward[work.step[first]]]
 
 
 def _parts(work: GpuWork, calls: HostCalls, fusion: Fusion) -> float:

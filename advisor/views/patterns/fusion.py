@@ -16,7 +16,6 @@ from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.gather_scatter import ByIndex
-from advisor.views.patterns.repeats import kinds, looped, passes
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
 from advisor.views.trace.table_filters import matches, spans_of
@@ -39,22 +38,11 @@ SLOWER, LIKELY, FASTER = 2.5, 1.5, 1.0
 """Time of a generated kernel over its bytes at the bandwidth that large copies reach: 1.1 to 1.4 for losses over 16,384
 classes, 1.0 to 2.5 for norms and activations of 134 MB on an H200, 3 to 5 where heads are turned by halves."""
 
-TURNED = 2.0
-"""The same again where tensors are joined, stacked or rolled inside: a generated kernel works out every part for each element."""
-
 RANDOM_PER_S = 6e11
 """Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
 
 NARROW_US = 20.0
 """Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
-
-TABLES_PER_S = 6e11
-"""Cosines, powers and the like that a generated kernel makes in a second on an H200: 160 to 190 µs for a rotation of 34 million elements that
-works its cosines, sines and the powers in them out for each element, where eager ops made a table once."""
-
-WORKED_OUT_PER_S = 6e12
-"""Values that a generated kernel works out in a second on an H200 where they are more than it reads: 57 µs for the squared distances between
-two sets of 6144 points, each the sum of three squared differences: 340 million values in three ops."""
 
 _OPTIMIZER = names_of("optimizer_work")
 _RANDOM = names_of("random")
@@ -62,8 +50,6 @@ _NEIGHBOURS = names_of("neighbours")
 """What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
 Taking the nearest is pointwise."""
 _COMPARING = names_of("compare")
-_TABLE = names_of("transcendental")
-_TURNING = names_of("rearrange")
 _JOINING = names_of("concatenate_or_stack")
 _ACROSS_ROWS = names_of("norm_across_rows")
 _STATISTICS = names_of("norm_statistics")
@@ -78,14 +64,13 @@ _PICKING = names_of("gather_or_scatter")
 @dataclass(frozen=True)
 class Stretch:
     """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
-    at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
+    at least, likely and at most; how many random numbers are made; how many kernels
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; how many casts of something else
-    are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; how many values are worked
-    out where they are more than what is read; time of softmaxes of
+    are launched beside; time of softmaxes of
     so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
     the stretch reads, which has to be written whatever is fused; the bytes that it leaves, of which the joined ones are a part; how many casts
     it holds of tensors as large as any; whether, where all that it does is move, what is joined in it is then moved on; and what is fetched by index
-    for it or adds its result (positions): such tensors are neither read nor left by it."""
+    for it or adds its result (positions): such tensors are neither read nor left by it; and whether shapes tell what it moves."""
 
     members: Ints
     full: Ints
@@ -94,49 +79,33 @@ class Stretch:
     likely: float
     most: float
     random: float
-    turned: bool = False
     kernels: int = 1
     apart: int = 0
-    tables: float = 0.0
     narrow_us: float = 0.0
-    worked_out: float = 0.0
     joined_us: float = 0.0
     left: float = 0.0
     casts: int = 0
     moved_on: bool = False
     handed: tuple[int, ...] = ()
-
-    @property
-    def known(self) -> bool:
-        """Whether shapes tell what it moves."""
-        return bool(self.least or self.worked_out)
+    known: bool = True
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
-        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us, self.worked_out / WORKED_OUT_PER_S * 1e6)
-        times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
-        again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
-        floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
+        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us)
         # What the stretch made of it, its other kernels wrote, and that is counted. What takes longer than all of them joins what came from elsewhere.
         elsewhere = self.joined_us > self.own_us - self.joined_us
         joined_us = max(self.joined_us - LIKELY * 2 * self.left / bytes_per_s * 1e6, 0.0) if elsewhere else 0.0
-        joining = (joined_us, joined_us, joined_us / TURNED)
         slow, likely, fast = (
-            min(max(least, again * moved / bytes_per_s * 1e6) + join_us, self.own_us) for least, moved, join_us in zip(floors, times, joining, strict=True)
+            min(max(floor, moved / bytes_per_s * 1e6) + joined_us, self.own_us) for moved in (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         )
         return slow, likely, fast
 
 
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """The stretches of the steps replayed, of two kernels or more, optimizers left out.
-
-    looped: positions of those that a loop of the program's own launches again and again with no product between, as a recurrence or a
-    sampler does: a compiler is given the loop's body, and what it makes of that is called in every pass.
-    """
+    """The stretches of the steps replayed, of two kernels or more, optimizers left out."""
 
     stretches: tuple[Stretch, ...]
-    looped: Ints
 
     def kernels(self, chains: Sequence[Ints]) -> list[int]:
         """How many kernels a compiler leaves of each chain of positions."""
@@ -159,11 +128,7 @@ class Fusion:
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(names_of("complex").search) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
-        # Pointwise work alone is one chain, however often its loop comes: only what reduces parts a pass from the next.
-        kind, reduces = kinds(work), work.of(Family.REDUCTION, Family.NORM, Family.SOFTMAX)
-        pieces = [piece for run in runs(work, member) for piece in (passes(run, kind[run]) if reduces[run].any() else [run])]
-        stretches = tuple(reader.stretches(pieces))
-        return cls(stretches, looped(work, [stretch.members for stretch in stretches]))
+        return cls(tuple(reader.stretches(runs(work, member))))
 
 
 def _takes_complex(work: GpuWork) -> Mask:
@@ -210,11 +175,8 @@ class _Moved:
     likely: float
     most: float
     random: float
-    turned: bool
     kernels: int
     apart: int
-    tables: float
-    worked_out: float
     complex: bool
     joined: tuple[int, ...]
     left: float
@@ -257,17 +219,15 @@ class _Reader:
                     moved.likely,
                     moved.most,
                     moved.random,
-                    moved.turned,
                     moved.kernels,
                     moved.apart,
-                    moved.tables,
                     narrow_us,
-                    moved.worked_out,
                     float(self.work.dur_us[run[np.isin(self.work.op[run], [of_run[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
                     moved.left,
                     casts,
                     moved.moved_on,
                     self.by_index.beside(run, moved.handed),
+                    bool(moved.largest),
                 )
 
     @cached_property
@@ -347,9 +307,6 @@ class _Reader:
         left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - added)
         handed |= {taken} if added else set()
         largest_read = max((n for n, _ in read), default=0)
-        values = (max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys)
-        worked_out = float(sum(n for n in values if n > largest_read))
-        turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         # What is fetched inside the kernel crosses memory with its index, which is counted where that is done: next to nothing is left, but that is known.
         least = max(least, float(bool(handed)))
@@ -359,11 +316,8 @@ class _Reader:
             min(largest, largest_read) or largest,
             *moved,
             random,
-            turned,
             1 + passes,
             self._apart(ops),
-            self._tables(ops, largest),
-            worked_out,
             is_complex,
             tuple(joined),
             left,
@@ -397,18 +351,6 @@ class _Reader:
                 sizes.append(result[0])
             wanted.update(keys)
         return sum(size != sizes[0] for size in sizes)
-
-    def _tables(self, ops: list[int], largest: int) -> float:
-        """Values of small tensors that a kernel over the largest works out for each of its elements; not what a reduction left a row of."""
-        count = 0
-        for op in ops:
-            name, keys = self.work.ops.name(op), self._keys(op)
-            if keys and keys[0][0] and not self._result(op)[0]:
-                if keys[0][0] >= FULL * largest:
-                    break
-                count = 0  # what a kernel reduces it works out once
-            count += bool(keys and 1 < keys[0][0] < FULL * largest and _TABLE.match(name))
-        return float(count * largest)
 
     @cached_property
     def _narrow(self) -> Mask:

@@ -17,7 +17,6 @@ from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
 from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
 from advisor.views.patterns.host_tensors import MadeOnHost
-from advisor.views.patterns.repeats import FEWEST_PASSES, LONGEST_BODY
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.launches import Launches
@@ -35,6 +34,9 @@ NEARLY = NEARLY_ALL
 
 REPLAYED = MOST
 """Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
+
+FEWEST_PASSES, LONGEST_BODY = 8, 64
+"""Passes of a loop in a step that wait after each, and kernels of one: what repeats after more is a layer, and fewer are no loop that a graph would be made for."""
 
 OF_A_STEP = 0.2
 """Of a step's kernels, those in passes of a loop at least: with less the step is something else that is read in pieces, as a network's boxes or a word

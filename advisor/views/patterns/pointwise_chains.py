@@ -12,9 +12,9 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.fusion import Fusion, in_optimizer, runs
-from advisor.views.patterns.repeats import kinds, passes
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.repeats import passes
 
 BY_LONGEST = (1.5, 0.8, 0.4)
 """Time of a stretch's kernel over that of its longest one, at most, likely and at least, where no shapes tell its bytes: 0.3 to 1.2 in
@@ -25,7 +25,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
     counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
     softmax = work.of(Family.SOFTMAX)
-    kind = kinds(work)
+    kind = work.kind
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     on = work.column("device").tolist()
     in_full = _counts(counted, [stretch.full for stretch in fusion.stretches])
@@ -42,7 +42,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
         if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
             continue
-        if not chained or not rate or not stretch.known or len(_without_repeats(at, kind[at])) > 1:
+        if not chained or not rate or not stretch.known or len(passes(at, kind[at])) > 1:
             continue
         chosen.append(at)
         times.append(stretch.fused_us(rate))
@@ -51,11 +51,11 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
 
 def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
     """The same stretches where no shapes say more, and pointwise kernels in a row that are none: as long as their longest kernel tells."""
-    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), kinds(work)
+    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), work.kind
     chosen = [
         stretch.members
         for stretch in fusion.stretches
-        if not stretch.known and counted[stretch.members].sum() >= min_chain and len(_bodies(stretch.members, kind[stretch.members])) == 1
+        if not stretch.known and counted[stretch.members].sum() >= min_chain and len(passes(stretch.members, kind[stretch.members])) == 1
     ]
     left_out = in_optimizer(work)
     left_out[np.concatenate([*chosen, kind[:0]])] = True
@@ -90,33 +90,9 @@ def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
     """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = work.of(Family.ELEMENTWISE)
     member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
-    kind = kinds(work)
-    parts = [chain for run in runs(work, member, _elements(work)) for chain in _bodies(run, kind[run])]
+    kind = work.kind
+    parts = [chain for run in runs(work, member, _elements(work)) for chain in passes(run, kind[run])]
     return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
-
-
-def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
-    """A run of kernels, cut where the same sequence begins again: a loop repeats work, it does not chain it."""
-    n, period = len(run), _period(kind.tolist())
-    return [run[i : i + period] for i in range(0, n, period)] if period <= n // 3 else [run]
-
-
-def _period(sequence: Sequence[int]) -> int:
-    """After how many a sequence is itself again, to its end; its length where it never is. By the longest border of each beginning (Knuth, Morris and
-    Pratt), so that a long run that does not repeat costs no more than its length."""
-    border, of = 0, [0] * len(sequence)
-    for i in range(1, len(sequence)):
-        while border and sequence[i] != sequence[border]:
-            border = of[border - 1]
-        border += sequence[i] == sequence[border]
-        of[i] = border
-    return len(sequence) - border
-
-
-def _bodies(run: Ints, kind: Ints) -> list[Ints]:
-    """The same where no shapes say what is handed on: a loop over arrays is none the less one for what it does now and then between."""
-    parts = _without_repeats(run, kind)
-    return parts if len(parts) > 1 else passes(run, kind)
 
 
 def _elements(work: GpuWork) -> Ints:

@@ -135,6 +135,14 @@ class GpuWork:
         names = self.timeline.gpu_ops["name"].cat
         return list(map(str, names.categories)), names.codes.to_numpy()[self.rows]
 
+    @cached_property
+    def kind(self) -> Ints:
+        """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
+        op = np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else np.full(len(self.op), -1)
+        codes = self.timeline.gpu_ops["name"].cat.codes.to_numpy()[self.rows].astype(np.int64)
+        found: Ints = np.where(op >= 0, op, -1 - codes)
+        return found
+
     def column(self, name: str) -> np.ndarray:
         """(n,) a column of `gpu_ops`."""
         found: np.ndarray = self.timeline.gpu_ops[name].to_numpy()[self.rows]

@@ -16,7 +16,8 @@ from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.marks import FEWEST_REPEATS, Marks, of_one_kind
+from advisor.views.trace.marks import Marks, of_one_kind
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.table_filters import matches, spans_of
 
 _NUMBER = re.compile(r"\d+")

@@ -9,9 +9,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Mask
 from advisor.report.numbers import duration
-
-FEWEST_REPEATS = 3
-"""Fewer repeats than this are not a pattern: any two equal kernels would be one."""
+from advisor.views.trace.repeats import FEWEST_REPEATS, longest_run
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,3 @@ def _unjudged(kind: str, rows: Mask, start: Floats, end: Floats) -> Unjudged:
     each_us = np.r_[np.diff(start), end[-1] - start[-1]][rows]
     whole = each_us[:-1] if rows[-1] and len(each_us) > 1 else each_us
     return Unjudged(kind, len(each_us), float(whole.mean()))
-
-
-def longest_run(good: Mask) -> tuple[int, int]:
-    """Where the longest stretch of True begins and ends, the first of several; (0, 0) where there is none."""
-    edges = np.flatnonzero(np.diff(np.r_[0, good.astype(np.int8), 0]))
-    if not len(edges):
-        return 0, 0
-    begins, ends = edges[::2], edges[1::2]
-    at = int(np.argmax(ends - begins))
-    return int(begins[at]), int(ends[at])

@@ -9,11 +9,13 @@ from typing import Literal
 import numpy as np
 
 from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marked_ranges import ends_of, of_one_process, repeated_range, server_steps
-from advisor.views.trace.marks import FEWEST_REPEATS, Marks, longest_run
+from advisor.views.trace.marks import Marks
+from advisor.views.trace.repeats import FEWEST_REPEATS, repeats
 from advisor.views.trace.table_filters import matches
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
@@ -22,6 +24,9 @@ LAUNCH_SEQUENCE = "a launch sequence that repeats (a step, or a layer of one)"
 
 PROFILER_STEP = names_of("profiler_step_number")
 _OPTIMIZER = names_of("optimizer_step")
+
+FEWEST_LAUNCHES = 4 * FEWEST_REPEATS
+"""A recording of fewer holds no steps: three repeats of three kernels, and what closes them."""
 
 MARKED_TWICE = 2
 """Ranges of one name are a pattern from three on; where a launch sequence repeats inside of them, two are enough to say that it is no step."""
@@ -89,28 +94,12 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
     launches = launches.of_process(timeline, process)
     rows = np.flatnonzero(launches.call >= 0)
     rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
-    codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]
-    n = len(codes)
-    if n < 4 * FEWEST_REPEATS:
+    if len(rows) < FEWEST_LAUNCHES:
         return None
-    counts = np.bincount(codes)
-    candidates: set[int] = set()
-    # The rarest kernel that still repeats marks a period; so may the next few.
-    repeated = np.flatnonzero(counts >= FEWEST_REPEATS)
-    for code in repeated[np.argsort(counts[repeated], kind="stable")][:8]:
-        distances = np.diff(np.flatnonzero(codes == code))
-        candidates.add(int(np.median(distances)))
-    for period in sorted(p for p in candidates if p >= 1 and n // p >= FEWEST_REPEATS):
-        again = np.r_[0, np.cumsum(codes[:-period] == codes[period:])]
-        first, last = longest_run(again[period:] - again[:-period] >= REPEATED * period)
-        last += 2 * period - 1  # what the last window compares, and what it compares that with
-        start = launches.start_us[rows[first:last:period]]
+    for found in repeats(timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]):
+        first, end = found.longest
+        start = launches.start_us[rows[first : end : found.period]]
         # Many launches of one kernel in a row may be a part of a step, as an optimizer's: alone they are the loop where nothing else runs.
-        if last - first >= (MOST if period > 1 else ALONE) * n and len(start) > FEWEST_REPEATS:
+        if end - first >= (MOST if found.period > 1 else NEARLY_ALL) * len(rows) and len(start) > FEWEST_REPEATS:
             return Marks(start[:-1], start[1:], process)
     return None
-
-
-REPEATED, MOST, ALONE = 0.95, 0.5, 0.9
-"""Of a repeat's kernels, those that must be the same; and of all launches, those that must be part of the repetition: of several
-kernels, and of one."""

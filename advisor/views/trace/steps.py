@@ -18,8 +18,9 @@ from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.layer_repeats import one_pass
 from advisor.views.trace.marked_ranges import ends_of
-from advisor.views.trace.marks import FEWEST_REPEATS, Marks, Unjudged
+from advisor.views.trace.marks import Marks, Unjudged
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import LAUNCH_SEQUENCE, Basis, step_marks
 from advisor.views.trace.table_filters import matches

@@ -69,14 +69,12 @@ def compiled_us(name, *ops):
 
 
 def test_all_that_is_fetched_in_a_row_is_written_inside_the_kernel_alone():
-    # 12.8 MB read and written and 25.6 of the index at 4.27 TB/s take 12.0 µs, half of it where the chain takes what was fetched: the first of two too.
+    # 12.8 MB read and written and 25.6 of the index at 4.27 TB/s take 12.0 µs.
     assert compiled_us("aten::gather", FETCH, FETCH, PRODUCT) == {12.0}
-    assert compiled_us("aten::gather", FETCH, FETCH, TIMES, SUMS) == {6.0}
 
 
 def test_adding_by_index_reads_what_the_chain_made_though_zeros_are_made_between():
-    # The 12.8 MB are read and added to as many, by an index of 0.4: 9.1 µs, half of it behind the chain.
+    # The 12.8 MB are read and added to as many, by an index of 0.4: 9.1 µs.
     assert compiled_us("aten::index_add_", TIMES, PRODUCT, ZEROS, ADD) == {9.1}
-    assert compiled_us("aten::index_add_", TIMES, WEIGHTED, ZEROS, ADD) == {4.5}
     half = [(*op[:2], [[25_000, 64]] * 2, op[3]) for op in (TIMES, TIMES)]
     assert compiled_us("aten::index_add_", *half, ZEROS, ADD) == {9.1}, "the chain makes something else"

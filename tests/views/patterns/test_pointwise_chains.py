@@ -3,7 +3,6 @@
 import pytest
 
 from advisor.views.patterns.fusion import Fusion
-from advisor.views.patterns.pointwise_chains import _period
 from tests.rules.test_rules import clear, found, queued
 
 WHOLE, HALF, WEIGHT = [4096, 4096], [4096, 2048], [512, 512]
@@ -98,11 +97,6 @@ def test_a_tensor_of_nothing_beside_takes_nothing_from_a_chain():
 def test_what_is_read_and_what_is_left_cross_memory_once(ops):
     stretch = row(*ops).get(Fusion).stretches[0]
     assert stretch.least == stretch.likely == stretch.most == 2 * BYTES
-
-
-@pytest.mark.parametrize(("sequence", "period"), [("", 0), ("a", 1), ("aaaa", 1), ("abcabca", 3), ("aabaab", 3), ("aaab", 4), ("abab" * 3 + "b", 13)])
-def test_after_how_many_kernels_a_run_begins_again(sequence, period):
-    assert _period([ord(letter) for letter in sequence]) == period
 
 
 def test_without_shapes_a_kernel_of_few_blocks_does_not_tell_what_a_chain_moves():

@@ -1,0 +1,89 @@
+"""What comes again and again: one finder of periods for steps, layers and passes of loops, and one pair of thresholds for what a repeat is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.shares import NEARLY_ALL
+
+FEWEST_REPEATS = 3
+"""Fewer repeats than this are not a pattern: any two equal kernels would be one."""
+
+ALIKE = NEARLY_ALL
+"""Of a repeat, what must be as it was one period before: now and then a program does one thing more."""
+
+_MARKERS = 8
+"""Kinds that may mark a period, the rarest that repeat: most come once a period, a branch less often."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """period: after how many a sequence is itself again. stretches: (n, 2) where it is, from the first up to, not with, the last: three periods at least each."""
+
+    period: int
+    stretches: Ints
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """The longest stretch, the first of several."""
+        return _longest(self.stretches)
+
+    @property
+    def length(self) -> int:
+        """How much of the sequence repeats."""
+        return int((self.stretches[:, 1] - self.stretches[:, 0]).sum())
+
+    @property
+    def starts(self) -> Ints:
+        """Where each repeat begins, and where a stretch ends."""
+        return np.concatenate([np.r_[np.arange(first, end, self.period), end] for first, end in self.stretches.tolist()])
+
+
+def repeats(kind: Ints) -> Iterator[Repeat]:
+    """Periods of a sequence of kinds, numbered from 0, the shortest first."""
+    count = np.bincount(kind)
+    repeated = np.flatnonzero(count >= FEWEST_REPEATS)
+    markers = repeated[np.argsort(count[repeated], kind="stable")][:_MARKERS]
+    for period in sorted({_period(np.flatnonzero(kind == marker)) for marker in markers.tolist()}):
+        if len(kind) >= FEWEST_REPEATS * period:
+            again = np.r_[0, np.cumsum(kind[:-period] == kind[period:])]
+            stretches = runs(again[period:] - again[:-period] >= ALIKE * period)
+            stretches[:, 1] += 2 * period - 1  # what the last window compares, and what it compares that with
+            stretches = stretches[stretches[:, 1] - stretches[:, 0] >= FEWEST_REPEATS * period]
+            if len(stretches):
+                yield Repeat(period, stretches)
+
+
+def _period(at: Ints) -> int:
+    """After how many places a kind comes that stands at these: it may come up to three times a period."""
+    each = [at[often:] - at[:-often] for often in (1, 2, 3) if often < len(at)]
+    usual = [int(np.median(apart)) for apart in each]
+    return next((period for period, apart in zip(usual, each, strict=True) if (apart == period).mean() >= ALIKE), usual[0])
+
+
+def passes(members: Ints, kind: Ints) -> list[Ints]:
+    """Members of a sequence, cut into the passes of the loop that they are nearly all of; one piece where they are of none. One thing more or less often is no loop
+    for it, but the same one alone is."""
+    for found in repeats(np.unique(kind, return_inverse=True)[1]) if len(kind) >= FEWEST_REPEATS else ():
+        if found.length >= (ALIKE if found.period > 1 else 1) * len(kind):
+            return [piece for piece in np.split(members, np.unique(found.starts)) if len(piece)]
+    return [members]
+
+
+def runs(good: Mask) -> Ints:
+    """(n, 2) where stretches of True begin and end."""
+    return np.flatnonzero(np.diff(np.r_[0, good.astype(np.int8), 0])).reshape(-1, 2)
+
+
+def longest_run(good: Mask) -> tuple[int, int]:
+    """Where the longest stretch of True begins and ends, the first of several; (0, 0) where there is none."""
+    return _longest(runs(good)) if good.any() else (0, 0)
+
+
+def _longest(stretches: Ints) -> tuple[int, int]:
+    first, end = stretches[int(np.argmax(stretches[:, 1] - stretches[:, 0]))].tolist()
+    return first, end
