@@ -6,6 +6,19 @@ import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+EXIT_CODES = {
+    "0": "analysed",
+    "1": "a finding reached `--fail-on`; or a budget was crossed, or could not be judged",
+    "2": "bad arguments or settings; arguments that contradict the trace; captures that cannot be compared; a program to be timed that fails; "
+    "an output that would overwrite somebody's file",
+    "3": "the trace cannot be read, or holds nothing to analyse; a program to be recorded took too few steps",
+    "4": "a rule is malformed, or failed under `--strict`",
+    "5": "an output could not be written; what was there before is unchanged",
+    "70": "an internal error of `advisor`",
+    "130, 141, 143": "interrupted; the reader of its output went away; terminated",
+}
+"""What each exit code of the command means. Everything but 1, 70 and signals is raised as one of the errors below."""
+
 LONGEST_MESSAGE = 1000
 """Characters. A message may quote a file, and a file may hold anything."""
 

@@ -1,19 +1,24 @@
 """The README's code runs as it stands; what CONTRIBUTING.md says of the tests, and the architecture's page of the folders."""
 
 import ast
+import csv
+import importlib
 import json
 import re
 import shutil
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from advisor.cli import app
+from advisor.lab import accuracy, ledger
 from tests.command import advisor
 from tests.golden.readme import current
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 OWN_RULES = (ROOT / "docs" / "own-rules.md").read_text()
 SAMPLES = ROOT / "samples"
 
@@ -23,9 +28,8 @@ def blocks(text: str, language: str, of: str) -> list[str]:
     return [block for block in re.findall(rf"^```{language}\n(.*?)^```$", text, re.S | re.M) if of in block]
 
 
-@pytest.mark.parametrize("page", [README, OWN_RULES], ids=["README.md", "own-rules.md"])
-def test_the_rule_that_is_shown_runs_when_it_is_pasted(page: str, tmp_path: Path) -> None:
-    (code,) = blocks(page, "python", 'rule("')
+def test_the_rule_that_is_shown_runs_when_it_is_pasted(tmp_path: Path) -> None:
+    (code,) = blocks(OWN_RULES, "python", 'rule("')
     (tmp_path / "mine.py").write_text(code)
     (name,) = re.findall(r'^@.*rule\("([\w/-]+)"', code, re.M)
     for sample, found in (("unfused-attention", "findings"), ("memcpy", "clear")):
@@ -37,7 +41,7 @@ def test_the_rule_that_is_shown_runs_when_it_is_pasted(page: str, tmp_path: Path
 
 
 def test_the_library_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks(README, "python", "advisor.analyze(")
+    (code,) = blocks(REFERENCE, "python", "advisor.analyze(")
     for name, side in (("trace", "slow"), ("before", "slow")):
         shutil.copy(SAMPLES / "launch-gap" / f"{side}.json.gz", tmp_path / f"{name}.json.gz")
     monkeypatch.chdir(tmp_path)
@@ -67,8 +71,9 @@ def test_the_recording_in_code_is_one_that_analyze_reads(tmp_path: Path, monkeyp
 
 
 def test_the_settings_that_are_shown_are_taken(tmp_path: Path) -> None:
-    (settings,) = blocks(README, "toml", "[tool.advisor]")
-    (rule,) = blocks(README, "python", 'rule("')
+    (settings,) = blocks(REFERENCE, "toml", "[tool.advisor]")
+    (rule,) = blocks(OWN_RULES, "python", 'rule("')
+    (name,) = re.findall(r'^@.*rule\("([\w/-]+)"', rule, re.M)
     (tmp_path / "perf").mkdir()
     (tmp_path / "perf" / "our_rules.py").write_text(rule)
     (tmp_path / "pyproject.toml").write_text(settings)
@@ -76,7 +81,7 @@ def test_the_settings_that_are_shown_are_taken(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     ran = {item["rule"] for kind in ("findings", "clear", "skipped") for item in report[kind]}
-    assert "team/slow-softmax" in ran and "low-arithmetic-intensity" not in ran
+    assert name in ran and "low-arithmetic-intensity" not in ran
 
 
 def test_the_commands_that_ci_runs_in_bare_environments_are_the_readme_s() -> None:
@@ -129,3 +134,25 @@ def test_texts_name_only_commands_that_there_are():
 
 def test_what_the_readme_shows_is_what_is_printed():
     assert current(README) == README, "python -m tests.golden writes it anew"
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_readme_s_figures_are_those_of_the_tables():
+    said = " ".join(README.split())
+    sets = list(csv.DictReader((ROOT / "corpus" / "blind.csv").open()))
+    medians = [100 * float(one["median_error"]) for one in sets[-10:]]
+    inside = [100 * int(one["inside"]) / int(one["fixes"]) for one in sets[-10:]]
+    assert f"by {min(medians):.1f} to {max(medians):.1f} % of the step in the median. Between {min(inside):.0f} and {max(inside):.0f} %" in said
+    assert f"all {len(sets)} sets" in said
+    pairs = accuracy.of_ledger(ledger.standing(ROOT / "corpus")).pairs
+    error, inside_all = median(abs(pair.expected - pair.measured) for pair in pairs), sum(pair.inside for pair in pairs) / len(pairs)
+    assert f"Over all {len(pairs):,} timed fixes the median error is {100 * error:.1f} % and {100 * inside_all:.0f} %" in said
+    (flip,) = re.findall(r"\((.*?)\), \d+ of [\d,]+ savings move", (ROOT / "docs" / "stability.md").read_text())
+    assert f"{flip.replace('%', ' %')} of the findings flip" in said
+
+
+def test_the_reference_is_the_code_s():
+    assert importlib.import_module("docs.reference").page() + "\n" == REFERENCE, "python docs/reference.py > docs/reference.md"

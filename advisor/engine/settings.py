@@ -38,7 +38,7 @@ fp16_tflops = 62  # dense, FP32 accumulation
 memory_gbps = 256
 """
 
-_FORMS: dict[str, tuple[type, str]] = {
+FORMS: dict[str, tuple[type, str]] = {
     "disable": (list, "a list of rules"),
     "options": (dict, "a table of options by rule"),
     "allow": (dict, 'a table of reasons by rule: allow = { "sync-stall" = "why it may stay" }'),
@@ -112,9 +112,9 @@ def _settings(table: Any, path: Path) -> Settings:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
     for key, value in table.items():
-        if key not in _FORMS:
-            raise no_such("setting", str(key), _FORMS, where=f"{path}: ")
-        kind, form = _FORMS[key]
+        if key not in FORMS:
+            raise no_such("setting", str(key), FORMS, where=f"{path}: ")
+        kind, form = FORMS[key]
         if not isinstance(value, kind):
             raise UsageError(f"{path}: {key} has to be {form}", f"Settings look like this:{EXAMPLE}")
     if table.get("rules") and os.environ.get(OWN_RULES) == "no":

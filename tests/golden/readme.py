@@ -13,8 +13,7 @@ _BLOCK = re.compile(r"```text\n(.*?)```", re.DOTALL)
 
 
 def current(readme: str) -> str:
-    """The README with what its first command prints, up to whether the trace can be trusted, and what the lab's `verify` printed."""
+    """The README with what its first command prints, up to its first finding."""
     told = text.render(advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz").report)
-    head = told.partition("\n\n")[2].partition("Can the trace be trusted?")[0]
-    shown = iter((head, (ROOT / "docs" / "lab" / "verify_command.txt").read_text(encoding="utf-8")))
-    return _BLOCK.sub(lambda block: f"```text\n{next(shown).rstrip()}\n```", readme)
+    head = told.partition("\n\n")[2].partition("\n\n2 ")[0]
+    return _BLOCK.sub(lambda block: f"```text\n{head.rstrip()}\n```", readme)
