@@ -7,8 +7,8 @@ import numpy as np
 from advisor.engine.rule import Found
 from advisor.intervals import Floats, clip, length, union
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.rules.fixes import known_fix
 from advisor.views.patterns.gradient_accumulation import MicroBatches
 from advisor.views.replay.edits import Edit, Edits, Fused, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -22,15 +22,7 @@ OF_LOADER = 0.9
 """What of the loader's time goes where batches are made once: a little is left to index what was made."""
 
 
-_PREPARED = Fix(
-    title="Prepare once what is the same in every epoch",
-    steps=(
-        "Parse, tokenise, decode and resize once; keep the result as tensors, in a memory-mapped file where it is large.",
-        "Take a batch by one index into that (__getitems__, with a collate_fn that hands it on); what is random do on the GPU, for the whole batch.",
-    ),
-    url="https://docs.pytorch.org/docs/stable/data.html#loading-batched-and-non-batched-data",
-    risk="What is drawn at random for each example must stay random: prepare only what comes before that.",
-)
+_PREPARED = known_fix("pytorch", "prepare-once")
 
 
 def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, min_pause_us: float) -> Found | None:
@@ -67,21 +59,7 @@ def _idle_us(timeline: Timeline, steps: Steps, work: GpuWork) -> float:
     return max(work.step_us - max(busy, default=0.0) / steps.steps, 0.0)
 
 
-_FEWER = Fix(
-    title="Put more samples into a micro-batch and take fewer of them",
-    steps=(
-        "Double the samples of a micro-batch and halve their number, as long as memory holds out (torch.cuda.max_memory_allocated() says what a step needs). "
-        "With the loss averaged over all samples of the step its gradient stays what it was.",
-        "Where memory is full, compile the model or recompute activations of some layers (torch.utils.checkpoint) before cutting the batch into more parts.",
-    ),
-    code=Code(
-        before="for x, y in micro_batches:  # m of n samples\n    (loss_fn(model(x), y) / m).backward()",
-        after="loss_fn(model(torch.cat(xs)), torch.cat(ys)).backward()  # one of n * m samples",
-    ),
-    url="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
-    risk="Activations grow with the micro-batch. Batch norms, means over words and losses that compare the samples of a batch with each other (contrastive ones) then "
-    "see more of them, and train otherwise. Pieces of one sequence that follow each other (truncated backpropagation) cannot be put together.",
-)
+_FEWER = known_fix("pytorch", "fewer-micro-batches")
 
 
 def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -> Found:

@@ -11,7 +11,7 @@ from advisor.report.finding import Code, Evidence, Fix
 from advisor.report.numbers import duration
 from advisor.rules._collectives import WAITING, transfer_us
 from advisor.rules._phrases import a_step
-from advisor.rules._ways import for_framework
+from advisor.rules.fixes import for_framework
 from advisor.views.ranks.communication import OneRank
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.exposure import Exposure

@@ -14,7 +14,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step, led_by
-from advisor.rules._ways import for_program
+from advisor.rules.fixes import for_program
 from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.finding import Code, Fix
 from advisor.report.numbers import many
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import QUEUED, SPREAD, Atomics, atomics
 from advisor.views.kernels.limits import DRAM, L1, L2, Gain, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -82,18 +82,4 @@ def _gain(kernel: MeasuredKernel, found: Atomics) -> Gain:
     return relieved(kernel.limits, {L2: without}, floor=(0.0, 0.0, 0.25))
 
 
-_FIX = Fix(
-    title="Add within the block first",
-    steps=(
-        "Reduce within the warp with shuffles, then within the block in shared memory, and do one atomic for each block.",
-        "Keep the bins of a histogram in shared memory, one copy a warp where they are few, and add them at the end.",
-        "For a place in a list, count the block's items first and take a range with one atomic.",
-    ),
-    code=Code(
-        before="// CUDA\natomicAdd(total, x[i]);\n\n# Triton\ntl.atomic_add(total_ptr + zeros, x)",
-        after="// CUDA\nfor (int d = 16; d; d /= 2) v += __shfl_down_sync(~0u, v, d);\nif (lane == 0) atomicAdd(&block_total, v);  // shared memory\n"
-        "__syncthreads();\nif (threadIdx.x == 0) atomicAdd(total, block_total);\n\n# Triton\ntl.atomic_add(total_ptr, tl.sum(x))",
-    ),
-    url="https://developer.nvidia.com/blog/cuda-pro-tip-optimized-filtering-warp-aggregated-atomics/",
-    risk="Floating-point sums change in their last bits with the order of additions.",
-)
+_FIX = known_fix("kernels", "atomic-contention")

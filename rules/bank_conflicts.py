@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import shared_bytes, shared_excess, stalls
 from advisor.views.kernels.limits import L1, Gain, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -77,17 +77,4 @@ def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_bu
 
 _UNTOLD = "conflicts of banks, or a warp's addresses in many lines: section SourceCounters tells which"
 
-_FIX = Fix(
-    title="Pad or swizzle the shared array",
-    steps=(
-        "Give each row of the shared array one word more, so that a column lies in 32 banks.",
-        "Where there is no room, swizzle: store column c of row r at c ^ r.",
-        "In a reduction let neighbouring threads work on neighbouring words (stride halved from the top), not on a growing stride.",
-    ),
-    code=Code(
-        before="// CUDA\n__shared__ float tile[32][32];\n… = tile[threadIdx.x][threadIdx.y];\n\n# Triton\ny = tl.trans(tl.load(block))",
-        after="// CUDA\n__shared__ float tile[32][33];  // a column in 32 banks\n… = tile[threadIdx.x][threadIdx.y];\n\n"
-        "# Triton chooses the layout: try another block shape\n@triton.autotune([triton.Config({'BLOCK': b}, num_warps=w) for b in (32, 64) for w in (4, 8)], key=['n'])",
-    ),
-    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#shared-memory-and-memory-banks",
-)
+_FIX = known_fix("kernels", "bank-conflicts")

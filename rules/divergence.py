@@ -7,8 +7,8 @@ from math import ceil
 
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge.occupancy import WARP
-from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import active_threads, fetch_waits, waits_for_atomics
 from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -80,18 +80,4 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
     )
 
 
-_FIX = Fix(
-    title="Let the threads of a warp do the same",
-    steps=(
-        "Sort or bin the items by what decides the branch (kind, length), so that a warp's items agree.",
-        "Give a whole warp or block to each irregular item and let its threads share the loop.",
-        "Compute short branches both and select: the compiler then predicates.",
-    ),
-    code=Code(
-        before="// CUDA: each thread another kind\nout[i] = evaluate(kind[i], in[i]);\n\n# Triton\ny = tl.where(kind == 0, long_way(x), other_way(x))",
-        after="// CUDA: items sorted by kind, a warp meets one\nint j = order[i];\nout[j] = evaluate(kind[j], in[j]);\n\n"
-        "# Triton: one kind a program\nif tl.load(kind_of_program + pid) == 0:\n    y = long_way(x)\nelse:\n    y = other_way(x)",
-    ),
-    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#branching-and-divergence",
-    risk="Sorting costs time too, and an order that scatters loads takes back what it gains: move the data with the items.",
-)
+_FIX = known_fix("kernels", "divergence")

@@ -6,12 +6,12 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
-from advisor.report.finding import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import HIDDEN, WAITING, sizes_known, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._sums import MIN_SHARE, needed, needed_of_job
-from advisor.rules._ways import BUCKETS, for_framework, for_program
+from advisor.rules.fixes import for_framework, for_program, known_fix
 from advisor.views.ranks.communication import Communication, OneRank
 from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
 from advisor.views.ranks.exposure import Exposure
@@ -153,7 +153,11 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
             Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
         ),
-        fix=_GATHER_AHEAD if len(gathers) >= len(reduces) else BUCKETS if job.trains else for_framework(job.framework, "exposed-communication", _BESIDE),
+        fix=_GATHER_AHEAD
+        if len(gathers) >= len(reduces)
+        else known_fix("pytorch", "buckets")
+        if job.trains
+        else for_framework(job.framework, "exposed-communication", _BESIDE),
         edits=JobEdits(low, expected, high),
         removes="transfers that could run beside computing",
         at_most_us=max(exposure.transfer_us, gain * exposure.step_us),
@@ -168,41 +172,10 @@ _RECORDED = (
     "Where the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
     "Where one rank comes late, make that one faster: the others' collectives shrink by themselves.",
 )
-_RECORD_TRAINING = Fix(
-    title="Record all ranks to see who waits for whom, then overlap what is transfer",
-    steps=tuple(step.format(less="larger buckets, bf16 gradients, fewer layers gathered") for step in _RECORDED),
-    code=Code(
-        before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= world_size",
-        after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes",
-    ),
-    url="https://docs.pytorch.org/docs/stable/notes/ddp.html",
-    risk="Beside a collective the products run slower, since it takes multiprocessors and memory rate.",
-)
-_RECORD = Fix(
-    title="Record all ranks to see who waits for whom, then overlap what is transfer",
-    steps=tuple(step.format(less="16 bits, larger messages, fewer ranks") for step in _RECORDED),
-    code=Code(
-        before="dist.all_reduce(x)\ny = other(z)",
-        after="work = dist.all_reduce(x, async_op=True)\ny = other(z)  # what does not need x\nwork.wait()",
-    ),
-    url="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce",
-    risk="Beside a collective the products run slower, since it takes multiprocessors and memory rate.",
-)
+_RECORD_TRAINING = known_fix("jobs", "record-training")
+_RECORD = known_fix("jobs", "record")
 """Where nothing is trained."""
 
 _BESIDE = Fix(title="Start collectives early and wait for them late", steps=_RECORD.steps[1:], code=_RECORD.code, url=_RECORD.url, risk=_RECORD.risk)
 
-_GATHER_AHEAD = Fix(
-    title="Fetch the next layer's weights while this one computes",
-    steps=(
-        "Wrap each block in fully_shard, which gathers the next block's weights beside this one's products.",
-        "By hand: start the gather of layer n + 1 with async_op=True before layer n runs, and wait for it after.",
-        "Scatter gradients from a hook, on a stream of their own.",
-    ),
-    code=Code(
-        before="for layer in layers:\n    weight = gather(layer.shard)\n    x = layer(x, weight)",
-        after="for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\nmodel.blocks[0].set_modules_to_forward_prefetch([model.blocks[1]])",
-    ),
-    url="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
-    risk="One more layer's weights are in memory at a time.",
-)
+_GATHER_AHEAD = known_fix("jobs", "gather-ahead")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge.op_tokens import is_a
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.rules._ways import SINGLE_IN_CUDA
+from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import pipe_busy, thread_ops
 from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -60,11 +60,15 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
         gain, sure = _gain(kernel), 0.5 if is_a(kernel.profile.name, "fp64_by_name") else 0.85
         told = f"keeps the FP64 unit busy for {busy:.0%} of the time"
         if kernel.issues:
-            return Seen(f"{told}.", gain, sure, SINGLE_IN_CUDA)
+            return Seen(f"{told}.", gain, sure, known_fix("cuda", "fp64"))
         # A kernel that waits may wait for what is long in double precision, or for something else: the unit explains the time for which it works.
         waiting = in_part(gain, busy)
         return Seen(
-            f"{told}, and nothing for most of it: how much it waits for that is not known.", replace(waiting, low=0.0), 0.7 * sure, SINGLE_IN_CUDA, "medium"
+            f"{told}, and nothing for most of it: how much it waits for that is not known.",
+            replace(waiting, low=0.0),
+            0.7 * sure,
+            known_fix("cuda", "fp64"),
+            "medium",
         )
 
     return ask(

@@ -10,8 +10,8 @@ from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import MOST
 from advisor.report.finding import HIGH_SHARE, Clear, Fix, Severity
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._compiling import WORTH_COMPILING
-from advisor.rules._ways import CAPTURE, for_program, of_server
+from advisor.rules.fixes import for_program, known_fix, of_server
+from advisor.rules.fixes.compiling import WORTH_COMPILING
 from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.graph_capture import BRANCHING, DIFFERENT, SIZED, Capturable, Part
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
@@ -196,7 +196,7 @@ def _capturing(program: Program, title: str | None, *first: str) -> Fix:
     """In the terms of the program; first: what has to be done before anything can be captured. A server captures by itself: it is only told to."""
     if told := of_server(program):
         return told
-    fix = for_program(program, "launch-gap", CAPTURE)
+    fix = for_program(program, "launch-gap", known_fix("pytorch", "capture"))
     return msgspec.structs.replace(fix, title=title or fix.title, steps=(*first, *fix.steps))
 
 

@@ -13,9 +13,9 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
 from advisor.rules._batches import made_anew
-from advisor.rules._host_work import host_work
 from advisor.rules._phrases import led_by
-from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
+from advisor.rules.fixes import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
+from advisor.rules.fixes.host_work import host_work
 from advisor.views.groups import distinct
 from advisor.views.patterns.host_tensors import unsent_behind
 from advisor.views.patterns.released_memory import ReleasedMemory

@@ -14,8 +14,9 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._compiling import WORTH_COMPILING, compiling
-from advisor.rules._ways import CAPTURE, for_program, of_server, spelt
+from advisor.rules.fixes import for_program, known_fix, of_server
+from advisor.rules.fixes.compiling import WORTH_COMPILING, compiling
+from advisor.rules.fixes.written_out import spelt
 from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.patterns.optimizer import OptimizerStep
@@ -172,7 +173,9 @@ def launch_gap(
         # Which calls belong to one step, to be jitted as one, is not known where none repeats.
         status="possible" if unsure else "found",
         at_most="low" if first.only else "medium" if program.framework == "jax" and not steps.repeats else "high",
-        fix=(of_server(program) or for_program(program, "launch-gap", CAPTURE)) if only_capture else _fix(program, optimizer, capturable, spellings, recurrent),
+        fix=(of_server(program) or for_program(program, "launch-gap", known_fix("pytorch", "capture")))
+        if only_capture
+        else _fix(program, optimizer, capturable, spellings, recurrent),
     )
 
 

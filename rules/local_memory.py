@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import issue_busy, local_instructions, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -78,18 +78,4 @@ def _load_left(kernel: MeasuredKernel, share: float, instructions: float = 1.0) 
     return left
 
 
-_FIX = Fix(
-    title="Keep the variables in registers",
-    steps=(
-        "See what spills: nvcc -Xptxas -v prints spill stores and loads, and the stack frame.",
-        "Unroll the loops that index a local array, so that each index is a constant; sort and search with networks instead.",
-        "Allow more registers: a smaller block or fewer blocks in __launch_bounds__, no -maxrregcount; in Triton: a smaller block or more num_warps.",
-    ),
-    code=Code(
-        before="// CUDA\nfloat v[32];\nfor (int k = 0; k < n; ++k) v[k] = …;  // k is not known: v lies in local memory\n\n"
-        "# Triton\nkernel[grid](…, BLOCK_M=128, BLOCK_N=256, num_warps=4)",
-        after="// CUDA\nfloat v[32];\n#pragma unroll\nfor (int k = 0; k < 32; ++k) v[k] = …;  // registers\n\n# Triton\nkernel[grid](…, BLOCK_M=128, BLOCK_N=128, num_warps=8)",
-    ),
-    url="https://developer.nvidia.com/blog/fast-dynamic-indexing-private-arrays-cuda/",
-    risk="More registers a thread let fewer warps onto a multiprocessor.",
-)
+_FIX = known_fix("kernels", "local-memory")

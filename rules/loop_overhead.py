@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
+from advisor.rules.fixes import known_fix
 from advisor.views.patterns.compiled_loops import CompiledLoops
 from advisor.views.replay.edits import Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -19,36 +20,9 @@ EIGHT = 8
 ACROSS_TURNS = 0.5
 """What is left at the least of a turn's other work once it is compiled with others, as products of several turns become one: of fourteen loops three beat it."""
 
-_UNROLL = Fix(
-    title="Unroll the loop",
-    steps=(
-        "Give jax.lax.scan, or a jax.lax.fori_loop whose bounds are known when it is traced, unroll=8: eight turns are compiled as one, which counts, slices and is launched once.",
-        "Or write a short loop in Python under jax.jit: all turns become one executable, which takes longer to compile.",
-        "A product that reads nothing of the turn before can be taken out, as one for all turns. Measure it: one recurrence took 0.7 of the time so, two took 1.5 and 1.6, as results of "
-        "all turns then go through memory.",
-    ),
-    code=Code(
-        before="h, _ = jax.lax.scan(layer, x, stacked_weights)",
-        after="h, _ = jax.lax.scan(layer, x, stacked_weights, unroll=8)",
-    ),
-    url="https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
-    risk="Compilation takes longer with each turn that is unrolled. Kernels are fused otherwise, so the last bits differ.",
-)
+_UNROLL = known_fix("jax", "unroll")
 
-_BY_VALUE = Fix(
-    title="Test less often whether the loop is done",
-    steps=(
-        "Make several turns in the body of jax.lax.while_loop: the host then waits for the condition once for all of them. Right where further turns do no harm, as in an iteration that has "
-        "converged; else keep the old state with jnp.where once it is done.",
-        "Where a fixed number of turns will do, jax.lax.fori_loop asks the host nothing.",
-    ),
-    code=Code(
-        before="x = jax.lax.while_loop(not_done, turn, x)  # the host reads not_done(x) in each turn",
-        after="def turns(x):\n    for _ in range(8):\n        x = turn(x)\n    return x\n\nx = jax.lax.while_loop(not_done, turns, x)",
-    ),
-    url="https://docs.jax.dev/en/latest/_autosummary/jax.lax.while_loop.html",
-    risk="Up to seven turns more are made than are needed. Compilation takes longer.",
-)
+_BY_VALUE = known_fix("jax", "test-less-often")
 
 
 @rule("loop-overhead", relies_on=("host",), min_saving_share=0.03)

@@ -12,9 +12,9 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
-from advisor.rules._copying import Copied, copying
 from advisor.rules._phrases import a_step
-from advisor.rules._ways import for_program
+from advisor.rules.fixes import for_program
+from advisor.rules.fixes.copying import Copied, copying
 from advisor.views.device_rates import DeviceRates
 from advisor.views.patterns.host_tensors import MadeOnHost, created_on_host
 from advisor.views.patterns.released_memory import ReleasedMemory

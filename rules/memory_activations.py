@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
+from advisor.rules.fixes import known_fix
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.edits import ForwardLayers, Layers, checkpointed
 from advisor.views.memory.history import Bools
@@ -133,16 +134,4 @@ def _scores(attribution: Attribution, scores: Scores, peak: int, freed: int) -> 
     )
 
 
-SDPA = Fix(
-    title="Use scaled_dot_product_attention",
-    steps=(
-        "Replace the product, mask, softmax and product by F.scaled_dot_product_attention(q, k, v); pass scale= where scores are not divided by the root of a head's width.",
-        "Give a mask as attn_mask; where it is lower-triangular with as many queries as keys, is_causal=True instead. One that needs the scores themselves goes to flex_attention.",
-    ),
-    code=Code(
-        before="scores = q @ k.transpose(-2, -1) / d ** 0.5\nout = scores.masked_fill(~mask, float('-inf')).softmax(-1) @ v",
-        after="out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
-    ),
-    url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-    risk="float32 inputs and dense masks may fall back to a kernel that forms the scores: use bfloat16 or float16.",
-)
+SDPA = known_fix("memory", "attention")

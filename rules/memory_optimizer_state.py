@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
+from advisor.rules.fixes import known_fix
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import MemoryReplay
@@ -17,39 +18,10 @@ EIGHT_BIT = 0.75
 
 
 _SHARD = "On several GPUs shard state over ranks: FSDP, or ZeroRedundancyOptimizer."
-_FUSED = Fix(
-    title="Use the fused update",
-    steps=(
-        "AdamW(..., fused=True): one kernel, no temporaries. Where there is no fused update: foreach=False.",
-        "If memory is short still: 8-bit state (torchao.optim.AdamW8bit, bitsandbytes), or Adafactor.",
-        _SHARD,
-    ),
-    code=Code(before="torch.optim.AdamW(params, lr)", after="torch.optim.AdamW(params, lr, fused=True)"),
-    url="https://docs.pytorch.org/docs/stable/optim.html",
-    risk="Rounding differs in the last bits.",
-)
-_OF_ONES_OWN = Fix(
-    title="Make the update without temporaries",
-    steps=(
-        "Where your optimizer computes what one of torch.optim does, use that: torch.optim.AdamW(..., fused=True) is one kernel, without temporaries.",
-        "Else compile the update (torch.compile on the function that does it), or write it in place: one temporary, the root, is then left of a parameter at a time.",
-        _SHARD,
-    ),
-    code=Code(
-        before="m = b1 * m + (1 - b1) * p.grad\nv = b2 * v + (1 - b2) * p.grad**2\np.data -= lr * m / (torch.sqrt(v) + eps)",
-        after="m.lerp_(p.grad, 1 - b1)\nv.mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)\np.data.addcdiv_(m, v.sqrt().add_(eps), value=-lr)",
-    ),
-    url="https://docs.pytorch.org/docs/stable/optim.html",
-    risk="Rounding differs in the last bits. What is updated in place must not be used elsewhere.",
-)
+_FUSED = known_fix("memory", "fused-update")
+_OF_ONES_OWN = known_fix("memory", "update-in-place")
 """For an optimizer that is the program's own, which takes neither fused= nor foreach=."""
-_IN_8_BITS = Fix(
-    title="Keep the state in 8 bits, or shard it",
-    steps=("8-bit state: torchao.optim.AdamW8bit, or bitsandbytes. Or Adafactor, which keeps rows and columns of the second moment alone.", _SHARD),
-    code=Code(before="torch.optim.AdamW(params, lr)", after="torchao.optim.AdamW8bit(params, lr)"),
-    url="https://docs.pytorch.org/docs/stable/optim.html",
-    risk="8-bit state changes the update a little: compare the loss over some hundred steps.",
-)
+_IN_8_BITS = known_fix("memory", "state-in-8-bits")
 
 
 @rule("memory-optimizer-state", relies_on=("memory",))

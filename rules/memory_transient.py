@@ -6,9 +6,10 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import names_of
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
+from advisor.rules.fixes import known_fix
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
 from advisor.views.memory.edits import ForwardLayers, Layers
@@ -129,27 +130,5 @@ def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, l
     return rows
 
 
-CHUNKED_LOSS = Fix(
-    title="Work out the loss in chunks",
-    steps=(
-        "Flatten features and labels to one axis of tokens, split them, and take projection and loss of each chunk under checkpoint: its logits are dropped at once.",
-        "Or use a fused linear cross-entropy (Liger-Kernel, cut-cross-entropy), which never holds the logits.",
-        "Leave the logits in bfloat16 where the loss does its own upcast.",
-    ),
-    code=Code(
-        before="loss = F.cross_entropy(head(x).float(), labels)",
-        after="loss = sum(\n    checkpoint(lambda f, t: F.cross_entropy(head(f).float(), t, reduction='sum'), f, t, use_reentrant=False)\n"
-        "    for f, t in zip(x.chunk(8), labels.chunk(8))\n) / (labels != -100).sum()",
-    ),
-    url="https://github.com/linkedin/Liger-Kernel",
-    risk="The projection runs twice: a few percent of a step where the vocabulary is large.",
-)
-IN_PARTS = Fix(
-    title="Do this part of the step in smaller pieces",
-    steps=(
-        "Split the batch or the sequence at the places of the evidence, and finish each piece before the next.",
-        "Drop intermediate tensors as soon as they are used (del, in-place ops), or let torch.compile fuse them away.",
-    ),
-    url="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html",
-    risk="Smaller pieces mean smaller kernels: eight are enough for most of the gain.",
-)
+CHUNKED_LOSS = known_fix("memory", "loss-in-chunks")
+IN_PARTS = known_fix("memory", "in-parts")

@@ -11,7 +11,7 @@ from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import HIDDEN, WAITING, transfer_us
 from advisor.rules._phrases import a_step
-from advisor.rules._ways import BUCKETS
+from advisor.rules.fixes import known_fix
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
@@ -76,7 +76,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
         quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,
-        fix=BUCKETS,
+        fix=known_fix("pytorch", "buckets"),
     )
 
 

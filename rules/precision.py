@@ -12,12 +12,12 @@ from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
-from advisor.rules._tensor_cores import IN_KERNEL, in_16_bits
-from advisor.rules._ways import for_program
+from advisor.rules.fixes import for_program, known_fix
+from advisor.rules.fixes.tensor_cores import IN_KERNEL, in_16_bits
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
@@ -235,14 +235,4 @@ def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
     return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]
 
 
-_SINGLE = Fix(
-    title="Keep data and weights in FP32",
-    steps=(
-        "Find where doubles come in: .double() and .to(torch.float64), arrays of NumPy and numbers read from files unless told otherwise, torch.set_default_dtype.",
-        "Make them FP32 once, before the loop: torch.from_numpy(array).float(), model.float().",
-        "Keep FP64 for the step that needs it, as a long sum or an ill-conditioned solve, and hold the result against the old one.",
-    ),
-    code=Code(before="x = torch.from_numpy(array).to(device)", after="x = torch.from_numpy(array.astype(numpy.float32)).to(device)"),
-    url="https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.dtype",
-    risk="FP32 keeps seven digits: sums over many terms, differences of near values and matrix inverses may need more.",
-)
+_SINGLE = known_fix("pytorch", "single-precision")

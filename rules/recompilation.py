@@ -13,6 +13,7 @@ from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
+from advisor.rules.fixes import known_fix
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -159,20 +160,7 @@ def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
     return at, np.array([a[at], b[at]])
 
 
-_FEW_LENGTHS = Fix(
-    title="Plan attention once for each of a few lengths",
-    steps=(
-        "Pad lengths to a few sizes (multiples of 64 or 128): each is planned once.",
-        "Or turn cuDNN's attention off: FlashAttention plans nothing.",
-        "Where one word after the other is decoded, keep the cache at its full length and mask what is not there yet.",
-    ),
-    code=Code(
-        before="out = F.scaled_dot_product_attention(q, k[:, :, :n], v[:, :, :n])  # a new n each step",
-        after="torch.backends.cuda.enable_cudnn_sdp(False)  # once, before the loop\nout = F.scaled_dot_product_attention(q, k[:, :, :n], v[:, :, :n])",
-    ),
-    url="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp",
-    risk="Kernels differ in the last bits. Where lengths are few and planned already, cuDNN's may be the faster ones.",
-)
+_FEW_LENGTHS = known_fix("pytorch", "few-lengths")
 
 
 def _fix_of_jax(changed: str) -> Fix:

@@ -14,10 +14,10 @@ from advisor.knowledge.op_tokens import is_a
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._grids import LEAST_CHANNELS, divided
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
-from advisor.rules._ways import DIVIDED_IN_CUDA, for_program
+from advisor.rules.fixes import for_program, known_fix
+from advisor.rules.fixes.grids import LEAST_CHANNELS, divided
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.fill import divided_in_vain, fill, warps
@@ -176,7 +176,7 @@ def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill
     starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
     # Where the name says neither a kind nor PyTorch, nothing tells that a framework launched it.
     own = family(name) == Family.OTHER and not NAMED_BY_TORCH.search(name)
-    fix = DIVIDED_IN_CUDA if own else divided(family(name), False)
+    fix = known_fix("cuda", "small-grid") if own else divided(family(name), False)
     best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
     if filled > max_fill and not starved:
         return Fine(max(1 - filled, 0.0))

@@ -8,9 +8,9 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.knowledge.collectives import Collective
-from advisor.report.finding import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Evidence
 from advisor.report.numbers import counted, duration
-from advisor.rules._ways import for_framework
+from advisor.rules.fixes import for_framework, known_fix
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
@@ -105,29 +105,7 @@ def small_messages(
     )
 
 
-_GRADIENTS = Fix(
-    title="Send few large messages instead of many small ones",
-    steps=(
-        "With DistributedDataParallel: leave bucket_cap_mb at 25 or raise it, and pass gradient_as_bucket_view=True.",
-        "By hand: copy the gradients into one flat tensor, average that, and copy the parts back.",
-    ),
-    code=Code(
-        before="for p in model.parameters():\n    dist.all_reduce(p.grad)",
-        after="grads = [p.grad for p in model.parameters()]\nflat = torch.cat([grad.reshape(-1) for grad in grads])\ndist.all_reduce(flat)\n"
-        "for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):\n    grad.copy_(part.view_as(grad))",
-    ),
-    url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-    risk="A bucket leaves when its last gradient is ready: very large ones overlap less.",
-)
+_GRADIENTS = known_fix("jobs", "few-messages-of-gradients")
 
-_TENSORS = Fix(
-    title="Send few large messages instead of many small ones",
-    steps=("Send tensors that are ready together as one: write them into parts of one buffer and reduce that.",),
-    code=Code(
-        before="for x in parts:\n    dist.all_reduce(x)",
-        after="flat = torch.cat([x.reshape(-1) for x in parts])\ndist.all_reduce(flat)\nparts = [y.view_as(x) for x, y in zip(parts, flat.split([x.numel() for x in parts]))]",
-    ),
-    url="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce",
-    risk="What is ready first waits for what is ready last.",
-)
+_TENSORS = known_fix("jobs", "few-messages")
 """Where nothing is trained."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.report.finding import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Evidence
 from advisor.report.numbers import duration, percent
+from advisor.rules.fixes import known_fix
 from advisor.views.ranks.culprit import CAUSES, Culprit
 from advisor.views.ranks.edits import AsOthers, JobEdits
 from advisor.views.ranks.job import Job
@@ -15,56 +16,9 @@ _TITLES = {
     "data-loading": "Rank {rank} waits for its input, and the others for it",
     "copy": "Rank {rank} copies more than the others",
 }
-_FIXES = {
-    "compute": Fix(
-        title="Give the rank's GPU the same speed and the same work",
-        steps=(
-            "Compare the rank's GPU with the others': clocks, temperature, power limit, another process on it (nvidia-smi -q -d CLOCK,POWER).",
-            "If it computes what the others don't (logging, evaluation, an extra head), move that off the training step.",
-        ),
-        url="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
-        risk="A slow GPU comes back after a restart if the cause is its cooling: take the node out of the job.",
-    ),
-    "host": Fix(
-        title="Take the host's work out of that rank's step",
-        steps=(
-            "Look at what this rank alone does on the host: logging, checkpoints, evaluation, a metric, a garbage collection.",
-            "Do it every n-th step, in a thread, or after the next step's work is in the queue.",
-            "Pin each rank to its own cores: a rank that shares them is slower at everything.",
-        ),
-        code=Code(
-            before="if rank == 0:\n    write_checkpoint(model)",
-            after="if rank == 0 and step % 500 == 0:\n    executor.submit(write_checkpoint, snapshot(model))",
-        ),
-        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
-    ),
-    "data-loading": Fix(
-        title="Let that rank's loader keep up",
-        steps=(
-            "Give its DataLoader as many workers as the others', and persistent_workers=True.",
-            "Look at what it reads: a slower disk, larger samples, a shard without a local copy.",
-        ),
-        code=Code(before="DataLoader(shard, num_workers=0)", after="DataLoader(shard, num_workers=8, persistent_workers=True, prefetch_factor=4)"),
-        url="https://docs.pytorch.org/docs/stable/data.html",
-    ),
-    "copy": Fix(
-        title="Copy less on that rank, or beside its kernels",
-        steps=("Pin the memory that it copies from and pass non_blocking=True.", "Copy what only this rank copies (a snapshot, outputs) in a stream of its own."),
-        url="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
-    ),
-}  # fmt: skip
+_FIXES = {cause: known_fix("jobs", f"straggler-{cause}") for cause in ("compute", "host", "data-loading", "copy")}
 
-_JITTER = Fix(
-    title="Let what comes and goes come on all ranks at once",
-    steps=(
-        "Record more steps and look at which ranks are late in which: what comes every n-th step, as a log or an evaluation does, shows its pace.",
-        "Collect garbage on all ranks in the same step: each that does so when it likes holds up all the others.",
-        "Pin each rank to its own cores, and keep other programs off the machines.",
-    ),
-    code=Code(before="loss.backward()", after="gc.disable()  # once, before the loop\nloss.backward()\nif step % 500 == 0:\n    gc.collect()"),
-    url="https://www.usenix.org/conference/osdi25/presentation/lin-jinkun",
-    risk="Between two collections memory grows by what only a collection frees.",
-)
+_JITTER = known_fix("jobs", "jitter")
 
 
 @rule("straggler", relies_on=("ranks",), min_saving_share=0.02)

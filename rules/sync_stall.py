@@ -14,8 +14,8 @@ from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step, led_by
-from advisor.rules._waits import fix_of_jax, fix_of_waits
-from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
+from advisor.rules.fixes import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
+from advisor.rules.fixes.waits import fix_of_jax, fix_of_waits
 from advisor.views.patterns.device_syncs import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork

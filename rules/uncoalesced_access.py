@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.finding import Code, Fix
 from advisor.report.numbers import many
 from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share, shared_bytes
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -93,18 +93,4 @@ def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = Fa
     return {level: other[level] + (1 - other[level]) * part for level, part in left.items()}
 
 
-_FIX = Fix(
-    title="Let neighbouring threads touch neighbouring addresses",
-    steps=(
-        "Index the contiguous axis with threadIdx.x (in Triton: with tl.arange), the others with the block or a loop.",
-        "Store one array for each field instead of an array of structures.",
-        "Where an axis must be crossed, as in a transpose, bring a tile to shared memory in order and read it there across.",
-    ),
-    code=Code(
-        before="// CUDA: neighbours are `columns` apart\nsum += a[threadIdx.x * columns + c];\n\n# Triton\nx = tl.load(ptr + tl.arange(0, BLOCK) * stride)",
-        after="// CUDA: a warp a row, neighbours side by side\nfor (int c = lane; c < columns; c += 32) sum += a[row * columns + c];\n\n"
-        "# Triton: the contiguous axis with tl.arange\nx = tl.load(ptr + row * stride + tl.arange(0, BLOCK))",
-    ),
-    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#coalesced-access-to-global-memory",
-    risk="Another layout must be kept by whoever writes the data.",
-)
+_FIX = known_fix("kernels", "uncoalesced-access")

@@ -9,9 +9,10 @@ from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_tokens import names_of, plain
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import HARDLY_ANY
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._ways import for_program, spelt
+from advisor.rules.fixes import for_program, known_fix
+from advisor.rules.fixes.written_out import spelt
 from advisor.views.health.steps import FEWEST_OPS
 from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
@@ -139,21 +140,7 @@ def unfused_elementwise(
     )
 
 
-_FIX = Fix(
-    title="Compile the functions that hold the chains",
-    steps=(
-        "Put torch.compile on the model, or on the function that calls all those that hold chains: the saving is that of all of them, and a chain that crosses "
-        "two compiled functions is cut there.",
-        "Hand in as tensors what changes from call to call: numbers and lists are constants to the compiler, and sizes that grow compile again.",
-        "Check with TORCH_LOGS=graph_breaks that nothing splits it (prints, .item(), unsupported calls).",
-    ),
-    code=Code(
-        before="def activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
-        after="@torch.compile\ndef activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
-    ),
-    url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
-    risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
-)
+_FIX = known_fix("pytorch", "compile-chains")
 
 
 def _compiled(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats, kernels: list[int], attention: FusedAttentions, column: int) -> Edit:

@@ -11,7 +11,7 @@ import pytest
 from advisor.engine.run import analyze
 from advisor.report.finding import Code, Fix
 from advisor.report.model import Report
-from advisor.rules._copying import Copied, copying
+from advisor.rules.fixes.copying import Copied, copying
 from tests.analysed import analysed
 from tests.paths import ROOT, TRACES, slow
 

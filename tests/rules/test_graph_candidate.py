@@ -6,7 +6,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.rules._ways import of_server
+from advisor.rules.fixes import of_server
 from advisor.rules.graph_candidate import _at_most, _capturing
 from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.trace.program import Program

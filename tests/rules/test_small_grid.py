@@ -6,7 +6,7 @@ import pytest
 
 from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Device
-from advisor.rules._grids import divided
+from advisor.rules.fixes.grids import divided
 from tests.build import H200, Trace
 from tests.rules.test_rules import clear, found, queued, skipped
 

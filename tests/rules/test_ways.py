@@ -6,8 +6,9 @@ from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.knowledge.host_waits import table
 from advisor.report.finding import Fix
-from advisor.rules._waits import fix_of_waits
-from advisor.rules._ways import for_program, of_server, spelt
+from advisor.rules.fixes import for_program, of_server
+from advisor.rules.fixes.waits import fix_of_waits
+from advisor.rules.fixes.written_out import spelt
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from tests.analysed import analysed

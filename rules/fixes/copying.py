@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from advisor.knowledge.host_waits import HostWait
 from advisor.report.finding import Code, Fix
-from advisor.rules._waits import as_code
+from advisor.rules.fixes.waits import as_code
 
 _FETCHED = Code(
     before="for x in batches:\n    save(model(x).cpu())",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
-from advisor.rules._ways import JIT
+from advisor.rules.fixes import known_fix
 from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.patterns.optimizer import OptimizerStep, fused_form
 from advisor.views.trace.program import Program
@@ -46,7 +46,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         "keep their memory. Fused kernels round differently in the last bits."
     )
     if program.framework == "jax":
-        return JIT
+        return known_fix("jax", "jit")
     if program.compiled:
         return Fix(
             title="Replay the compiled code from CUDA graphs",

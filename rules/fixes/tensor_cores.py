@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
+from advisor.rules.fixes import known_fix
 
 _RISK = "TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit, and what a top-k, an argmax or a threshold picks from them may be another."
 _CHECK = "Hold the result against an FP32 run before you trust it."
 
-IN_KERNEL = Fix(
-    title="Let Tensor Cores do the products",
-    steps=(
-        "In CUDA: CUTLASS, or the wmma functions, on 16-bit inputs with FP32 accumulation; cuBLAS does it in one call.",
-        'In Triton: tl.dot(a, b, input_precision="tf32"), or load tensors of 16 bits.',
-        _CHECK,
-    ),
-    code=Code(before='# Triton\nacc = tl.dot(a, b, acc, input_precision="ieee")', after='# Triton\nacc = tl.dot(a, b, acc, input_precision="tf32")'),
-    url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#warp-matrix-functions",
-    risk=_RISK,
-)
+IN_KERNEL = known_fix("kernels", "tensor-cores")
 """Of a kernel that no library wrote: what PyTorch switches does not reach it."""
 
 

@@ -1,0 +1,45 @@
+"""The catalogue of fixes. One that is the same whatever was found stands in a TOML file by theme; one that depends on it is a function in a module."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from advisor.knowledge.data import read
+from advisor.report.finding import Fix
+from advisor.views.trace.program import Program
+
+PLANS_WHY = "a server reads each step's tokens to send them on and to plan the next step; whether it can do that beside the GPU's work is its version's and its options'"
+PLANS_DECIDE = "the same requests served with and without that option"
+
+
+@cache
+def _theme(name: str) -> dict[str, Fix]:
+    return msgspec.convert(read(Path(__file__).with_name(f"{name}.toml")), dict[str, Fix])
+
+
+def known_fix(theme: str, name: str) -> Fix:
+    """The fix of that name in `THEME.toml`."""
+    return _theme(theme)[name]
+
+
+def for_program(program: Program, rule: str, fix: Fix) -> Fix:
+    """The fix; in CUDA's terms where nothing of a framework shows in the trace."""
+    return for_framework(program.framework, rule, fix)
+
+
+def for_framework(framework: str, rule: str, fix: Fix) -> Fix:
+    """The same by the framework's name alone, as a job's ranks tell it."""
+    return _theme("cuda").get(rule, fix) if framework == "cuda" else fix
+
+
+def of_server(program: Program) -> Fix | None:
+    """How an inference server is told to launch less; None where the program is none."""
+    return _theme("servers").get(program.server)
+
+
+def planning_of(program: Program) -> Fix | None:
+    """How an inference server is told to plan the next step beside the GPU's work; None where the program is none."""
+    return _theme("scheduling").get(program.server)

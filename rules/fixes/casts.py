@@ -1,0 +1,93 @@
+"""What to do about kernels that only change a tensor's type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.report.finding import Code, Fix
+from advisor.views.patterns.casts import Purpose
+
+_ROUND_ONCE = {"gelu", "silu", "relu", "sigmoid", "tanh", "mul", "add", "sub", "div", "leaky_relu", "hardswish", "mish", "elu", "neg", "abs", "clamp"}
+"""Ops that compute in FP32 inside and that autocast leaves in 16 bits."""
+
+
+_SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "cumsum", "logsumexp", "prod"}
+"""Ops before which values may need FP32: what is rounded before a sum stays wrong after it."""
+
+
+_CODE = {
+    Purpose.WEIGHT: Code(
+        before='with torch.autocast("cuda", torch.bfloat16):\n    out = model(x)  # casts every weight',
+        after="model = model.to(torch.bfloat16)  # once\nout = model(x.to(torch.bfloat16))",
+    ),
+    Purpose.INPUT: Code(
+        before='with torch.autocast("cuda", torch.bfloat16):\n    out = linear(norm(x))  # norm returns FP32, linear casts it',
+        after='with torch.autocast("cuda", torch.bfloat16):\n    out = torch.compile(block)(x)  # the cast is part of the norm\'s kernel',
+    ),
+    Purpose.ISLAND: Code(before="y = block(x)  # casts up, computes, casts down", after="y = torch.compile(block)(x)  # the casts happen on the chip"),
+    Purpose.WIDENED: Code(before="scores = keys.float() @ query.float().T  # on CUDA cores", after="scores = keys @ query.to(keys.dtype).T  # on Tensor Cores"),
+    Purpose.SUM: Code(before="total += x.float()", after="total += x  # the sum reads 16 bits and adds in FP32"),
+}
+
+
+_TRAINED = Code(
+    before='for x in micro_batches:\n    with torch.autocast("cuda", torch.bfloat16):\n        loss = model(x)\n    loss.backward()\noptimizer.step()',
+    after='with torch.autocast("cuda", torch.bfloat16):  # one context: each weight is cast once\n    for x in micro_batches:\n        loss = model(x)\n'
+    '        with torch.autocast("cuda", enabled=False):\n            loss.backward()\noptimizer.step()  # outside: inside, the casts of the old weights would be used on',
+)
+
+
+_SINGLE_OP = Code(before="y = torch.nn.functional.gelu(x.float()).to(x.dtype)", after="y = torch.nn.functional.gelu(x)  # computes in FP32 inside")
+
+
+def _stretch(between: tuple[str, ...]) -> str:
+    """`mul → sum`; of a stretch that only the backward pass has, `the backward pass of mul → sum`."""
+    first, *rest = between
+    return f"{first} {' → '.join(rest)}" if first.startswith("the ") else " → ".join(between)
+
+
+def cast_less(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...], dtype: str) -> Fix:
+    steps, (short, keeps) = [], {"float16": ("FP16", "10 bits of mantissa, and ends at 65504"), "bfloat16": ("BF16", "7 bits of mantissa")}[dtype]
+    alone = len(between) == 1 and between[0] in _ROUND_ONCE
+    for kind in kinds:
+        if kind == Purpose.WEIGHT and not training:
+            steps.append(f"Convert the model once, model.to(torch.{dtype}), and drop autocast: it casts FP32 weights in each context.")
+        elif kind == Purpose.WEIGHT:
+            steps.append(
+                "Autocast keeps a weight's cast until its context ends: with micro-batches put one context around all of them, and the optimizer's step behind it. "
+                f"Else keep the parameters in {short} and an FP32 copy in the optimizer."
+            )
+        elif kind == Purpose.INPUT:
+            other = "" if training else f", a model in {short} has none"  # an optimizer would lose updates, and GradScaler refuses FP16 gradients
+            steps.append(f"Under autocast norms and sums return FP32, which each product casts: torch.compile fuses the cast{other}.")
+        elif kind == Purpose.ISLAND:
+            ops = f" around {_stretch(between)}" if between else ""
+            steps.append(
+                f"Compile the stretch{ops}, or call the one op that does it (rms_norm, layer_norm, softmax): then the casts "
+                "happen on the chip. Written out, a sum needs its terms in FP32."
+                if _SUMS & set(between)
+                else f"Drop the casts{ops}: the op computes in FP32 inside and rounds once."
+                if alone
+                else f"Compile the stretch{ops}: then it is one kernel, and the casts happen on the chip. Autocast makes some ops FP32 by itself (pow, exp, log, norms)."
+            )
+        elif kind == Purpose.WIDENED:
+            steps.append(
+                "Multiply in the type of the data: Tensor Cores read 16 bits and add up in FP32. Cast the smaller operand to it instead, and the result back."
+            )
+        elif kind == Purpose.SUM:
+            steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
+    title = {
+        Purpose.WEIGHT: "Keep the weights in the type they are used in" if not training else "Cast each weight once a step",
+        Purpose.INPUT: "Give the products their own type",
+        Purpose.ISLAND: "Stay in one type, or compile what needs two",
+        Purpose.SUM: "Add without casting first",
+        Purpose.WIDENED: "Multiply in the type of the data",
+    }[kinds[0]]
+    code = _TRAINED if kinds[0] == Purpose.WEIGHT and training else _SINGLE_OP if kinds[0] == Purpose.ISLAND and alone else _CODE[kinds[0]]
+    return Fix(
+        title=title,
+        steps=tuple(steps),
+        code=Code(before=code.before.replace("bfloat16", dtype), after=code.after.replace("bfloat16", dtype)),
+        url="https://docs.pytorch.org/docs/stable/amp.html",
+        risk=f"{short} keeps {keeps}: compare the result." + f" Keep the optimizer's own copy in FP32, since small updates are lost in {short}." * training,
+    )

@@ -1,0 +1,94 @@
+"""One call for what a program writes out by hand, as a step of a fix or in its lead."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from advisor.report.finding import Code, Fix
+from advisor.report.numbers import counted
+from advisor.views.trace.spellings import Spellings
+
+_DOCS = "https://docs.pytorch.org/docs/stable/generated/"
+
+
+class Way(NamedTuple):
+    """One call for what the trace shows written out."""
+
+    title: str
+    step: str
+    code: Code
+    url: str
+
+
+def _ways(seen: Spellings) -> list[Way]:
+    found = []
+    if seen.cell:
+        module = {"lstm": "LSTM", "gru": "GRU"}.get(seen.cell, "RNN")
+        state, relu = "(h, c)" if seen.cell == "lstm" else "h", ", nonlinearity='relu'" * (seen.cell == "rnn_relu")
+        found.append(Way(
+            f"Run the recurrence as one nn.{module}",
+            f"Replace the loop over the cell ({counted(seen.cells, 'call')} a step) by nn.{module}: one call runs all time steps. "
+            "Its parameters have a layer's number in their names (weight_ih_l0): rename a checkpoint's. A state to begin with has one more axis, in front.",
+            Code(
+                before=f"for t in range(x.shape[1]):\n    {state.strip('()')} = cell(x[:, t], {state})",
+                after=f"rnn = torch.nn.{module}(n_in, n_hidden, batch_first=True{relu})  # once\n\nout, {state} = rnn(x)",
+            ),
+            f"{_DOCS}torch.nn.{module}.html",
+        ))  # fmt: skip
+    if seen.grows:
+        found.append(Way(
+            "Keep the cache at a fixed size",
+            f"A tensor grows by concatenation, from {seen.grows[0]} to {seen.grows[1]}: allocate it once at its full length and write into it, so "
+            "that nothing is copied and every step has the same shapes, which CUDA graphs need. Mask what is not filled yet.",
+            Code(
+                before="k = torch.cat([past_k, k], dim=2)\nv = torch.cat([past_v, v], dim=2)",
+                after="cache_k[:, :, position : position + 1] = k  # (batch, heads, longest, size), made once\ncache_v[:, :, position : position + 1] = v\n"
+                '# transformers: model.generate(..., cache_implementation="static")',
+            ),
+            "https://huggingface.co/docs/transformers/kv_cache#static-cache",
+        ))  # fmt: skip
+    if seen.grows_values and not seen.grows:
+        found.append(Way(
+            "Write what is collected into a tensor of its full length",
+            f"A list of values, as of chosen words, grows by concatenation, from {seen.grows_values[0]} to {seen.grows_values[1]}: allocate it once at "
+            "its full length and write into it, so that every step has the same shapes, which CUDA graphs need.",
+            Code(
+                before="found = torch.cat([found, word[:, None]], dim=1)",
+                after="found = word.new_zeros(len(word), longest)  # once, before the loop\n\nfound[:, position] = word",
+            ),
+            "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+        ))  # fmt: skip
+    if seen.picked >= 1:
+        found.append(Way(
+            "Call F.cross_entropy",
+            "The loss takes a log-softmax and picks the target's value from it: torch.nn.functional.cross_entropy does both.",
+            Code(
+                before="log_p = logits.log_softmax(-1)\nloss = -log_p.gather(-1, target[..., None]).mean()",
+                after="loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.flatten())",
+            ),
+            f"{_DOCS}torch.nn.functional.cross_entropy.html",
+        ))  # fmt: skip
+    return found
+
+
+def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
+    """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about. leads: whether
+    most of what it gains is that call's, which is one more step where it is not."""
+    seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
+    ways = _ways(seen)
+    if not (ways and leads):
+        return msgspec.structs.replace(fix, steps=(*fix.steps, *(way.step for way in ways), *_beside(seen)))
+    steps = (*(way.step for way in ways), *fix.steps, *_beside(seen))
+    return Fix(title=ways[0].title, steps=steps, code=ways[0].code, url=ways[0].url, risk=fix.risk)
+
+
+def _beside(seen: Spellings) -> list[str]:
+    """What leads no fix: a few products of many launches are little of what is gained, and no trace tells heads from time steps."""
+    if not seen.sliced:
+        return []
+    return [
+        f"{seen.sliced:.0f} products a step take one slice after another: where they are of heads, experts or samples, which do not wait for each other, "
+        "stack them and call torch.bmm once, or scaled_dot_product_attention where they are attention's."
+    ]
