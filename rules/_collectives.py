@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.measured_costs import costs
 from advisor.views.replay.gpu_work import GpuWork
 
-HIDDEN = (0.2, 0.35, 0.7)
-"""Shares of a transfer that overlap gains: low, expected, high. Beside a collective the products run slower, since it takes multiprocessors and
-memory rate: four pairs on two H200 over NVLink gained 20 to 60 % of it. Slower links leave more to hide."""
+HIDDEN = costs("overlap")
 
 WAITING = 1.5
 """A collective that takes longer than this many times the shortest one like it waits for other ranks in the rest."""

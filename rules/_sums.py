@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import LITTLE
 from advisor.report.finding import Code, Evidence, Fix
 from advisor.report.numbers import duration
@@ -18,11 +19,9 @@ from advisor.views.ranks.exposure import Exposure
 from advisor.views.ranks.job import Job
 from advisor.views.replay.edits import Edits, WithDurations
 
-ONE_SHOT_US = 100.0
-"""A collective that takes longer is bound by the link's rate more than by its hops: 16 MB over NVLink take as long."""
+ONE_SHOT_US = cost("one-shot-sum")
 
-HOPS_LEFT = 0.5
-"""Of what a short one takes: a ring sends 2 (n - 1) times one after the other, two for two ranks, and an all-reduce in one shot once."""
+HOPS_LEFT = cost("one-shot-hops")
 
 MIN_SHARE = LITTLE
 """Of the step: what such sums take is said from here, as exposed communication is."""

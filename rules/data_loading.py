@@ -11,6 +11,7 @@ from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
@@ -26,8 +27,7 @@ from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import begins_inside, matches
 
-DEQUEUE_US = 200.0
-"""Taking a finished batch from worker processes costs the main process about this (0.1 to 0.3 ms in the captures)."""
+DEQUEUE_US = cost("worker-batch")
 
 MORE_WORKERS = 2
 """Where workers are in use already, how many times as many are assumed at the most."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import ceil
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.occupancy import WARP
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
@@ -13,9 +14,7 @@ from advisor.views.kernels.counters import active_threads, fetch_waits, waits_fo
 from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
-KEPT = (0.5, 0.8, 1.0)
-"""Of the instructions that are left once every warp is full: divergent code also compares, branches and joins again for each
-way, which then goes too. At best half, likely a fifth, at worst none."""
+KEPT = costs("divergent-work")
 
 
 @rule("divergence", relies_on=("counters",), min_saving_share=MIN_SAVING)

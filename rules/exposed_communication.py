@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
+from advisor.knowledge.measured_costs import costs
 from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import HIDDEN, WAITING, sizes_known, transfer_us
@@ -19,9 +20,7 @@ from advisor.views.ranks.job import Job
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.time.device_time import total
 
-GATHERS = (0.35, 0.6, 0.9)
-"""The same of gathers and scatters, the upper half of what was measured: with a whole layer beside them nothing is left over, and
-ranks that come late are waited for beside work as well."""
+GATHERS = costs("overlap-of-gathers")
 
 FEWEST_OPS = 4
 """A recording of fewer is a piece of a trace."""

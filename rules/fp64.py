@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import is_a
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
@@ -13,9 +14,7 @@ from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
 OPS = ("add", "mul", "fma")
-KEPT = (0.2, 0.5, 0.8)
-"""Of the compute load, where all of it is double precision: FP32 has twice the rate at the least and half the instructions for
-each division, root or function; at best those go to a special function unit."""
+KEPT = costs("fp64-work")
 
 
 @rule("fp64", relies_on=("counters",), min_saving_share=MIN_SAVING)

@@ -9,6 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
 from advisor.knowledge.alignment import ALIGNED_BYTES, Product, added, product_of
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
@@ -24,12 +25,9 @@ from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
 
-SETUP_US = 8.0
-"""What an aligned product takes beside its limit, from the three of `LATENCY_BOUND_US`."""
+SETUP_US = cost("aligned-product-setup")
 
-PADDED_LOW, PADDED = 0.6, 0.85
-"""Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
-an H200 in BF16 (K from 768 to 4096), 0.6 with kernels of the generation before."""
+PADDED_LOW, PADDED = costs("aligned-product")
 
 _ALIGN = names_of("aligned_to")
 

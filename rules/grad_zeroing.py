@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import joined, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
@@ -25,8 +26,7 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-LEFT_OF_RANGE = 0.3
-"""Share of the host's time in zero_grad that stays: setting each gradient to None is a Python loop too."""
+LEFT_OF_RANGE = cost("left-of-zeroing")
 
 _RANGE = names_of("zero_grad")
 _OPTIMIZER = names_of("optimizer_or_its_file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.stalls import NO_STALL, STALLS
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent
@@ -31,8 +32,7 @@ _WAITS = (
 )
 """Stalls that are latency. The others are queues that are full: something is busy after all."""
 
-PARTLY = 1.3
-"""The least that more work in flight brings: a third more, where dependent work leaves no more to overlap."""
+PARTLY = cost("work-in-flight")
 
 
 @rule("latency-bound", relies_on=("counters",), min_saving_share=0.1)

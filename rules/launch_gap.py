@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Fix
@@ -38,16 +39,12 @@ from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-REPLAYED_IN_PARTS = 1 / 3
-"""What issuing costs after the fix, over what it costs now, where the forward and backward pass can be replayed from graphs of their own
-and the optimizer stays beside them."""
+REPLAYED_IN_PARTS = cost("replayed-in-parts")
 
 LIBRARY_LOOP = 16
 """Kernels that one op launches, from which it is a loop of its own."""
 
-IN_PASSES = 0.35
-"""What is left of issuing where the host waits after every pass of a loop. Compiling a pass, or running passes together, took -37 to 97 % off the steps
-of 29 such programs, 50 % in the mean, losses counted as nothing."""
+IN_PASSES = cost("issuing-in-passes")
 
 FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.measured_costs import cost
 from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import issue_busy, local_instructions, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
-ADDRESSED = 4.0
-"""Instructions that an access by a computed index takes at best: address, comparison and branch go with it."""
+ADDRESSED = cost("computed-index")
 
 
 @rule("local-memory", relies_on=("counters",), min_saving_share=MIN_SAVING)

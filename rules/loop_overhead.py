@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
 from advisor.rules.fixes import known_fix
@@ -17,8 +18,7 @@ from advisor.views.trace.program import Program
 EIGHT = 8
 """Turns that become one, as measured: more gained little more, and take as much longer to compile."""
 
-ACROSS_TURNS = 0.5
-"""What is left at the least of a turn's other work once it is compiled with others, as products of several turns become one: of fourteen loops three beat it."""
+ACROSS_TURNS = cost("turns-in-one")
 
 _UNROLL = known_fix("jax", "unroll")
 

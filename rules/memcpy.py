@@ -7,6 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, Spans
 from advisor.knowledge.host_waits import HostWait
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import TORCH
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
@@ -34,11 +35,9 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.waited_calls import WaitedCalls
 
-DEFAULT_LINK_GBPS = 22.0
-"""What pinned copies reach over PCIe 4.0 x16, for a device that is not in devices.toml."""
+DEFAULT_LINK_GBPS = cost("unknown-link")
 
-COPY_LATENCY_US = 2.0
-"""A small pinned copy takes this long whatever its size, as the captures show."""
+COPY_LATENCY_US = cost("copy-latency")
 
 MIN_WAIT_SHARE = HARDLY_ANY
 """Waits for copies that are said beside what the copies take."""

@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.how_to_record import RECORD_SHAPES
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
 from advisor.report.finding import Clear
@@ -33,8 +34,7 @@ TENSOR_CORES, TF32 = (7, 0), (8, 0)
 TURING = (7, 5)
 """The one compute capability of devices with Tensor Cores (T4, RTX 20) and without (GTX 16): there only a known device has them."""
 
-CAST_HOST_US = 10.0
-"""What the casts of a product's operands cost the host."""
+CAST_HOST_US = cost("cast-on-host")
 
 
 @rule("precision", relies_on=("kernels",), min_saving_share=0.03)

@@ -7,14 +7,14 @@ from typing import Annotated
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
+from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdits, Several, WithoutHolding
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
 
-CALLS = 2.0
-"""What reading a reduced value costs its host, as multiples of the op that issues the collective: that op, a copy, and a wait."""
+CALLS = cost("reading-a-sum")
 
 
 @rule("rank-sync", relies_on=("ranks",), min_saving_share=0.03)

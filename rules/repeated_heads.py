@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import union
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
@@ -23,9 +24,7 @@ from advisor.views.trace.program import Program
 ONE_TILE = 64
 """Queries of all heads that share keys, at most, with which their products do little but read keys: a tile's rows."""
 
-READ_ONCE = 1.15
-"""Time of attention that reads each key once, over what it took with repeated ones divided by how often each stood there. Measured on an H100 with torch 2.11,
-2 to 8 heads that share, caches of 33 and 67 MB: the one call for one query 1.0 to 1.1, products of one query 1.1 and of five 1.4; where the cache fits the L2, less."""
+READ_ONCE = cost("keys-read-once")
 
 _FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
 _ROWS = (

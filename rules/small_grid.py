@@ -9,6 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.occupancy import SCHEDULERS, WARP
 from advisor.knowledge.op_tokens import is_a
 from advisor.knowledge.op_tokens.families import Family, family
@@ -29,11 +30,9 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.gpu_kernels import FAMILIES
 from advisor.views.trace.program import NAMED_BY_TORCH
 
-SECOND_PASS_US = 5.0
-"""Work split over more blocks needs its parts put together: a second short kernel and the gap before it."""
+SECOND_PASS_US = cost("second-pass")
 
-LIKELY_RATE, LEAST_RATE = 0.5, 0.25
-"""Share of the limit by traffic or FLOPs that the split kernel reaches: two passes over the data instead of one, four."""
+LIKELY_RATE, LEAST_RATE = costs("split-kernel")
 
 WORTH_A_WORD = 0.25
 """Of the time of all such kernels, from which what is done about those of one kind is said too."""

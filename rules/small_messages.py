@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.measured_costs import costs
 from advisor.report.finding import Clear, Evidence
 from advisor.report.numbers import counted, duration
 from advisor.rules.fixes import for_framework, known_fix
@@ -15,9 +16,7 @@ from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
 
-ISSUES = (1.0, 2.0, 3.0)
-"""What a collective costs its host, as multiples of the framework's own op: low, expected, high. Beside the op stand a division,
-two events and a wait of streams, each a call of its own."""
+ISSUES = costs("issuing-a-collective")
 
 LEAST_BYTES = 1024
 """Below this a message is a number that somebody wants to see, no gradient."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import plain
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.finding import Clear, Code, Fix
@@ -22,9 +23,7 @@ from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.shapes import Shapes
 
-SLOWEST, LIKELY, FASTEST = 4.0, 1.8, 1.0
-"""Time of a fused kernel over its traffic at the bandwidth that large copies reach. PyTorch's own on an H200: rms_norm 1.4
-forward and 1.7 backward, layer_norm 2.4, softmax over 8192 columns 4; Inductor's come close to 1."""
+SLOWEST, LIKELY, FASTEST = costs("fused-norm")
 
 FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
 """Tensors moved: forward x read and y written; backward gradient and x read and a gradient written, and both read once

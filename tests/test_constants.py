@@ -6,8 +6,9 @@ import pytest
 
 from tests.constants import constants, everywhere, numbers
 
-MOST_NUMBERS = 886
-"""All of them, to come below 400: lower it with each that goes. A new one replaces another, or is one of `advisor/knowledge/shares.py`."""
+MOST_NUMBERS = 772
+"""All of them, to come below 400: lower it with each that goes. A new one replaces another, is measured (`advisor/knowledge/measured_costs.toml`), or is one of
+`advisor/knowledge/shares.py`."""
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from advisor.knowledge.measured_costs import costs
 from advisor.recordings.kernel_profiles import KernelProfile
 
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
@@ -54,10 +55,7 @@ _MEMORY = (
     "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
 )
 
-REACHED = (0.92, 0.70, 0.50)
-"""Share of the peak of whatever limits it that a kernel reaches once its fault is gone: at best, likely, and where
-something else is wrong too. Large copies reach 0.92 of DRAM bandwidth; Nsight Compute itself calls 0.6 low and 0.8 high
-(`SpeedOfLight.py`, `SOLBottleneck`)."""
+REACHED = costs("reached-limit")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints, Mask
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
@@ -22,15 +23,9 @@ from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 
-COMPILED_PART_US, COMPILED_KERNEL_US = 500.0, 2.5
-"""What one compiled part of a training step costs the host beside its launches, and each kernel that is left more: guards, the autograd
-function around it, tensors saved and gradients handed over. 300 to 400 µs for a function of a few ops, 240 to 920 (the median 550) for ten
-programs of some 40 kernels, near 2 ms for a whole GPT-2 or ViT, measured on an H200's host. The launches themselves are no cheaper than
-eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
+COMPILED_PART_US, COMPILED_KERNEL_US = costs("compiled-part")
 
-COMPILED_CALL_US = 150.0
-"""What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
-backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
+COMPILED_CALL_US = cost("compiled-call")
 
 FUSED_BY_A_PART = 8
 """Launches of a training step that must fuse in a part of the forward pass for its call to count: at 25 µs each, those of a part with as many and a half of its

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
 from advisor.knowledge.op_tokens import names_of
 from advisor.views.patterns.attention import Attentions, WrittenOut, host_between
@@ -16,12 +17,9 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
 
-SLOWEST, LIKELY, FASTEST = 1.2, 0.7, 0.4
-"""Time of a fused attention kernel, as a share of what the two products took, where its arithmetic is not known."""
+SLOWEST, LIKELY, FASTEST = costs("fused-attention")
 
-SLOWER, FASTER = 1.5, 0.6
-"""The same over the time that its arithmetic takes at the measured rates: it varies with the sizes of head and sequence, and a
-causal mask takes up to two fifths off it."""
+SLOWER, FASTER = costs("fused-attention-spread")
 
 ALIGNED = 4
 """Scores of a row in 16 bits that are no multiple of this are padded before Inductor looks for attention: CLIP and DINOv2 over 197 and 257 pieces of a

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Ints, Mask
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
@@ -34,12 +35,9 @@ AGAIN = 0.5
 ROW_BYTES = 16384
 """A row of at most this stays on the chip between the reduction and what follows; a longer one is read again."""
 
-SLOWER, LIKELY, FASTER = 2.5, 1.5, 1.0
-"""Time of a generated kernel over its bytes at the bandwidth that large copies reach: 1.1 to 1.4 for losses over 16,384
-classes, 1.0 to 2.5 for norms and activations of 134 MB on an H200, 3 to 5 where heads are turned by halves."""
+SLOWER, LIKELY, FASTER = costs("generated-kernel")
 
-RANDOM_PER_S = 6e11
-"""Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
+RANDOM_PER_S = cost("random-numbers")
 
 NARROW_US = 20.0
 """Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shares import LITTLE
@@ -102,22 +103,13 @@ def _one_dimensional(dims: str) -> bool:
     return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])
 
 
-NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
-"""Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
-to 5.5 and 2.6 to 3.1 in the captured pair of a BF16 ResNet on an H200; on NCHW tensors 5.6 to 8.9 and 4.2 to 10."""
+NORM_FORWARD, NORM_BACKWARD = costs("channels-last-norm")
 
-NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
-"""The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
-passes instead of three."""
+NORM_FORWARD_BEST, NORM_BACKWARD_BEST = costs("best-norm")
 
-OF_LIBRARY = 0.1
-"""Share of the GPU's time in cuDNN's batch norms of a training step in NCHW from which the other layout is faster in TF32 too, where else either may
-be: its kernels for NCHW take 2.3 to 11 times the roofline's limit, those for channels_last what bandwidth allows. Four such steps, bound by the GPU, are
-predicted to gain 42, 41, 29 and 24 %; they gained 44, 40, 28 and 21, seven that wait for their host too -1 to 19."""
+OF_LIBRARY = cost("library-norms")
 
-DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
-"""Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
-own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
+DEPTHWISE, DEPTHWISE_BEST = costs("depthwise-convolution")
 
 _OWN_NORM = names_of("batch_norm_of_torch")
 _LIBRARY_NORM = names_of("batch_norm_of_cudnn_in_nchw")

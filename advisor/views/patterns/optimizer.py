@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Spans, union, within
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import LITTLE, MOST
@@ -118,26 +119,17 @@ came with 2.9)."""
 TENSORS_A_LAUNCH = 30
 """A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""
 
-FUSED_TRAFFIC = (0.6, 0.4, 0.3)
-"""Share of the memory traffic left (most, likely, least): Adam written op by op moves 18 tensors a parameter, fused 7; 0.42 to 0.48 on an
-H200 over tensors of 4 to 64 MB."""
+FUSED_TRAFFIC = costs("fused-optimizer-traffic")
 
-FUSED_TRAFFIC_SGD = (0.8, 0.65, 0.5)
-"""The same for SGD with momentum, 0.63 to 0.69 there."""
+FUSED_TRAFFIC_SGD = costs("fused-sgd-traffic")
 
-FOREACH_TRAFFIC = (1.0, 1.0, 0.7)
-"""The same where only foreach can be had: its kernels are the loop's, each for many tensors."""
+FOREACH_TRAFFIC = costs("foreach-traffic")
 
-LEFT_OF_LOOP = (0.45, 0.25, 0.10)
-"""Share of the host's time in the step that a fused optimizer still takes (most, likely, least): its Python collects the parameters one by
-one. 5 to 14 % over 8 to 200 tensors on an H200's host; of the loop as recorded a quarter, since what recording costs lies on its many
-small ops more than on others."""
+LEFT_OF_LOOP = costs("left-of-optimizer-loop")
 
-LEFT_OF_FOREACH = (0.7, 0.4, 0.3)
-"""The same for foreach with 8 to 200 tensors: 0.36 to 0.40 of AdamW's on an H200's host."""
+LEFT_OF_FOREACH = costs("left-of-foreach")
 
-LEFT_OF_FOREACH_SGD = (1.0, 0.75, 0.6)
-"""0.72 to 0.77 there: its foreach has two kernels a step, not ten."""
+LEFT_OF_FOREACH_SGD = costs("left-of-foreach-sgd")
 
 
 def fused_form(update: OptimizerStep) -> str:

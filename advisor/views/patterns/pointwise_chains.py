@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.fusion import Fusion, in_optimizer, runs
@@ -16,9 +17,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.repeats import passes
 
-BY_LONGEST = (1.5, 0.8, 0.4)
-"""Time of a stretch's kernel over that of its longest one, at most, likely and at least, where no shapes tell its bytes: 0.3 to 1.2 in
-nine public models whose shapes do."""
+BY_LONGEST = costs("chain-by-longest")
 
 
 def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:

@@ -12,6 +12,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.grouped_convolutions import falls_back
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import LITTLE
@@ -24,8 +25,7 @@ from advisor.views.trace import arguments
 
 WIDE = ("fp32", "tf32")
 
-EMULATED = 3.0
-"""TF32 products in place of one in FP32: CUTLASS's attention on FP32 inputs (OpMultiplyAddFastF32)."""
+EMULATED = cost("emulated-product")
 
 BUSY_SHARE = 0.4
 """A product shorter than `LATENCY_BOUND_US` that works at its rate for less of its time is bound by latency."""
@@ -33,12 +33,9 @@ BUSY_SHARE = 0.4
 OF_CONVOLUTIONS = LITTLE
 """What less of the convolutions' work than this runs in says nothing of the others: one may be of code that sets its own flags."""
 
-UNALIGNED, ODD = 0.3, 0.13
-"""Part of the rate of large products that is left where a size is no multiple of 16 bytes, and where it is odd in 16 bits: Tensor Cores load
-16 bytes. Measured on an H200 in BF16, 8192 × 4096 × N: 768 TFLOP/s at N = 4096, 280 at 4098 and 4100, 97 at 4097."""
+UNALIGNED, ODD = costs("unaligned-product")
 
-CAST = 1.0
-"""What autocast adds in the forward pass, in times of a product's own FP32 bytes: operands read in 4 bytes and written in 2."""
+CAST = cost("autocast-cast")
 
 UNSEEN = 2.0
 """Times as long as their rate says that products take whose sizes were not recorded, at most."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import LITTLE
@@ -37,11 +38,9 @@ CELLS = 10
 KERNELS_A_CELL = 2
 """cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
 
-OF_THE_TIME = 0.5
-"""Time of a cell's kernels in cuDNN, over what they took: the input's products are one for all passes. 0.52 and 0.64 in two measured loops."""
+OF_THE_TIME = cost("library-recurrence")
 
-LAUNCH_US = 10.0
-"""What the library needs on the host for each of its launches: 11 and 12 µs in these two, with what else their steps do."""
+LAUNCH_US = cost("library-recurrence-launch")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, clip, intersect, joined, length
+from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.groups import Groups
@@ -24,8 +25,7 @@ from advisor.views.trace.table_filters import matches, spans_of
 FEWEST_REPEATS = 4
 """Where no step repeats, a copy that comes fewer times sets up or ends the program."""
 
-PINNING_BYTES_PER_US = 12e3
-"""What the host copies into pinned memory itself."""
+PINNING_BYTES_PER_US = cost("pinning")
 
 FEWEST_SMALL = 8
 """Small copies of one direction in a step, from which packing them into one saves more than packing costs."""
@@ -116,8 +116,7 @@ def us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> f
 _STAGES = re.compile(r"^H2D Dispatch$|^Transpose::Execute|BufferFromHost(Buffer|Literal)|::Linearize|TransferLiteralToBuffer")
 _RUNS = re.compile(r"LoadedExecutable::Execute\b")
 
-FILL_BYTES_PER_US = 20e3
-"""One thread writes memory no faster: a host that has less time than this beside its calls did not make the array anew. 20 GB/s."""
+FILL_BYTES_PER_US = cost("host-fill")
 
 
 @dataclass(frozen=True)

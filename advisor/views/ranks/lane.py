@@ -14,6 +14,7 @@ from advisor.errors import TraceError
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, joined, overlap_with, subtract, union
 from advisor.knowledge.cuda_api import FREES
 from advisor.knowledge.idle import CAUSES
+from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.time.device_time import Partition
@@ -41,9 +42,7 @@ _PART_OF_CAUSE = {
 SHORT_GAP_US = 5.0
 """Gaps up to this are the device's own from kernel to kernel: a queued one follows the one before within that."""
 
-STREAM_WAIT_US = 30.0
-"""An op that waits for another stream starts within this of what it waits for: 5 to 12 µs are usual, more where the two are
-recorded on hosts with jitter."""
+STREAM_WAIT_US = cost("stream-wait")
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from advisor.knowledge.measured_costs import cost
 from advisor.views.ranks.edits import OWN
 from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
 
-KERNEL_US = 4.0
-"""What a kernel costs however small: launch, ramp and tail. A micro-batch more adds that for each of its kernels; 3 to 6 µs on
-H100 and H200."""
+KERNEL_US = cost("small-kernel")
 
 FORWARD = 1 / 3
 """Share of a stage's computing that is its forward pass: the backward pass has two products for each of the forward's."""

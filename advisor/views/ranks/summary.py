@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, within
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Failed, Finding, Skipped
@@ -40,8 +41,7 @@ NANOSECOND_US = 1e-3  # what no clock resolves
 STRIP = 4000
 """Pieces that a window is drawn in: a few steps, a few of these a pixel."""
 
-LAUNCH_US = 5.0
-"""A collective whose turn on its stream has come starts within this of what it also waits for."""
+LAUNCH_US = cost("collective-start")
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge import cuda_api
+from advisor.knowledge.measured_costs import cost
 from advisor.views.replay.schedule import EARLIER
 from advisor.views.trace.host_activity import CLOCK_SKEW_US
 
@@ -18,8 +19,7 @@ BACK_TO_BACK_US = 5.0
 PROMPT_US = 100.0
 """A launch on an idle stream that takes longer to start waits for something else: an event, or work before the window."""
 
-DEFAULT_LATENCY_US = 6.0
-"""Launch call to start on an idle stream where the trace shows none; 4 to 8 µs on the devices seen."""
+DEFAULT_LATENCY_US = cost("launch-latency")
 
 
 MOST_LOOKED_AT = 64

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.report.finding import Change
 from advisor.views.replay.schedule import Schedule
 
@@ -143,8 +144,7 @@ class WithDurations(Edit):
         return schedule.edit(dur_us=dur)
 
 
-ASYNC_LATENCY_US = 10.0
-"""From the call of an asynchronous copy to its start on an idle stream, at most, as the captures show."""
+ASYNC_LATENCY_US = cost("async-copy-latency")
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,10 +299,7 @@ class Batched(Edit):
         )
 
 
-GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 0.6
-"""Host cost of one cudaGraphLaunch of a few hundred nodes, as captures of replayed graphs in samples/ show it, and the gap between two nodes of one
-stream: they show 1.0 µs while they are recorded; timed without a profiler, eight programs whose kernels queue up anyway lost 0.8 to 1.2 µs a kernel
-of the 1.5 to 1.8 that were recorded between them."""
+GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = costs("graph-launch")
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, complement, intersect, joined
 from advisor.knowledge import recording_cost
+from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import Source, Timeline
 from advisor.views.replay.host_spans import HostSpans
 from advisor.views.replay.pauses import Pauses
@@ -222,8 +223,7 @@ HALVINGS = 12
 """Of the range in which the fitting time of the host is looked for: to a four-thousandth of what was recorded."""
 
 
-FASTEST_STAGING = 0.5
-"""Copies that the host stages were not slowed by more than this: 0.82 to 1 of their recorded time in four measured programs."""
+FASTEST_STAGING = cost("fastest-staging")
 
 
 def staged_as_measured(cost: HostCost, recorded: Schedule, staged: Mask, step_us: float) -> Schedule:

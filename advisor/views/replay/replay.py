@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Mask, Spans, clip, length, overlap_with, union
 from advisor.knowledge import recording_cost
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.finding import Basis, Saving
@@ -26,11 +27,7 @@ from advisor.views.trace.steps import Steps
 MAX_CALLS = 20_000
 """Calls that are replayed: of a longer window its middle steps stand for all. A replay of so many takes some 50 ms."""
 
-HIDDEN, SEEN = 1.03, 1.06
-"""A step that is no longer than the first, over what it is with the host as fast as it may be, is not the host's: it shows only that the host takes
-no longer; from the second on it is, and between the two in part. What a fix gains that leaves the host no more to do is then the mean of what it gains with the host as expected, which is what hosts
-need that do bound their steps, and as fast as it may be. Of 35 such fixes whose prediction it moves it is closer for 28, and for seven
-of ten more that give some calls more to do and all together less, as compiling does."""
+HIDDEN, SEEN = costs("hidden-host")
 
 MAX_ERROR = 0.15
 """A replay further from the recording than this is no base for a figure: savings are then called bounds."""

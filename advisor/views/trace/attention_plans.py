@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints, Spans, overlap_with
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.host_activity import HostActivity
@@ -15,9 +16,7 @@ from advisor.views.trace.table_filters import matches, spans_of
 
 _ATTENTION = names_of("attention_of_cudnn")
 
-PLANNED_US = 5_000.0
-"""What a call that plans a kernel takes the host at least, beside what its calls of the runtime take, which may wait for room in a queue: 48 to
-78 ms on H200s' hosts, torch 2.11. One that has its plan takes 0.05 to 1."""
+PLANNED_US = cost("attention-plan")
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,20 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, joined, subtract, union
 from advisor.knowledge import cuda_api
+from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.table_filters import matches, spans_of
 
-CLOCK_SKEW_US = 1.0
-"""Host and device clocks are aligned to about a microsecond: 1 to 2 µs lie between a launch and its op at the least."""
+CLOCK_SKEW_US = cost("clock-skew")
 
-DISPATCH_PAUSE_US = 50.0
-"""Python between two ops of an eager program takes some 5 to 30 µs, more under a profiler. A pause longer than this is
-the program's own work, not the cost of issuing ops."""
+DISPATCH_PAUSE_US = cost("dispatch-pause")
 
-UNSEEN_DISPATCH_PAUSE_US = 200.0
-"""Where ops were not recorded, all that is seen of issuing one is its runtime calls: the pauses between those hold the
-framework's own work too."""
+UNSEEN_DISPATCH_PAUSE_US = cost("dispatch-pause-unseen")
 
-LONGEST_DISPATCH_US = 1000.0
-"""No op takes a millisecond to issue, even under a profiler. What lasts longer before one launch is initialisation (module
-loading, library handles, autotuning) or an op that computes on the host: the program's own work."""
+LONGEST_DISPATCH_US = cost("longest-dispatch")
 
 _LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.{0,200}__next__")
 _LOADER_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")

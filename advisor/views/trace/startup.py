@@ -12,6 +12,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, overlap_with, union
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
@@ -21,26 +22,18 @@ from advisor.views.trace.ops import Ops
 from advisor.views.trace.table_filters import matches, spans_of
 from advisor.views.trace.unexecuted_launches import captures
 
-HELD_UP_US = 1000.0
-"""A launched op starts within some 10 µs on an idle device. One that waits a millisecond while nothing that was recorded
-runs waits for work that was launched before the recording began."""
+HELD_UP_US = cost("held-up-launch")
 
 LEAD_IN = HARDLY_ANY
 """Of the GPU's work: what waits for earlier work stands at the beginning of a recording, before more than this was done."""
 
-LOADING_US = 10_000.0
-"""No launch takes 10 ms on an idle device, but one that loads its module first, or makes the context, does."""
+LOADING_US = cost("loading-launch")
 
-FIRST_US, FIRST_TIMES = 2_000.0, 100.0
-"""A kernel's first launch that takes this long, and this many times the median launch, loads its module; a host that was preempted
-loses as much only by chance."""
+FIRST_US, FIRST_TIMES = costs("first-launch")
 
-COLD = 3.0
-"""A program that loads each kernel as it is first launched shows it by all of them: the median first launch of a kernel takes 3 to 6
-times as long as later ones there, 1 to 2 times where the kernels were loaded before."""
+COLD = cost("cold-launches")
 
-UNSEEN_AGAIN_US = 500.0
-"""Where no kernel is launched twice, how long launches take is not seen. None takes half a millisecond on an idle device, recorded or not, but to load."""
+UNSEEN_AGAIN_US = cost("loading-unseen")
 
 _LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
 """Code is loaded once, however briefly: the next launch of the kernel finds it there."""
