@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import MOST
-from advisor.report.finding import HIGH_SHARE, Clear, Fix, Severity
+from advisor.report.finding import HIGH_SHARE, Clear, Severity
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules.fixes import for_program, known_fix, of_server
+from advisor.rules.fixes.capturing import DECIDE, EACH, FIRST, KEEP, MASK, PARTS, SEND, capturing
 from advisor.rules.fixes.compiling import WORTH_COMPILING
 from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.graph_capture import BRANCHING, DIFFERENT, SIZED, Capturable, Part
@@ -23,23 +22,6 @@ from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-
-_KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
-
-_DECIDE = "Make each `if` on a tensor a factor that is 0 or 1, or torch.where: every step then launches the same kernels."
-
-_MASK = "Work on all rows where a mask picks some: torch.where or a factor of 0 or 1 instead of x[mask], padding instead of nonzero(): no graph holds a size that is asked for. What the further rows cost is not in the saving."
-
-_SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, and draw random numbers, on the GPU."
-
-_EACH = "Capture one pass, its state in tensors that it updates in place, replay it, and read its result after each replay."
-
-_FIRST = (
-    'If the model is called once per step, try torch.compile(model, mode="reduce-overhead") with a fused optimizer first. '
-    "Four host-bound steps took 0.16 to 0.35 of their time with it. One that calls its model in a loop gained nothing."
-)
-
-_PARTS = "Capture each part, its state in tensors that it updates in place; what the host reads, and what differs from step to step, stays between the replays."
 
 FEWEST_ALIKE = 3
 """Passes a step before they are a loop."""
@@ -133,7 +115,7 @@ def graph_candidate(
             )
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
-    before_all = (_FIRST,) if _of_training(program) else ()
+    before_all = (FIRST,) if _of_training(program) else ()
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     sends, asks = len(capturable.sent) > 0, work.a_step(capturable.masks)
     reads = work.a_step(waits) - work.a_step(capturable.sent) - asks
@@ -147,7 +129,7 @@ def graph_candidate(
     missing = ["asked for no sizes"] * masks + ["read no values"] * (reads > 0)
     without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
     decides = {BRANCHING: "conditions on tensors", SIZED: "the sizes of masks"}.get(capturable.why_not)
-    before = {_DECIDE: capturable.why_not == BRANCHING, _MASK: masks, _KEEP: reads > 0, _SEND: sends}
+    before = {DECIDE: capturable.why_not == BRANCHING, MASK: masks, KEEP: reads > 0, SEND: sends}
     every = "Both" if steps.steps <= 2 else f"All {steps.steps}"
     alike = (
         f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"
@@ -166,7 +148,7 @@ def graph_candidate(
         counted=False,  # its gain is launch-gap's
         instead_of=("launch-gap",),
         cause=_cause(work, program),
-        fix=_capturing(program, None, *before_all, *(what for what, there in before.items() if there)),
+        fix=capturing(program, None, *before_all, *(what for what, there in before.items() if there)),
     )
 
 
@@ -192,14 +174,6 @@ def _cause(work: GpuWork, program: Program) -> str:
     return "several-calls" if program.framework == "jax" and calls >= SEVERAL_CALLS else ""
 
 
-def _capturing(program: Program, title: str | None, *first: str) -> Fix:
-    """In the terms of the program; first: what has to be done before anything can be captured. A server captures by itself: it is only told to."""
-    if told := of_server(program):
-        return told
-    fix = for_program(program, "launch-gap", known_fix("pytorch", "capture"))
-    return msgspec.structs.replace(fix, title=title or fix.title, steps=(*first, *fix.steps))
-
-
 def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
     """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
     rows = np.concatenate([part.rows for part in parts])
@@ -211,7 +185,7 @@ def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, wor
         f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
     )
     graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
-    title, first = ("Capture one pass and replay it", _EACH) if loop else ("Capture the parts that are alike and replay them", _PARTS)
+    title, first = ("Capture one pass and replay it", EACH) if loop else ("Capture the parts that are alike and replay them", PARTS)
     return Found(
         title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
         summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
@@ -224,5 +198,5 @@ def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, wor
         counted=False,
         instead_of=("launch-gap",),
         cause=_cause(work, program),
-        fix=_capturing(program, title, first),
+        fix=capturing(program, title, first),
     )

@@ -6,20 +6,21 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Mask
 from advisor.knowledge import cuda_api
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
-from advisor.knowledge.shares import HARDLY_ANY, LITTLE
-from advisor.report.finding import Clear, Code, Fix
+from advisor.knowledge.shares import LITTLE
+from advisor.report.finding import Clear
 from advisor.report.numbers import duration, percent, three
 from advisor.rules._batches import merged
+from advisor.rules._few_requests import FEW, LIKELY, MANY, TOGETHER, of_few_requests
 from advisor.rules._phrases import a_step
+from advisor.rules.fixes.batching import batch_requests, larger_batch
 from advisor.views.groups import distinct
 from advisor.views.patterns.casts import Casts
 from advisor.views.patterns.gradient_accumulation import MicroBatches
 from advisor.views.patterns.grid_occupancy import Grids, filled
-from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
+from advisor.views.replay.edits import Batched, Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import ADD_DEVICE, Roofline
@@ -29,14 +30,6 @@ from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-
-FEW, LIKELY, MANY = 4, 16, 64
-"""How many requests are batched at the least, likely and at the most; up to about a quarter of the ridge point the weights
-are still most of the traffic, so the step takes as long as before."""
-
-TOGETHER = 8
-"""The likely number where launches bind a step. Weights that are read at the bandwidth ask for as many rows as there are; here a few requests fill what
-the device idles, and a service seldom holds more at the same time."""
 
 OF_A_NETWORK = LITTLE
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
@@ -116,7 +109,7 @@ def low_arithmetic_intensity(
     replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
     if replayed.any() or waits + few < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
         return outcome
-    return _of_little(work, witness, fill, of_network, waits, few)
+    return of_few_requests(work, witness, fill, of_network, waits, few)
 
 
 def _of_products(
@@ -174,74 +167,12 @@ def _of_products(
         confidence=0.75,
         per="sample" if training else "request",
         at_most="low" if training else "high",
-        fix=_larger_batch(together, work.step_us)
+        fix=larger_batch(together, work.step_us)
         if training
-        else _fix(
+        else batch_requests(
             together,
             f"Serve several requests in one step{f': up to about {alike} times as many rows cost what these do' * (alike > 1)}. "
             f"The saving is per request, with {together} in a step; a step of {duration(work.step_us)} itself does not shrink.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
-    )
-
-
-def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, waits: float, few: float) -> Found:
-    """Of a step whose kernels are done before the next one is launched, or have too few blocks for the device: several requests take as long."""
-
-    def together(requests: int) -> Edit:
-        return combine(Batched(requests, kernels[:0]), WithDurations(every, work.dur_us * np.maximum(of_each, 1 / requests)))
-
-    kernels, every = np.flatnonzero(work.kernel), np.arange(len(fill))
-    # Each kernel takes as long as before until it fills the device, but for attention, over a cache of each request's own. What is copied or cast is mostly weights.
-    known = np.where(work.of(Family.COPY), 0.0, np.where(work.of(Family.ATTENTION), 1.0, fill))
-    of_each = np.where(np.isnan(known), of_network | work.of(Family.COMMUNICATION), known)
-    told = ((waits, "waits for launches"), (few, f"works in kernels that fill 1 / {TOGETHER} of it or less"))
-    said = [f"{what} {percent(share)}" for share, what in told if share >= HARDLY_ANY]
-    return Found(
-        title="A step serves too few requests to keep the device busy",
-        summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",
-        edits=Edits(Batched(FEW, kernels[:0]), together(TOGETHER), together(MANY)),
-        removes="issuing the same kernels again for every request",
-        quiet=f"the GPU {' and '.join(said)} of the step",
-        evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
-        confidence=0.75,
-        per="request",
-        status="possible",
-        possible_why="whether there are more requests, or pieces of one, at the same time is not in a trace",
-        decide_with=f"run one step on {TOGETHER} of them",
-        fix=_fix(
-            TOGETHER,
-            f"Give a step several times as many requests. The saving is per request, with {TOGETHER} in a step; a step of {duration(work.step_us)} itself does not shrink. "
-            "Where a step goes through several already, or through pieces of one (windows, tiles, channels) in turn, take them all in one call: then it does.",
-            "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
-        ),
-    )
-
-
-def _larger_batch(together: int, step_us: float) -> Fix:
-    return Fix(
-        title="Train on more samples at once",
-        steps=(
-            f"Put more samples into a step, or into each micro-batch and take fewer of these. The saving is per sample, with {together} times as many in a step; "
-            f"a step of {duration(step_us)} itself does not shrink.",
-        ),
-        code=Code(
-            before="loader = DataLoader(dataset, batch_size=n)  # gradients of m micro-batches added up",
-            after="loader = DataLoader(dataset, batch_size=n * m)  # one pass: the same gradient",
-        ),
-        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
-        risk="A larger batch changes training unless there are fewer micro-batches for it: adapt the learning rate. Activations grow with the batch.",
-    )
-
-
-def _fix(together: int, *steps: str) -> Fix:
-    return Fix(
-        title="Batch requests together",
-        steps=steps,
-        code=Code(
-            before="for request in requests:\n    out = model(request.unsqueeze(0))",
-            after=f"for group in batches_of(requests, {together}):\n    out = model(torch.stack(group))",
-        ),
-        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
-        risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",
     )

@@ -10,19 +10,17 @@ from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
+from advisor.rules._round_trips import round_trips, shapes_of
+from advisor.rules.fixes.memory_layout import EITHER, REFUSED, one_layout
 from advisor.views.patterns.memory_format import ChannelsLast
 from advisor.views.patterns.transposes import RoundTrips
-from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
+from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
-
-_EITHER = "in FP32 and TF32 either layout may be the faster one"
-_REFUSED = "group norms between the convolutions take and return NCHW"
 
 UNTOLD = HARDLY_ANY
 """Of busy time: copies of which strides would tell what they do, as the rule asks of conversions."""
@@ -78,7 +76,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     chosen, shown = images.turned, np.union1d(images.turned, images.depthwise)
     share = float(work.dur_us[shown].sum()) / work.busy_us
     by_norms = images.by_norms and share < min_layout_share
-    again = _round_trips(work, trips, roofline, witness, chosen if images.by_norms or share >= min_layout_share else chosen[:0])
+    again = round_trips(work, trips, roofline, witness, chosen if images.by_norms or share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only turn images from one layout into another take {percent(share)} of busy time"
     if by_norms:
         shown = images.of_library
@@ -91,7 +89,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
         told = f"; those in 1-D convolutions, which have no channels_last, take {percent(beside)}" if beside >= TOLD else ""
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else "") + told)
     if images.refused:
-        return again or Clear(why=f"{quiet}, and {_REFUSED}: turning images costs what it saves")
+        return again or Clear(why=f"{quiet}, and {REFUSED}: turning images costs what it saves")
     slow_norms = work.us_a_step(images.norms)
     known = images.in_half or images.by_norms
     conversions = Found(
@@ -109,9 +107,9 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
         evidence=witness.of_gpu(work.rows[shown], [_label(work, position, turned=not by_norms) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if images.in_half else 0.85 if known else 0.6),
         status="found" if known else "possible",
-        possible_why="" if known else _EITHER,
+        possible_why="" if known else EITHER,
         decide_with="" if known else "advisor verify --before 'python SCRIPT' --after 'python SCRIPT_IN_CHANNELS_LAST'",
-        fix=_fix(images.partly, _image(work, shown)),
+        fix=one_layout(images.partly, _image(work, shown)),
     )
     return [conversions, again] if again else conversions
 
@@ -126,94 +124,17 @@ def _refuse_untold(work: GpuWork, trips: RoundTrips) -> None:
         )
 
 
-def _round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: Witness, without: Ints) -> Found | None:
-    """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
-    apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
-    there, back = trips.there[apart], trips.back[apart]
-    around = bool(trips.around_products[apart].any())
-    if not len(there):
-        return None
-    both = np.union1d(there, back)
-    cheaper = np.where(work.dur_us[there] < work.dur_us[back], there, back)
-    gone = np.union1d(both, trips.left)
-    straight = combine(WithoutOps(gone), WithDurations(trips.mixed, np.fmin(work.dur_us[trips.mixed], roofline.limit_us[work.rows[trips.mixed]])))
-    return Found(
-        title="Tensors are turned in memory and turned back",
-        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; "
-        + ("products between could take it as it was." if around else "nothing between needs it."),
-        edits=Edits(WithoutOps(cheaper), straight, straight),
-        removes="copies into another order and back",
-        quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back",
-        evidence=witness.of_gpu(work.rows[both], [_trip_label(work, position) for position in both.tolist()]),
-        confidence=0.85,
-        fix=Fix(
-            title="Leave the tensor in its order",
-            steps=(
-                *(("Multiply the weight from the left: torch.bmm or torch.einsum takes the tensor as it was, and returns it so.",) if around else ()),
-                "Drop .contiguous(), .clone() or .reshape() after the transposes: pointwise ops take any order.",
-                "Where an op works along one axis, name the axis (dim=) in place of moving it to the end.",
-            ),
-            code=Code(
-                before="y = F.linear(x.transpose(1, 2).contiguous(), weight)\nx = y.transpose(1, 2).contiguous()",
-                after="x = torch.bmm(weight.expand(len(x), -1, -1), x)",
-            )
-            if around
-            else Code(
-                before="y = x.transpose(1, 2).contiguous()\ny = torch.relu(y * scale[:, None])\nx = y.transpose(1, 2).contiguous()",
-                after="x = torch.relu(x * scale)",
-            ),
-            url="https://docs.pytorch.org/docs/stable/tensor_view.html",
-            risk="Code that calls .view() on the copy fails on the original's strides: use .reshape().",
-        ),
-    )
-
-
-def _trip_label(work: GpuWork, position: int) -> str:
-    shapes = _shapes(work, int(work.op[position]))
-    return f"copy {shapes[0] if shapes else ''} into another order".replace("  ", " ")
-
-
 def _label(work: GpuWork, position: int, *, turned: bool) -> str:
     """The op with its largest tensor, and which way the tensor is turned, if it is."""
     name, op = work.kernel_name(position), int(work.op[position])
     way = "NCHW → NHWC" if _TO_NHWC.search(name) else "NHWC → NCHW" if _TO_NCHW.search(name) else "transposed"
-    shapes = _shapes(work, op)
+    shapes = shapes_of(work, op)
     where = f"{work.ops.name(op)} {shapes[0] if shapes else ''}".strip() if op >= 0 else name.split("<", 1)[0][:60]
     return f"{way} in {where}" if turned else where
 
 
-def _shapes(work: GpuWork, op: int) -> list[list[int]]:
-    dims = work.timeline.op_text("dims", op) if op >= 0 else ""
-    return [d for d in arguments.numbers(dims) if d and all(isinstance(n, int) for n in d)]
-
-
 def _image(work: GpuWork, at: Ints) -> str:
     """The largest tensor that those ops take first, as people write a shape: behind it stand filters."""
-    found = [s for op in np.unique(work.op[at]).tolist() for s in _shapes(work, op)[:1] if len(s) in (4, 5)]
+    found = [s for op in np.unique(work.op[at]).tolist() for s in shapes_of(work, op)[:1] if len(s) in (4, 5)]
     largest: list[int] = max(found, key=lambda s: int(np.prod(s)), default=[])
     return " × ".join(str(n) for n in largest)
-
-
-def _fix(partly: bool, image: str) -> Fix:
-    volume = image.count("×") == 4
-    layout = "torch.channels_last_3d" if volume else "torch.channels_last"
-    steps = [f"Convert the model and its input once to {layout}; convolutions, norms and pointwise ops hand the layout on; torch.stack and LayerNorm do not."]
-    if partly:
-        steps = [
-            "Part of the step runs in channels_last already. Find what leaves it: inputs that were not converted, view, flatten or "
-            "permute with .contiguous(), and ops of your own that return NCHW."
-        ]
-    steps.append("Drop permute(...).contiguous() around channel-wise layers: in channels_last the permute is already in order.")
-    steps.append("If it is not on yet, run under autocast in 16 bits: the NHWC kernels are those of the Tensor Cores.")
-    tensor = f"  # tensors of up to {image}" if image else ""
-    return Fix(
-        title=f"Keep images in {layout.removeprefix('torch.')}",
-        steps=tuple(steps),
-        code=Code(
-            before=f"model = model.cuda()\nout = model(images){tensor}",
-            after=f"model = model.cuda().to(memory_format={layout})\nimages = images.to(memory_format={layout})\nout = model(images)",
-        ),
-        url="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
-        risk=".view() that merges channels with height and width fails on the new strides: use .reshape() or .flatten(). "
-        "Checkpoints stay compatible; another algorithm may round differently.",
-    )

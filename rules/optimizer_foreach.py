@@ -7,15 +7,13 @@ from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.rules.fixes.optimizers import update_together
 from advisor.views.patterns.optimizer import HAVE_FUSED, OptimizerStep, fused_optimizer
 from advisor.views.patterns.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.evidence import Witness
-
-HAVE_FOREACH = frozenset({"Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
-"""Those of torch.optim that take foreach=True and have no fused form on the GPU in every release of the last two years."""
 
 SEVERAL = 8
 """Tensors that a loop outside the optimizer goes over at least: work on two or three that parameters have the shape of is no loop over those."""
@@ -108,7 +106,7 @@ def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witnes
         evidence=witness.of_gpu(work.rows[update.ops], [work.name(k)[:80] for k in update.ops.tolist()]),
         confidence=0.9 if looped else 0.63,
         at_most="high" if looped else "low",
-        fix=_fix(update),
+        fix=update_together(update),
     )
 
 
@@ -144,54 +142,4 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
             url="https://docs.pytorch.org/docs/stable/generated/torch.optim.swa_utils.AveragedModel.html",
             risk="foreach keeps temporaries as large as the parameters where its ops are not in place; the last bits may round differently.",
         ),
-    )
-
-
-def _fix(update: OptimizerStep) -> Fix:
-    url = "https://docs.pytorch.org/docs/stable/optim.html#algorithms"
-    name = update.name or "AdamW"
-    if name in HAVE_FUSED:
-        was = ", foreach=False" if update.kind == "loop" else ""
-        return Fix(
-            title=f"Use the fused {name}",
-            steps=(
-                f"Pass fused=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
-                "Parameters must be floating point tensors on the GPU; where fused is not possible, foreach=True is next best.",
-            )
-            if update.kind == "loop"
-            else (f"Pass fused=True to torch.optim.{name}, in place of foreach=True if it is there.", "Parameters must be floating point tensors on the GPU."),
-            code=Code(
-                before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr{was})",
-                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True)",
-            ),
-            url=url,
-            risk="Rounding differs in the last bits. With GradScaler the fused step unscales by itself.",
-        )
-    if name in HAVE_FOREACH:
-        return Fix(
-            title=f"Let {name} update all parameters at once",
-            steps=(
-                f"Pass foreach=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
-                "From PyTorch 2.0 it is the default on the GPU; sparse gradients are updated one by one all the same.",
-                f"If {name} is another library's, take torch.optim's in its place, and look at its defaults.",
-            ),
-            code=Code(
-                before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr)",
-                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, foreach=True)",
-            ),
-            url=url,
-            risk="foreach keeps temporaries as large as the parameters.",
-        )
-    return Fix(
-        title="Update all parameters at once",
-        steps=(
-            f"Let {name} call torch._foreach_* ops on lists of parameters, or compile its step function.",
-            "Or use an optimizer of torch.optim with fused=True, if one does the same update.",
-        ),
-        code=Code(
-            before="for p, buf in zip(params, buffers):\n    buf.mul_(beta).add_(p.grad)\n    p.add_(buf, alpha=-lr)",
-            after="torch._foreach_mul_(buffers, beta)\ntorch._foreach_add_(buffers, [p.grad for p in params])\ntorch._foreach_add_(params, buffers, alpha=-lr)",
-        ),
-        url=url,
-        risk="foreach keeps temporaries as large as the parameters.",
     )

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints
-from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.measured_costs import cost
-from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
+from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._kernels import Fine, Question, Seen, ask
+from advisor.rules._double import in_double
+from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
-from advisor.rules.fixes import for_program, known_fix
-from advisor.rules.fixes.tensor_cores import IN_KERNEL, in_16_bits
+from advisor.rules._precision import _AMPERE_ON, QUESTION, TENSOR_CORES, TF32, UNKNOWN_DEVICE, labels, measured_precision
+from advisor.rules.fixes import for_program
+from advisor.rules.fixes.tensor_cores import in_16_bits
 from advisor.views.kernel_work import InSteps, KernelWork
-from advisor.views.kernels.counters import fused_share, pipe_busy
-from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
-from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.patterns.activations import activations, halved
-from advisor.views.patterns.precision import DoubleWork, WideProducts
+from advisor.views.patterns.precision import WideProducts
 from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
-from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.roofline import Roofline
-
-TENSOR_CORES, TF32 = (7, 0), (8, 0)
-"""Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
-TURING = (7, 5)
-"""The one compute capability of devices with Tensor Cores (T4, RTX 20) and without (GTX 16): there only a known device has them."""
 
 CAST_HOST_US = cost("cast-on-host")
 
@@ -74,8 +62,8 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     https://docs.pytorch.org/docs/stable/amp.html
     """
     if isinstance(kernels.of, MeasuredKernels):
-        return ask(kernels.of, _QUESTION, _measured)
-    products, double = _in_steps(kernels.of, min_busy_share), _in_double(kernels.of, min_busy_share)
+        return ask(kernels.of, QUESTION, measured_precision)
+    products, double = _in_steps(kernels.of, min_busy_share), in_double(kernels.of, min_busy_share)
     if double is None:
         return products
     return [products, double] if isinstance(products, Found) else double
@@ -116,7 +104,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
         quiet=quiet,
-        evidence=witness.of_gpu(work.rows[chosen], _labels(work, roofline, chosen)),
+        evidence=witness.of_gpu(work.rows[chosen], labels(work, roofline, chosen)),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         status="found" if told else "possible",
         possible_why="" if told else "products that are small or read much gain nothing from a faster unit, and only shapes tell which these are",
@@ -136,32 +124,6 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     )
 
 
-def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
-    """What works on FP64, if that takes enough: arrays of NumPy are FP64 where nothing else is said, and so are the tensors made of them."""
-    work, double = found.work, DoubleWork.build(found.work, found.roofline, found.program.framework == "jax")
-    share = float(work.dur_us[double.at].sum()) / max(work.busy_us, 1e-9)
-    if share < min_busy_share or not len(double.at):
-        return None
-    # jax_enable_x64 makes every array FP64 that has no type of its own, in the whole process: nobody chose it for this kernel.
-    chosen = not found.program.training and found.program.framework != "jax"
-    took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64, for {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
-    return Found(
-        title="The program computes in double precision",
-        summary=f"{took}, {share:.0%} of the GPU's busy time.",
-        edits=Edits(combine(), double.likely, double.best),
-        removes="half of the bytes, and arithmetic at the rate of FP64",
-        quiet=took,
-        evidence=found.witness.of_gpu(work.rows[double.at], _labels(work, found.roofline, double.at)),
-        confidence=0.85,
-        at_most="medium",  # some training needs it: forces, equations of physics
-        status="possible" if chosen else "found",
-        possible_why="whether seven digits are enough for what it computes is not in a trace" if chosen else "",
-        decide_with="run it once in FP32 and hold the results against each other" if chosen else "",
-        cause="fp64",
-        fix=for_program(found.program, "fp64", _SINGLE),
-    )
-
-
 def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Outcome:
     """The same where the device is not named, but runs kernels that only devices with Tensor Cores for BF16 run."""
     work = found.work
@@ -177,62 +139,3 @@ def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Ou
         confidence=0.7,
         fix=for_program(found.program, "precision", in_16_bits("bf16", training=found.program.training, tf32=True)),
     )
-
-
-_QUESTION = Question(
-    "of {count} kernels no product keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
-    ("ComputeWorkloadAnalysis", "InstructionStats", "SpeedOfLight"),
-)
-_AMPERE_ON = names_of("ampere_or_newer")
-_PRODUCT = names_of("product_by_own_name")
-"""Kernels of somebody's own whose name says that they multiply matrices."""
-
-UNKNOWN_DEVICE = (1 / 16, 1 / 4, 1 / 2)
-"""FP32 over 16-bit rate, at best, likely and at worst, where the device's name was not recorded: an A100 or H100, an L4, a GeForce."""
-
-MIN_FUSED, MIN_FMA = 0.5, 0.2
-"""A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
-one that does less waits for something else first."""
-
-
-def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
-    """Of one measured kernel: a product whose fused multiply-adds run on CUDA cores while the Tensor Cores idle."""
-    profile, name = kernel.profile, kernel.profile.name
-    fma, tensor = pipe_busy(profile, "fma"), pipe_busy(profile, "tensor")
-    fused = fused_share(profile)
-    if fma is None or fused is None or not kernel.limits.known:
-        return None
-    tensor = tensor or 0.0  # the details page names only the busiest unit
-    named = family(name) in PRODUCTS or bool(_PRODUCT.search(plain_name(name)))
-    peaks = kernel.peaks
-    half = "bf16" if profile.capability >= TF32 else "fp16"
-    single, reduced, rate = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32", half))
-    without = (0, 0) < profile.capability < TENSOR_CORES or (profile.capability == TURING and peaks is None)
-    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or without:
-        return Fine(fma if named and tensor <= 0.05 else 0.0)
-    # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
-    library = tensor_core(name, "") is False and library_product(name)
-    best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE[:2]
-    same_tiles = max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
-    worst = (single / (reduced or rate) if single and rate else ratio) if library else same_tiles
-    dram = kernel.limits.busy.get(DRAM, 0.0)
-    gain = Gain.of_time(max(best * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
-    told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
-    fix = in_16_bits(half, training=False, tf32=bool(reduced), convolutions=family(name) == Family.CONV) if library else IN_KERNEL
-    if library or fma >= BUSY:
-        return Seen(told, gain, 0.85, fix)
-    # Whether all of a kernel of one's own can be written as matrix products is not known: the units explain the time for which they work.
-    # Behind loads that are as fast as they get, faster arithmetic alone gains nothing.
-    full = max(kernel.limits.busy.get(L1, 0.0), dram) >= REACHED[0]
-    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
-
-
-def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
-    """Of each position, the op with its shapes, or the kernel where no op is known."""
-    dims = work.timeline.cpu_ops["dims"].cat
-    shapes, codes = dims.categories.to_list(), dims.codes.to_numpy()
-    ops = zip(chosen.tolist(), roofline.cost_op[work.rows[chosen]].tolist(), strict=True)
-    return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]
-
-
-_SINGLE = known_fix("pytorch", "single-precision")

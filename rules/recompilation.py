@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Spans, clip, joined, overlap_with
-from advisor.knowledge import cuda_api
+from advisor.intervals import clip, overlap_with
 from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import duration
-from advisor.rules.fixes import known_fix
+from advisor.rules.fixes.recompiling import FEW_LENGTHS, compile_once, compile_once_in_jax
+from advisor.views.patterns.compiling import compiling_spans
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.attention_plans import AttentionPlans
-from advisor.views.trace.compilation import Compilation, Recompilations, labels_of, why_compiled
+from advisor.views.trace.compilation import Compilation, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.table_filters import begins_inside, line_around, matches, spans_of
-
-_LOADS = re.compile(r"^cu(Module|Library)LoadData")
-
-DEFAULT_LIMIT = 8
-"""After this many recompilations of one function Dynamo gives up and runs it eagerly (torch._dynamo.config.recompile_limit)."""
+from advisor.views.trace.table_filters import begins_inside, line_around
 
 
 @rule("recompilation", relies_on=("host",), min_saving_share=0.03)
@@ -84,7 +77,7 @@ def recompilation(
     """
     if steps.repeats and plans.sizes >= plans.steps >= max(2.0, min_steps_share * steps.steps):
         return _of_attention(timeline, steps, work, host_time, plans)
-    compiling, direct = _compiling(timeline, host, host_time, launches, compilation.spans)
+    compiling, direct = compiling_spans(timeline, host, host_time, launches, compilation.spans)
     spans = clip(compiling, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         return Clear(why="nothing is compiled inside the window")
@@ -115,7 +108,7 @@ def recompilation(
         quiet=f"compilation takes {spent} a step",
         evidence=folded(labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
-        fix=_fix_of_jax(why.argument) if program.framework == "jax" else _fix(why),
+        fix=compile_once_in_jax(why.argument) if program.framework == "jax" else compile_once(why),
     )
 
 
@@ -134,103 +127,5 @@ def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: Ho
             ops["dur_us"].to_numpy(),
         ),
         confidence=0.9,
-        fix=_FEW_LENGTHS,
-    )
-
-
-def _compiling(timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches, told: Spans) -> tuple[Spans, bool]:
-    """Host time in which code is compiled, and whether the trace says so directly."""
-    if len(told[0]):
-        return told, True
-    calls = timeline.api_calls
-    loads = matches(calls, _LOADS) & host.on_threads(calls) & (launches.roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.OTHER))
-    if not loads.any():
-        return told, False
-    # The new module was compiled in the pause that ends with loading it.
-    holding = overlap_with(host_time.spans.start_us, host_time.spans.end_us, spans_of(calls, loads)) > 0
-    return joined((host_time.spans.start_us[holding], host_time.spans.end_us[holding])), False
-
-
-def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
-    """The one dimension in which two shapes differ, and its sizes."""
-    a, b = (np.array([int(n) for n in text.strip("[]").split(",")], float) for text in varying)
-    if len(a) != len(b) or (a != b).sum() != 1:
-        return None
-    at = int(np.argmax(a != b))
-    return at, np.array([a[at], b[at]])
-
-
-_FEW_LENGTHS = known_fix("pytorch", "few-lengths")
-
-
-def _fix_of_jax(changed: str) -> Fix:
-    return Fix(
-        title="Let jax.jit see the same shapes and static values in each step",
-        steps=(
-            *((f"In this profile {changed}.",) if changed else ()),
-            "Set jax.config.update('jax_explain_cache_misses', True): it names the argument that changed.",
-            "If a shape changes: pad to a few sizes and mask, so that each size compiles once.",
-            "If a static argument or a closed-over Python number changes: pass it as an array. Keep static_argnums for what rarely changes.",
-            "If the jitted function is made anew in the loop (a lambda, a partial): make it once, before the loop.",
-        ),
-        code=Code(
-            before="for x in batches:  # a new length each step\n    y = f(x)",
-            after="for x in batches:\n    n = next(s for s in (128, 256, 512) if s >= x.shape[0])  # a few sizes\n"
-            "    y = f(np.pad(x, ((0, n - x.shape[0]), (0, 0))))  # on the host: jnp.pad compiles for each length",
-        ),
-        url="https://docs.jax.dev/en/latest/jit-compilation.html#jit-and-caching",
-        risk="Padding computes on rows that are thrown away; mask them where they would change the result.",
-    )
-
-
-def _fix(why: Recompilations) -> Fix:
-    url = "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html"
-    logs = "Run with TORCH_LOGS=recompiles: it names the guard that failed."
-    if why.renewed:
-        return Fix(
-            title="Call torch.compile once, outside the loop",
-            steps=(
-                "Compile the function before the loop and keep the result: code made anew (exec, generated source) or torch._dynamo.reset() compiles again.",
-                logs,
-            ),
-            code=Code(
-                before="for batch in loader:\n    f = torch.compile(make_step(config))  # a function made anew\n    f(batch)",
-                after="f = torch.compile(make_step(config))\nfor batch in loader:\n    f(batch)",
-            ),
-            url=url,
-            risk="Results stay as they are.",
-        )
-    if why.varying:
-        dimension = _dimension(why.varying) if all(v.startswith("[") for v in why.varying) else None
-        marked = f"torch._dynamo.mark_dynamic(x, {dimension[0]})" if dimension else "torch._dynamo.mark_dynamic(x, dim)"
-        return Fix(
-            title="Compile once for all sizes",
-            steps=(
-                f"Compile with dynamic=True, or call {marked} on the input before the first call.",
-                "Or pad inputs to a few sizes: each bucket compiles once and keeps fast static code.",
-                logs,
-            ),
-            code=Code(
-                before="model = torch.compile(model, dynamic=False)\nfor x in batches:  # a new shape each step\n    model(x)",
-                after=f"model = torch.compile(model, dynamic=True)  # or, before the first call: {marked}\nfor x in batches:\n    model(x)",
-            ),
-            url=url,
-            risk="Code for any size may be a few percent slower than code for one, and CUDA graphs need a recording for each size.",
-        )
-    same = ("Shapes do not change in the trace, so a Python value does: turn numbers that change each step into tensors.",)
-    either = ("Record with record_shapes=True; only if shapes change, compile with dynamic=True or pad to buckets.",)
-    limit = (
-        (f"{why.recompiled} recompilations of one function are above the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",)
-        if why.recompiled > DEFAULT_LIMIT
-        else ()
-    )
-    return Fix(
-        title="Find the guard that fails, and keep it from changing",
-        steps=(logs, *(same if why.shapes else either), *limit),
-        code=Code(
-            before="class Loss(nn.Module):\n    def forward(self, x):\n        self.step += 1  # an int of a module: each value compiles again\n        return x * self.step",
-            after='# in __init__: self.register_buffer("step", torch.zeros(()))\nclass Loss(nn.Module):\n    def forward(self, x):\n        self.step.add_(1)\n        return x * self.step',
-        ),
-        url=url,
-        risk="Results stay as they are; a tensor on the GPU cannot steer Python branches.",
+        fix=FEW_LENGTHS,
     )

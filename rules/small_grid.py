@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
-from advisor.knowledge.measured_costs import cost, costs
-from advisor.knowledge.occupancy import SCHEDULERS, WARP
+from advisor.knowledge.grids import DIVISIBLE
+from advisor.knowledge.occupancy import WARP
 from advisor.knowledge.op_tokens import is_a
-from advisor.knowledge.op_tokens.families import Family, family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._kernels import Fine, Question, Seen, ask
+from advisor.rules._grids import QUESTION, measured_grid
+from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
-from advisor.rules.fixes import for_program, known_fix
+from advisor.rules.fixes import for_program
 from advisor.rules.fixes.grids import LEAST_CHANNELS, divided
 from advisor.views.kernel_work import InSteps, KernelWork
-from advisor.views.kernels.counters import stalls, waits_for_atomics
-from advisor.views.kernels.fill import divided_in_vain, fill, warps
-from advisor.views.kernels.limits import Gain
-from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
+from advisor.views.kernels.measured import MeasuredKernels, unlike
+from advisor.views.patterns.few_blocks import candidates, filled_edits
 from advisor.views.patterns.grid_occupancy import Grids, beside_others, named_by_its_author
-from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.gpu_kernels import FAMILIES
-from advisor.views.trace.program import NAMED_BY_TORCH
-
-SECOND_PASS_US = cost("second-pass")
-
-LIKELY_RATE, LEAST_RATE = costs("split-kernel")
 
 WORTH_A_WORD = 0.25
 """Of the time of all such kernels, from which what is done about those of one kind is said too."""
-
-UNKNOWN_FILL = 0.5
-"""Where the limit is not known: no more than half of the kernel's time is likely to be idle multiprocessors'; all that they could do is possible."""
 
 
 @rule("small-grid", relies_on=("kernels",), min_saving_share=0.03)
@@ -92,7 +78,7 @@ def small_grid(
     """
     if isinstance(kernels.of, MeasuredKernels):
         alike = unlike(kernels.of.kernels)
-        return ask(kernels.of, _QUESTION, lambda k: _measured(k, alike[k.name], max_fill, min_kernel_us, max_limit_share))
+        return ask(kernels.of, QUESTION, lambda k: measured_grid(k, alike[k.name], max_fill, min_kernel_us, max_limit_share))
     return _in_steps(kernels.of, max_fill, min_kernel_us, max_limit_share)
 
 
@@ -102,7 +88,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     grids = Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
-    few, tail = _candidates(work, grids, limit, named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
+    few, tail = candidates(work, grids, limit, named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
     at = at[~(beside_others(work, at) | work.held_up[at])]
     if not len(at):
@@ -125,7 +111,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     return Found(
         summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
         f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
-        edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
+        edits=filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
         removes="multiprocessors without a block",
         at_most_us=work.us_a_step(at),
         quiet=f"kernels on few multiprocessors take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
@@ -146,75 +132,6 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
             ),
         ),
     )
-
-
-_QUESTION = Question(
-    "of {count} kernels none runs on few multiprocessors, short of its limit (at most {0:.0%} of them are without a block)",
-    ("LaunchStats", "SpeedOfLight"),
-)
-
-
-def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill: float, min_kernel_us: float, max_limit_share: float) -> Seen | Fine | None:
-    """Of one measured kernel: its limit is what its counters say of the whole device.
-
-    A kernel of no family that is known to divide may gain twofold at the least; twofold at best likely, and perhaps nothing, where its
-    warps wait for each other most of the time: then its parts depend on each other, and blocks cannot wait for blocks.
-    """
-    blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
-    if not blocks or not sms or not dur_us or not kernel.limits.known:
-        return None
-    name, filled = kernel.profile.name, fill(kernel)
-    meant = FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
-    if dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
-        return Fine(max(1 - filled, 0.0))
-    joined = SECOND_PASS_US / dur_us
-    in_step = stalls(kernel.profile).get("barrier", 0.0) >= 0.5
-    # A page of few digits writes 0.00 waves of few blocks.
-    places = min(filled, kernel.waves or filled)
-    vain = divided_in_vain(kernel, others)
-    starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
-    # Where the name says neither a kind nor PyTorch, nothing tells that a framework launched it.
-    own = family(name) == Family.OTHER and not NAMED_BY_TORCH.search(name)
-    fix = known_fix("cuda", "small-grid") if own else divided(family(name), False)
-    best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
-    if filled > max_fill and not starved:
-        return Fine(max(1 - filled, 0.0))
-    if vain or filled > max_fill:
-        told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
-        why = f"; as many threads in {vain} blocks take as long, so what each does has to be divided." if vain else f", and is at most at {busy:.0%} of a peak."
-        return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, fix, "medium")
-    divides = family(name) in DIVISIBLE
-    worst = max(min(2 * filled, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
-    likely = max(filled, busy / LIKELY_RATE, max_fill if in_step else 0.0)
-    gain = Gain.of_time(best, likely + joined, worst + joined)
-    told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(filled, 1.0):.0%} of the device is without one."
-    if warps(kernel) < SCHEDULERS:
-        told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
-    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, fix, "high" if divides else "medium")
-
-
-def _candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
-    """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
-    unknown = np.isnan(limit)
-    reached = limit / np.maximum(work.dur_us, 1e-9)
-    eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
-    eligible &= ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
-    eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
-    tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
-    return eligible & (grids.fill <= max_fill), eligible & tail
-
-
-def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:
-    """Each kernel in the time that a full device would need; one with a tail without some of it; one of no known kind may not divide."""
-    known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
-
-    def to(fill: Floats, rate: float, without: float, least: float = UNKNOWN_FILL) -> WithDurations:
-        full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, least), fill), known / rate) + SECOND_PASS_US
-        without_tail = np.maximum(dur_us * (1 - without * (1 - filled)), known)
-        return WithDurations(at, np.where(tail, without_tail, full))
-
-    least = to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0)
-    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0, least=0.0))
 
 
 def _label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:

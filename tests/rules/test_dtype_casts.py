@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.knowledge.interval_margins import interval_margins
-from advisor.rules.dtype_casts import _fix
+from advisor.rules.fixes.casts import cast_less as _fix
 from advisor.views.patterns.casts import Purpose
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
 

@@ -1,0 +1,46 @@
+"""Kernels that leave multiprocessors without a block, and what they would take on a full device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
+from advisor.knowledge.measured_costs import cost, costs
+from advisor.knowledge.op_tokens.families import Family
+from advisor.views.patterns.grid_occupancy import Grids
+from advisor.views.replay.edits import Edits, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
+
+SECOND_PASS_US = cost("second-pass")
+
+
+LIKELY_RATE, LEAST_RATE = costs("split-kernel")
+
+
+UNKNOWN_FILL = 0.5
+"""Where the limit is not known: no more than half of the kernel's time is likely to be idle multiprocessors'; all that they could do is possible."""
+
+
+def candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
+    """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
+    unknown = np.isnan(limit)
+    reached = limit / np.maximum(work.dur_us, 1e-9)
+    eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
+    eligible &= ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
+    eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
+    tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
+    return eligible & (grids.fill <= max_fill), eligible & tail
+
+
+def filled_edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:
+    """Each kernel in the time that a full device would need; one with a tail without some of it; one of no known kind may not divide."""
+    known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
+
+    def to(fill: Floats, rate: float, without: float, least: float = UNKNOWN_FILL) -> WithDurations:
+        full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, least), fill), known / rate) + SECOND_PASS_US
+        without_tail = np.maximum(dur_us * (1 - without * (1 - filled)), known)
+        return WithDurations(at, np.where(tail, without_tail, full))
+
+    least = to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0)
+    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0, least=0.0))

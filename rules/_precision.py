@@ -1,0 +1,86 @@
+"""Products off Tensor Cores in kernels that were measured one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.intervals import Ints
+from advisor.knowledge.demangled import plain_name
+from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
+from advisor.rules._kernels import Fine, Question, Seen
+from advisor.rules.fixes.tensor_cores import IN_KERNEL, in_16_bits
+from advisor.views.kernels.counters import fused_share, pipe_busy
+from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
+from advisor.views.kernels.measured import MeasuredKernel
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+
+QUESTION = Question(
+    "of {count} kernels no product keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
+    ("ComputeWorkloadAnalysis", "InstructionStats", "SpeedOfLight"),
+)
+
+
+_AMPERE_ON = names_of("ampere_or_newer")
+
+
+_PRODUCT = names_of("product_by_own_name")
+"""Kernels of somebody's own whose name says that they multiply matrices."""
+
+
+UNKNOWN_DEVICE = (1 / 16, 1 / 4, 1 / 2)
+"""FP32 over 16-bit rate, at best, likely and at worst, where the device's name was not recorded: an A100 or H100, an L4, a GeForce."""
+
+
+MIN_FUSED, MIN_FMA = 0.5, 0.2
+"""A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
+one that does less waits for something else first."""
+
+
+def measured_precision(kernel: MeasuredKernel) -> Seen | Fine | None:
+    """Of one measured kernel: a product whose fused multiply-adds run on CUDA cores while the Tensor Cores idle."""
+    profile, name = kernel.profile, kernel.profile.name
+    fma, tensor = pipe_busy(profile, "fma"), pipe_busy(profile, "tensor")
+    fused = fused_share(profile)
+    if fma is None or fused is None or not kernel.limits.known:
+        return None
+    tensor = tensor or 0.0  # the details page names only the busiest unit
+    named = family(name) in PRODUCTS or bool(_PRODUCT.search(plain_name(name)))
+    peaks = kernel.peaks
+    half = "bf16" if profile.capability >= TF32 else "fp16"
+    single, reduced, rate = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32", half))
+    without = (0, 0) < profile.capability < TENSOR_CORES or (profile.capability == TURING and peaks is None)
+    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or without:
+        return Fine(fma if named and tensor <= 0.05 else 0.0)
+    # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
+    library = tensor_core(name, "") is False and library_product(name)
+    best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE[:2]
+    same_tiles = max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
+    worst = (single / (reduced or rate) if single and rate else ratio) if library else same_tiles
+    dram = kernel.limits.busy.get(DRAM, 0.0)
+    gain = Gain.of_time(max(best * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
+    told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
+    fix = in_16_bits(half, training=False, tf32=bool(reduced), convolutions=family(name) == Family.CONV) if library else IN_KERNEL
+    if library or fma >= BUSY:
+        return Seen(told, gain, 0.85, fix)
+    # Whether all of a kernel of one's own can be written as matrix products is not known: the units explain the time for which they work.
+    # Behind loads that are as fast as they get, faster arithmetic alone gains nothing.
+    full = max(kernel.limits.busy.get(L1, 0.0), dram) >= REACHED[0]
+    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
+
+
+TENSOR_CORES, TF32 = (7, 0), (8, 0)
+"""Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
+
+
+TURING = (7, 5)
+"""The one compute capability of devices with Tensor Cores (T4, RTX 20) and without (GTX 16): there only a known device has them."""
+
+
+def labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
+    """Of each position, the op with its shapes, or the kernel where no op is known."""
+    dims = work.timeline.cpu_ops["dims"].cat
+    shapes, codes = dims.categories.to_list(), dims.codes.to_numpy()
+    ops = zip(chosen.tolist(), roofline.cost_op[work.rows[chosen]].tolist(), strict=True)
+    return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]

@@ -1,0 +1,69 @@
+"""Transposes that later ones take back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found
+from advisor.intervals import Ints
+from advisor.report.finding import Code, Fix
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
+from advisor.views.patterns.transposes import RoundTrips
+from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
+from advisor.views.trace.evidence import Witness
+
+
+def round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: Witness, without: Ints) -> Found | None:
+    """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
+    apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
+    there, back = trips.there[apart], trips.back[apart]
+    around = bool(trips.around_products[apart].any())
+    if not len(there):
+        return None
+    both = np.union1d(there, back)
+    cheaper = np.where(work.dur_us[there] < work.dur_us[back], there, back)
+    gone = np.union1d(both, trips.left)
+    straight = combine(WithoutOps(gone), WithDurations(trips.mixed, np.fmin(work.dur_us[trips.mixed], roofline.limit_us[work.rows[trips.mixed]])))
+    return Found(
+        title="Tensors are turned in memory and turned back",
+        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; "
+        + ("products between could take it as it was." if around else "nothing between needs it."),
+        edits=Edits(WithoutOps(cheaper), straight, straight),
+        removes="copies into another order and back",
+        quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back",
+        evidence=witness.of_gpu(work.rows[both], [_trip_label(work, position) for position in both.tolist()]),
+        confidence=0.85,
+        fix=Fix(
+            title="Leave the tensor in its order",
+            steps=(
+                *(("Multiply the weight from the left: torch.bmm or torch.einsum takes the tensor as it was, and returns it so.",) if around else ()),
+                "Drop .contiguous(), .clone() or .reshape() after the transposes: pointwise ops take any order.",
+                "Where an op works along one axis, name the axis (dim=) in place of moving it to the end.",
+            ),
+            code=Code(
+                before="y = F.linear(x.transpose(1, 2).contiguous(), weight)\nx = y.transpose(1, 2).contiguous()",
+                after="x = torch.bmm(weight.expand(len(x), -1, -1), x)",
+            )
+            if around
+            else Code(
+                before="y = x.transpose(1, 2).contiguous()\ny = torch.relu(y * scale[:, None])\nx = y.transpose(1, 2).contiguous()",
+                after="x = torch.relu(x * scale)",
+            ),
+            url="https://docs.pytorch.org/docs/stable/tensor_view.html",
+            risk="Code that calls .view() on the copy fails on the original's strides: use .reshape().",
+        ),
+    )
+
+
+def _trip_label(work: GpuWork, position: int) -> str:
+    shapes = shapes_of(work, int(work.op[position]))
+    return f"copy {shapes[0] if shapes else ''} into another order".replace("  ", " ")
+
+
+def shapes_of(work: GpuWork, op: int) -> list[list[int]]:
+    dims = work.timeline.op_text("dims", op) if op >= 0 else ""
+    return [d for d in arguments.numbers(dims) if d and all(isinstance(n, int) for n in d)]

@@ -1,0 +1,87 @@
+"""What to do about code that is compiled again and again."""
+
+from __future__ import annotations
+
+from advisor.report.finding import Code, Fix
+from advisor.rules.fixes import known_fix
+from advisor.views.patterns.compiling import changing_dimension
+from advisor.views.trace.compilation import Recompilations
+
+FEW_LENGTHS = known_fix("pytorch", "few-lengths")
+
+
+def compile_once_in_jax(changed: str) -> Fix:
+    return Fix(
+        title="Let jax.jit see the same shapes and static values in each step",
+        steps=(
+            *((f"In this profile {changed}.",) if changed else ()),
+            "Set jax.config.update('jax_explain_cache_misses', True): it names the argument that changed.",
+            "If a shape changes: pad to a few sizes and mask, so that each size compiles once.",
+            "If a static argument or a closed-over Python number changes: pass it as an array. Keep static_argnums for what rarely changes.",
+            "If the jitted function is made anew in the loop (a lambda, a partial): make it once, before the loop.",
+        ),
+        code=Code(
+            before="for x in batches:  # a new length each step\n    y = f(x)",
+            after="for x in batches:\n    n = next(s for s in (128, 256, 512) if s >= x.shape[0])  # a few sizes\n"
+            "    y = f(np.pad(x, ((0, n - x.shape[0]), (0, 0))))  # on the host: jnp.pad compiles for each length",
+        ),
+        url="https://docs.jax.dev/en/latest/jit-compilation.html#jit-and-caching",
+        risk="Padding computes on rows that are thrown away; mask them where they would change the result.",
+    )
+
+
+def compile_once(why: Recompilations) -> Fix:
+    url = "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html"
+    logs = "Run with TORCH_LOGS=recompiles: it names the guard that failed."
+    if why.renewed:
+        return Fix(
+            title="Call torch.compile once, outside the loop",
+            steps=(
+                "Compile the function before the loop and keep the result: code made anew (exec, generated source) or torch._dynamo.reset() compiles again.",
+                logs,
+            ),
+            code=Code(
+                before="for batch in loader:\n    f = torch.compile(make_step(config))  # a function made anew\n    f(batch)",
+                after="f = torch.compile(make_step(config))\nfor batch in loader:\n    f(batch)",
+            ),
+            url=url,
+            risk="Results stay as they are.",
+        )
+    if why.varying:
+        dimension = changing_dimension(why.varying) if all(v.startswith("[") for v in why.varying) else None
+        marked = f"torch._dynamo.mark_dynamic(x, {dimension[0]})" if dimension else "torch._dynamo.mark_dynamic(x, dim)"
+        return Fix(
+            title="Compile once for all sizes",
+            steps=(
+                f"Compile with dynamic=True, or call {marked} on the input before the first call.",
+                "Or pad inputs to a few sizes: each bucket compiles once and keeps fast static code.",
+                logs,
+            ),
+            code=Code(
+                before="model = torch.compile(model, dynamic=False)\nfor x in batches:  # a new shape each step\n    model(x)",
+                after=f"model = torch.compile(model, dynamic=True)  # or, before the first call: {marked}\nfor x in batches:\n    model(x)",
+            ),
+            url=url,
+            risk="Code for any size may be a few percent slower than code for one, and CUDA graphs need a recording for each size.",
+        )
+    same = ("Shapes do not change in the trace, so a Python value does: turn numbers that change each step into tensors.",)
+    either = ("Record with record_shapes=True; only if shapes change, compile with dynamic=True or pad to buckets.",)
+    limit = (
+        (f"{why.recompiled} recompilations of one function are above the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",)
+        if why.recompiled > DEFAULT_LIMIT
+        else ()
+    )
+    return Fix(
+        title="Find the guard that fails, and keep it from changing",
+        steps=(logs, *(same if why.shapes else either), *limit),
+        code=Code(
+            before="class Loss(nn.Module):\n    def forward(self, x):\n        self.step += 1  # an int of a module: each value compiles again\n        return x * self.step",
+            after='# in __init__: self.register_buffer("step", torch.zeros(()))\nclass Loss(nn.Module):\n    def forward(self, x):\n        self.step.add_(1)\n        return x * self.step',
+        ),
+        url=url,
+        risk="Results stay as they are; a tensor on the GPU cannot steer Python branches.",
+    )
+
+
+DEFAULT_LIMIT = 8
+"""After this many recompilations of one function Dynamo gives up and runs it eagerly (torch._dynamo.config.recompile_limit)."""
