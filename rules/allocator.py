@@ -23,6 +23,7 @@ from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import ONE_BY_ONE
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
@@ -115,10 +116,6 @@ def _lost_us(main: DevicePartition | None, steps: Steps) -> tuple[float, float]:
     return float(total(main.idle).sum()) / steps.steps, float(total(main.communication).sum() + total(main.copy).sum()) / steps.steps
 
 
-FEWEST_FREES = 8
-"""Memory that is given back so often, while the same kernel comes again and again, is given back in a loop."""
-
-
 def _looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
     """Of allocating and freeing calls, those between the first and the last launch of a kernel that is launched as often as memory
     is given back in between; none where no kernel is."""
@@ -128,11 +125,11 @@ def _looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
     inside = np.zeros(len(chosen), bool)
     for name in np.unique(names):
         at = np.sort(launched[names == name])
-        if len(at) < FEWEST_FREES:
+        if len(at) < ONE_BY_ONE:
             continue
         # Freed between two launches of the kernel, and that in most of its rounds.
         rounds = np.unique(np.searchsorted(at, freeing))
-        if np.count_nonzero((rounds > 0) & (rounds < len(at))) >= max(FEWEST_FREES, (len(at) - 1) / 2):
+        if np.count_nonzero((rounds > 0) & (rounds < len(at))) >= max(ONE_BY_ONE, (len(at) - 1) / 2):
             inside |= (chosen > at[0]) & (chosen < at[-1])
     return chosen[inside]
 

@@ -16,6 +16,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Maker, Program
+from advisor.views.trace.repeats import ONE_BY_ONE
 
 
 @rule("dominant-resource", relies_on=("kernels",))
@@ -128,9 +129,6 @@ def _link_share(work: GpuWork, roofline: Roofline, mine: Ints, way: str) -> floa
     return min(gbps / peaks.host_link_gbps, 1.0)
 
 
-FEWEST_MIGRATIONS = 8
-"""Fewer are a program's first touch of small arrays."""
-
 _MIGRATIONS = (CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value)
 
 
@@ -141,7 +139,7 @@ def _migrations(work: GpuWork, mine: Ints) -> int:
     start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]
     spans = union(mine_us, mine_us + work.dur_us[mine])
     a_step = round(int(within(start, spans).sum()) / work.schedule.steps)
-    return a_step if a_step >= FEWEST_MIGRATIONS else 0
+    return a_step if a_step >= ONE_BY_ONE else 0
 
 
 _PROFILERS = {"nvidia": "Nsight Compute", "amd": "rocprof-compute", "other": "the profiler of the device's maker"}

@@ -16,7 +16,7 @@ from advisor.views.device_rates import DeviceRates
 from advisor.views.patterns.copy_savings import COPY_LATENCY_US, copy_edits, outer_op, sending_call
 from advisor.views.patterns.host_tensors import MadeOnHost, created_on_host
 from advisor.views.patterns.released_memory import ReleasedMemory
-from advisor.views.patterns.transfers import FEWEST_REPEATS, HostCopies, StagedCopies, us_a_step_inside
+from advisor.views.patterns.transfers import HostCopies, StagedCopies, us_a_step_inside
 from advisor.views.replay.edits import WithoutOps, changes
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -27,6 +27,7 @@ from advisor.views.trace.evidence import Witness
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.waited_calls import WaitedCalls
 

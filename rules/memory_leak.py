@@ -15,7 +15,7 @@ from advisor.views.memory.health import STACKS
 from advisor.views.memory.history import Allocations
 from advisor.views.memory.patterns import Leaks
 from advisor.views.memory.replay import MemoryReplay
-from advisor.views.memory.steps import FEWEST
+from advisor.views.trace.repeats import FEWEST_REPEATS
 
 
 @rule("memory-leak", relies_on=("memory",))
@@ -46,10 +46,10 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
     device, steps = with_history(attribution), leaks.steps
-    if len(steps) < FEWEST:
+    if len(steps) < FEWEST_REPEATS:
         with_stacks(attribution)
         raise Unavailable(
-            f"the history shows {counted(len(steps), 'step')}, and growth needs {FEWEST}",
+            f"the history shows {counted(len(steps), 'step')}, and growth needs {FEWEST_REPEATS}",
             "torch.cuda.memory._record_memory_history(max_entries=1_000_000), then several steps before _dump_snapshot",
         )
     lives, peak = replay.recorded, device.peak_allocated

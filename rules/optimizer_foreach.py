@@ -14,9 +14,7 @@ from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.evidence import Witness
-
-SEVERAL = 8
-"""Tensors that a loop outside the optimizer goes over at least: work on two or three that parameters have the shape of is no loop over those."""
+from advisor.views.trace.repeats import ONE_BY_ONE
 
 
 @rule("optimizer-foreach", min_saving_share=0.03, part_of=("launch-gap",))
@@ -64,7 +62,7 @@ def optimizer_foreach(
     https://docs.pytorch.org/docs/stable/optim.html#algorithms
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
-    several = loops.updating.tensors >= max(min_parameters, SEVERAL)
+    several = loops.updating.tensors >= max(min_parameters, ONE_BY_ONE)
     by_hand = _by_hand(work, loops.updating, host_time, witness) if len(loops.updating.ops) and several else None
     its_own = _optimizer(work, update, host_time, witness, min_parameters)
     if by_hand is None:

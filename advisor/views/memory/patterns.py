@@ -12,7 +12,8 @@ import numpy as np
 from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory
-from advisor.views.memory.steps import FEWEST, MemorySteps
+from advisor.views.memory.steps import MemorySteps
+from advisor.views.trace.repeats import FEWEST_REPEATS
 
 LEAKING_STEPS = 0.6
 """Share of the steps since it began in which a leak adds something: some are conditional, as logging each tenth step is."""
@@ -37,7 +38,7 @@ class Leaks:
         kept = (a.born >= 0) & (a.freed > a.born.max(initial=-1)) & ~settled
         lived = steps.of(np.minimum(a.freed, steps.n_events)) - step
         rows = np.zeros(len(a), bool)
-        if len(steps) >= FEWEST:
+        if len(steps) >= FEWEST_REPEATS:
             for stack in np.unique(a.stack[kept]).tolist():
                 same = a.stack == stack
                 if _leaks(np.unique(step[kept & same]), bool((same & ~kept & (a.born >= 0) & (lived > 1)).any()), len(steps)):
@@ -54,7 +55,7 @@ class Leaks:
 def _leaks(born_in: Ints, some_given_back: bool, steps: int) -> bool:
     """Whether a place whose survivors were born in these steps leaks: in enough of them, up to the end, and none given back late
     (a queue of bounded length keeps the last few)."""
-    if len(born_in) < FEWEST or some_given_back:
+    if len(born_in) < FEWEST_REPEATS or some_given_back:
         return False
     return born_in[-1] >= steps - 2 and len(born_in) >= LEAKING_STEPS * (steps - 1 - int(born_in[0]))
 
@@ -106,7 +107,7 @@ def _with_first(a: Allocations, chains: list[Ints]) -> tuple[Chain, ...]:
 def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
     """Allocations of one place as buffers side by side: the first of each size belongs to the first, and so on."""
     sizes = np.unique(a.requested[rows])
-    if len(sizes) < FEWEST + 1 or np.median(np.diff(sizes) / sizes[:-1]) > MOST_GROWTH:
+    if len(sizes) < FEWEST_REPEATS + 1 or np.median(np.diff(sizes) / sizes[:-1]) > MOST_GROWTH:
         return
     side_by_side: dict[int, list[int]] = defaultdict(list)
     for size in sizes:
@@ -116,7 +117,7 @@ def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
         at = np.array(chain)
         # Each is made from the one before, so that one is still there.
         follows = (np.diff(a.born[at]) > 0) & (a.freed[at[:-1]] > a.born[at[1:]])
-        if len(at) > FEWEST and follows.mean() > 0.9:
+        if len(at) > FEWEST_REPEATS and follows.mean() > 0.9:
             yield at
 
 

@@ -13,10 +13,9 @@ from advisor.recordings.snapshot import Ints, MemorySnapshot
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.origins import Phase
+from advisor.views.trace.repeats import FEWEST_REPEATS
 
 Basis = Literal["optimizer", "backward", "repeats", "whole"]
-FEWEST = 3
-"""Repeats that make a pattern."""
 EVEN = 0.5
 """How much the distances between repeats may differ from their median, as a share of it: steps are alike."""
 COVERS = MOST
@@ -78,7 +77,7 @@ def _repeats(attribution: Attribution) -> Ints | None:
     """
     a = attribution.device.allocations
     rows = np.flatnonzero(a.born >= 0)
-    if len(rows) < FEWEST or not (a.stack[rows] >= 0).any():
+    if len(rows) < FEWEST_REPEATS or not (a.stack[rows] >= 0).any():
         return None
     inside = np.array([bool(origin.module) for origin in attribution.origins.of])
     births: dict[int, list[int]] = defaultdict(list)
@@ -89,7 +88,7 @@ def _repeats(attribution: Attribution) -> Ints | None:
     best: Ints | None = None
     for found in births.values():
         at = np.array(found)
-        if len(at) < FEWEST or (best is not None and len(at) >= len(best)):
+        if len(at) < FEWEST_REPEATS or (best is not None and len(at) >= len(best)):
             continue
         gaps = np.diff(at)
         even = np.abs(gaps - np.median(gaps)).max() <= EVEN * np.median(gaps)

@@ -11,14 +11,12 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
-from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.repeats import alike
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
-
-ALIKE = NEARLY_ALL
-"""Share of the larger part's ops that the first one and a later one have in common: what is sampled or padded differs now and then."""
 
 ABOUT = LITTLE
 """Gradients that autograd adds to and those filled with zeros ahead of the first part may differ by this share: some get none."""
@@ -129,7 +127,7 @@ def _added_up(parts: list[Ints], adds: Mask, fills: Mask) -> bool:
 def _same(parts: list[Ints], compared: Mask, work: GpuWork) -> bool:
     """Whether all parts launch the same ops."""
     first, *others = (Counter(work.ops.names[work.op[part[compared[part]]]].tolist()) for part in parts)
-    return all((first & other).total() >= ALIKE * max(first.total(), other.total()) > 0 for other in others)
+    return all(alike(first, other) and other for other in others)
 
 
 def _apart(parts: list[Ints], launched_us: Floats, begun_us: Floats, ended_us: Floats) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge import cuda_api
-from advisor.knowledge.shares import MOST, NEARLY_ALL
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
 from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
@@ -20,6 +20,7 @@ from advisor.views.patterns.host_tensors import MadeOnHost
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.repeats import ONE_BY_ONE, alike
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
@@ -28,15 +29,11 @@ DIFFERENT = "the steps launch different kernels or other shapes, so one graph ca
 BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
 SIZED = "the steps work on other shapes where a mask comes out otherwise, which no graph can hold"
 
-NEARLY = NEARLY_ALL
-"""Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
-
-
 REPLAYED = MOST
 """Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
 
-FEWEST_PASSES, LONGEST_BODY = 8, 64
-"""Passes of a loop in a step that wait after each, and kernels of one: what repeats after more is a layer, and fewer are no loop that a graph would be made for."""
+LONGEST_BODY = 64
+"""Kernels of a pass of a loop that waits after each, at most: what repeats after more is a layer."""
 
 OF_A_STEP = 0.2
 """Of a step's kernels, those in passes of a loop at least: with less the step is something else that is read in pieces, as a network's boxes or a word
@@ -110,7 +107,7 @@ class Capturable:
 def _in_passes(kernels: Ints, steps: int) -> bool:
     """Whether a loop's passes hold much of a step. kernels: of each piece between two waits, of all steps; what reads a network's results one by one is no loop of it."""
     small = kernels[kernels <= LONGEST_BODY]
-    return len(small) >= FEWEST_PASSES * steps and float(small.sum()) >= OF_A_STEP * float(kernels.sum())
+    return len(small) >= ONE_BY_ONE * steps and float(small.sum()) >= OF_A_STEP * float(kernels.sum())
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
@@ -216,9 +213,8 @@ def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = Fa
     kinds = [Counter(zip(names[part].tolist(), dims[part].tolist(), strict=True)) for part in parts]
     named = [Counter(names[part].tolist()) for part in parts]
     for kind, name in zip(kinds[1:], named[1:], strict=True):
-        alike = (named[0] & name).total()
-        shared = alike if shapes else (kinds[0] & kind).total()
-        if shared < NEARLY * max(kinds[0].total(), kind.total()) or shared < alike:
+        of_both = (named[0], name) if shapes else (kinds[0], kind)
+        if not alike(*of_both) or (of_both[0] & of_both[1]).total() < (named[0] & name).total():
             return False
     behind = np.searchsorted(work.schedule.op_call, waits, side="right")
     before = set()

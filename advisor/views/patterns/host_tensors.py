@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, length, union
 from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
@@ -16,6 +16,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
 from advisor.views.trace.ops import Ops, thread_ids
+from advisor.views.trace.repeats import FEWEST_REPEATS
 
 _MAKES = names_of("make_filled")
 _CREATES = names_of("make_any")
@@ -86,9 +87,8 @@ class MadeOnHost:
         return cls(copies[made], union(start[rows], start[rows] + dur[rows]), as_launched_us)
 
 
-HANDLE_US, NEARLY_ALL, SEVERAL = 20.0, 0.9, 3
-"""How long before a range its handle is made, at the most; how many of the ranges have one where the framework makes them, and of how many ranges
-that is told at least."""
+HANDLE_US = 20.0
+"""How long before a range its handle is made, at the most."""
 
 
 def _handles(timeline: Timeline, ops: Ops) -> Mask:
@@ -96,7 +96,7 @@ def _handles(timeline: Timeline, ops: Ops) -> Mask:
     cpu, ranges = timeline.cpu_ops, timeline.annotations
     found = np.zeros(len(cpu), bool)
     rows = np.flatnonzero(ops.named(_HANDLE) & (ops.parent < 0))
-    if not len(rows) or len(ranges) < SEVERAL:
+    if not len(rows) or len(ranges) < FEWEST_REPEATS:
         return found
     threads = thread_ids(ranges, cpu)
     of_range, end = threads[: len(ranges)], (cpu["start_us"] + cpu["dur_us"]).to_numpy()

@@ -21,6 +21,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.repeats import rounds
 from advisor.views.trace.table_filters import matches, spans_of
 
 _STEP = names_of("optimizer_step_of_class")
@@ -89,8 +90,7 @@ class OptimizerStep:
         counts: Counter[str] = Counter()
         for o, k, n in zip(by_op, by_kernel, groups.rows.tolist(), strict=True):
             counts[o or k] += n
-        most = max(counts.values())
-        each = min(c for c in counts.values() if c >= 0.25 * most)
+        each = rounds(counts.values())
         periodic = each > 0 and len(chosen) / each <= (MOST_IN_ITS_RANGE if ranges.any() else MOST_OPS_A_PARAMETER)
         return cls(name, "loop" if periodic else "other", chosen, spans, round(each / work.schedule.steps))
 

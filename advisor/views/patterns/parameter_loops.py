@@ -13,17 +13,12 @@ from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
-from advisor.views.patterns.optimizer import OptimizerStep
+from advisor.views.patterns.optimizer import MOST_IN_ITS_RANGE, OptimizerStep
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
+from advisor.views.trace.repeats import ONE_BY_ONE, rounds
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
-
-FEWEST = 8
-"""Tensors that a loop goes over at least."""
-
-MOST_OPS_A_TENSOR = 32
-"""Layer-wise optimizers written out (LARS, LAMB) launch some twenty for each tensor; a longer pattern is something else."""
 
 COVERED = MOST
 """A loop goes over at least this share of the parameters: some leave out biases and norms."""
@@ -119,14 +114,14 @@ def _behind_backward(work: GpuWork, runs: Iterator[Ints]) -> Ints:
     last = np.full(int(work.step.max(initial=-1)) + 1, len(work.step), np.int64)
     at = np.flatnonzero(work.backward)
     last[work.step[at]] = at
-    return np.concatenate([np.zeros(0, np.int64), *(run for run in runs if len(run) >= 2 * FEWEST and run[0] > last[work.step[run[0]]])])
+    return np.concatenate([np.zeros(0, np.int64), *(run for run in runs if len(run) >= 2 * ONE_BY_ONE and run[0] > last[work.step[run[0]]])])
 
 
 def _runs(work: GpuWork, chosen: Mask) -> Iterator[Ints]:
     """Positions that follow each other in one step."""
     at = np.flatnonzero(chosen)
     for run in np.split(at, np.flatnonzero((np.diff(at) > 1) | (np.diff(work.step[at]) != 0)) + 1):
-        if len(run) >= FEWEST:
+        if len(run) >= ONE_BY_ONE:
             yield run
 
 
@@ -150,8 +145,8 @@ def _tensors(work: GpuWork, run: Ints, parameters: Counter[Shape]) -> int:
     """How many parameters a run goes over; 0 where it does something else."""
     over = [taken.total() for taken in _taken(work, run).values() if sum(n for s, n in taken.items() if s in parameters) >= OF_PARAMETERS * taken.total()]
     # Some ops come more often a tensor than others, and some only for those tensors that need them.
-    tensors = min((n for n in over if n >= 0.25 * max(over)), default=0)
-    return tensors if tensors >= max(FEWEST, COVERED * parameters.total()) else 0
+    tensors = rounds(over)
+    return tensors if tensors >= max(ONE_BY_ONE, COVERED * parameters.total()) else 0
 
 
 def _goes_over(work: GpuWork, run: Ints, parameters: Counter[Shape]) -> bool:
@@ -161,7 +156,7 @@ def _goes_over(work: GpuWork, run: Ints, parameters: Counter[Shape]) -> bool:
     tensors = _tensors(work, run, parameters)
     shapes = {shape for taken in _taken(work, run).values() for shape in taken if shape in parameters}
     # The same op on many tensors of one shape may be a model's.
-    return tensors > 0 and len(shapes) > 1 and len(run) <= MOST_OPS_A_TENSOR * tensors
+    return tensors > 0 and len(shapes) > 1 and len(run) <= MOST_IN_ITS_RANGE * tensors
 
 
 def _zeroes(work: GpuWork, run: Ints, parameters: Counter[Shape]) -> bool:

@@ -19,16 +19,11 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import FEWEST_REPEATS, ONE_BY_ONE
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-FEWEST_REPEATS = 4
-"""Where no step repeats, a copy that comes fewer times sets up or ends the program."""
-
 PINNING_BYTES_PER_US = cost("pinning")
-
-FEWEST_SMALL = 8
-"""Small copies of one direction in a step, from which packing them into one saves more than packing costs."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ class HostCopies:
         read = np.where(up, np.cumsum(kind == CopyKind.DTOH.value)[small], -1)
         groups = Groups.by(work.step[small], read)
         together = [small[groups.of == group] for group in range(len(groups.first))]
-        return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= FEWEST_SMALL)])
+        return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= ONE_BY_ONE)])
 
     def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
         """What a loader without worker processes makes is copied into pinned memory by the thread that then sends it; workers' batches are

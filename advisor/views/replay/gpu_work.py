@@ -22,10 +22,11 @@ from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 
-HELD_UP, FEWEST_RUNS = 20.0, 3
-"""Times as long as its usual run a kernel takes that was held up, and of how many runs the usual one is told: no cache or clock makes as much of
+HELD_UP = 20.0
+"""Times as long as its usual run a kernel takes that was held up: no cache or clock makes as much of
 one, and what takes other times by its data, as sorting does, is no product."""
 
 
@@ -109,7 +110,7 @@ class GpuWork:
         of_op = np.r_[dims.codes.to_numpy(), -1][self.op]
         groups = Groups.by(self._names[1], of_op)
         usual = pd.Series(self.dur_us).groupby(groups.of).median().to_numpy()[groups.of]
-        found: Mask = self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_RUNS) & (self.dur_us > HELD_UP * usual)
+        found: Mask = self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
         return found
 
     def kernel_name(self, position: int) -> str:

@@ -10,9 +10,8 @@ import numpy as np
 from advisor.intervals import Floats
 from advisor.knowledge.shares import MOST
 from advisor.recordings.tpu import TpuCore, TpuProfile
+from advisor.views.trace.repeats import FEWEST_REPEATS
 
-LEAST_RUNS = 3
-"""A program that runs so often repeats: of three runs two periods are known."""
 MOST_OF_TIME = MOST
 """A step is made of the program that takes most of all programs' time: a small one that repeats is a helper of another."""
 ALIKE = 0.1
@@ -60,7 +59,7 @@ def _repeated(core: TpuCore, profile: TpuProfile) -> TpuSteps | None:
     spent = np.bincount(runs.what, weights=runs.end_us - runs.start_us, minlength=len(profile.programs))
     main = int(spent.argmax())
     start = runs.start_us[runs.what == main]
-    if len(start) < LEAST_RUNS or spent[main] < MOST_OF_TIME * spent.sum():
+    if len(start) < FEWEST_REPEATS or spent[main] < MOST_OF_TIME * spent.sum():
         return None
     # The last run ends the window: what follows it holds the end of the profile.
     return TpuSteps(float(start[0]), float(start[-1]), "detected", f"from each run of {profile.programs[main]} to the next", np.diff(start))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,9 @@ FEWEST_REPEATS = 3
 
 ALIKE = NEARLY_ALL
 """Of a repeat, what must be as it was one period before: now and then a program does one thing more."""
+
+ONE_BY_ONE = 8
+"""As often the same is done by itself, from which it is a loop that one call for all is worth: passes, tensors, small copies."""
 
 _MARKERS = 8
 """Kinds that may mark a period, the rarest that repeat: most come once a period, a branch less often."""
@@ -87,3 +92,14 @@ def longest_run(good: Mask) -> tuple[int, int]:
 def _longest(stretches: Ints) -> tuple[int, int]:
     first, end = stretches[int(np.argmax(stretches[:, 1] - stretches[:, 0]))].tolist()
     return first, end
+
+
+def alike(one: Counter[Any], other: Counter[Any]) -> bool:
+    """Whether two repeats consist of the same, in any order, but for what the larger one does beside."""
+    return (one & other).total() >= ALIKE * max(one.total(), other.total())
+
+
+def rounds(counts: Iterable[int]) -> int:
+    """How often a loop goes round in which kinds come so often: some come several times a round, some only now and then; 0 where nothing comes."""
+    often = [*counts]
+    return min((count for count in often if 4 * count >= max(often)), default=0)

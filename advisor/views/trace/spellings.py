@@ -13,6 +13,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 
 CELL = names_of("recurrent_cell")
@@ -25,9 +26,6 @@ _PATTERNS = CELL, _SLICE, _PRODUCT, _LOG_SOFTMAX, _PICKED, _JOINED
 
 FEWEST = 4
 """A pattern that comes less often in a step is no loop that is worth a call of its own."""
-
-FEWEST_SIZES = 3
-"""A tensor that grows is seen at so many sizes."""
 
 NEAR = 6
 """Outermost ops between a log-softmax and the pick of the target's probability that still belong together: squeezes, views, negation."""
@@ -93,7 +91,7 @@ def _mostly_grows(sizes: list[int]) -> bool:
     """Whether sizes grow from one to the next, but where they start again, as with the next text that is generated."""
     falls = sum(later < size for size, later in pairwise(sizes))
     rises = sum(later > size for size, later in pairwise(sizes))
-    return falls * FEWEST_SIZES <= rises
+    return falls * FEWEST_REPEATS <= rises
 
 
 def _widest(grown: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
@@ -116,5 +114,5 @@ def _grown(timeline: Timeline, joins: Ints) -> list[tuple[bool, tuple[int, int]]
     return [
         (len(rest) <= 2 and rest[0] == len(rest) - 1, (min(found), max(found)))
         for rest, found in sizes.items()
-        if len(set(found)) >= FEWEST_SIZES and _mostly_grows(found)
+        if len(set(found)) >= FEWEST_REPEATS and _mostly_grows(found)
     ]

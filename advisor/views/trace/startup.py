@@ -19,6 +19,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.table_filters import matches, spans_of
 from advisor.views.trace.unexecuted_launches import captures
 
@@ -43,9 +44,6 @@ _CONVOLUTION = names_of("convolution_of_library")
 _FUSED = names_of("generated_by_jit")
 _EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
 _STEP = names_of("profiler_step")
-TRIALS = 3
-"""No convolution waits for events, but one that times this many algorithms to choose among them (`cudnn.benchmark`, MIOpen's find)
-does. It does so once for each shape."""
 
 IDLE_DURING = NEARLY_ALL
 """A call that takes long while the device works waits for it; one-time work of the driver leaves the device idle."""
@@ -194,11 +192,12 @@ def _spans(calls: tuple[tuple[str, float, float], ...]) -> Spans:
 
 
 def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
-    """Convolutions that try algorithms: each with the events that it waits for inside."""
+    """Convolutions that try algorithms: each with the events that it waits for inside. No other waits for events: one that times several algorithms to choose
+    among them (`cudnn.benchmark`, MIOpen's find) does so once for each shape."""
     ops, calls = timeline.cpu_ops, timeline.api_calls
     rows = np.flatnonzero(matches(ops, _CONVOLUTION))
     waits = np.flatnonzero(matches(calls, _EVENT_WAIT))
-    if not len(rows) or len(waits) < TRIALS:
+    if not len(rows) or len(waits) < FEWEST_REPEATS:
         return ()
     start = ops["start_us"].to_numpy()[rows]
     end = start + ops["dur_us"].to_numpy()[rows]
@@ -207,7 +206,7 @@ def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
         mine = np.flatnonzero((ops["pid"].to_numpy()[rows] == pid) & (ops["tid"].to_numpy()[rows] == tid))
         here = waits[(calls["pid"].to_numpy()[waits] == pid) & (calls["tid"].to_numpy()[waits] == tid)]
         at = np.sort(calls["start_us"].to_numpy()[here])
-        tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= TRIALS
+        tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= FEWEST_REPEATS
         found += [(f"{ops['name'].iat[int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
     return tuple(found) if _seldom(timeline, np.array([f[1] for f in found])) else ()
 
