@@ -100,6 +100,17 @@ def _markdown(text: str) -> None:
     assert not _Page(MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(text)).bad
 
 
+@pytest.mark.parametrize("package", [package for package, name in INSTALLED if name == "markdown"])
+def test_githubs_own_parser_makes_the_same_tables_and_nothing_that_acts(package: str) -> None:
+    cmark = pytest.importorskip("cmarkgfm.cmark")
+    for thing in made(package):
+        text = formats(package)["markdown"].render(thing)
+        page = cmark.markdown_to_html_with_extensions(text, cmark.Options.CMARK_OPT_UNSAFE, ["table", "strikethrough", "autolink"])
+        assert not _Page(page).bad
+        by_another = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(text)
+        assert [page.count(tag) for tag in ("<table>", "<tr>", "<th", "<td")] == [by_another.count(tag) for tag in ("<table>", "<tr>", "<th", "<td")]
+
+
 def _xml(text: str) -> None:
     assert {element.tag for element in ElementTree.fromstring(text).iter()} <= {
         "testsuites", "testsuite", "testcase", "properties", "property", "failure", "error", "skipped", "system-out", "system-err"

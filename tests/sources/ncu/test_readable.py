@@ -1,5 +1,6 @@
 """A redacted report is one that NVIDIA's own reader takes: it refuses results without the fields that their format requires."""
 
+import gzip
 import struct
 
 import pytest
@@ -44,8 +45,12 @@ def test_every_result_has_the_fields_that_the_format_requires(redacted):
         assert all({axis for axis, _ in fields(message(value))} == {1, 2, 3} for number, value in result if number in (9, 10, 11))
 
 
-def test_nvidias_reader_reads_every_kernel_and_its_counters(redacted):
+@pytest.mark.parametrize("which", ["redacted", "sample"])
+def test_nvidias_reader_reads_every_kernel_and_its_counters(which, redacted, tmp_path):
     reader = pytest.importorskip("ncu_report")
+    if which == "sample":
+        redacted = tmp_path / "sample.ncu-rep"
+        redacted.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
     taken = reader.load_report(str(redacted)).range_by_idx(0)
     told = [taken.action_by_idx(i) for i in range(taken.num_actions())]
     assert [action.name() for action in told] == [kernel.name for kernel in read(redacted).parts[0].kernels]
