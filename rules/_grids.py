@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.knowledge.grids import DIVISIBLE, FEW_ON_PURPOSE
-from advisor.knowledge.occupancy import SCHEDULERS
+from advisor.knowledge.occupancy import SCHEDULERS, WARP
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.report.numbers import counted
 from advisor.rules._kernels import Fine, Question, Seen
@@ -16,6 +16,8 @@ from advisor.views.kernels.fill import divided_in_vain, fill, warps
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel
 from advisor.views.patterns.few_blocks import LEAST_RATE, LIKELY_RATE, SECOND_PASS_US
+from advisor.views.patterns.grid_occupancy import Grids
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import NAMED_BY_TORCH
 
 QUESTION = Question(
@@ -63,3 +65,21 @@ def measured_grid(
     if warps(kernel) < SCHEDULERS:
         told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
     return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, fix, "high" if divides else "medium")
+
+
+def grid_label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
+    op, blocks = int(work.op[position]), int(grids.blocks[position])
+    what = (
+        f"{work.ops.name(op)} {work.timeline.op_text('dims', op)}".strip()
+        if op >= 0
+        else work.kernel_name(position).removeprefix("void ").split("<", 1)[0][:80]
+    )
+    if tail:
+        return f"{what}: {grids.waves[position]:.2f} waves ({blocks} blocks)"
+    return f"{what}: {blocks_in_words(work, grids, position)} on {int(grids.sms[position])} multiprocessors"
+
+
+def blocks_in_words(work: GpuWork, grids: Grids, position: int) -> str:
+    """A kernel's blocks in words, and how many threads they are where all of them are no more than a warp."""
+    blocks, threads = int(grids.blocks[position]), int(work.column("block_threads")[position])
+    return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= WARP else "")

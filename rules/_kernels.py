@@ -12,8 +12,7 @@ from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.how_to_record import counters
 from advisor.report.finding import Clear, Evidence, Fix, Severity, ShareSaved, Skipped, SourceLine
 from advisor.report.numbers import cut
-from advisor.views.kernels.counters import WIDEST, wavefronts_a_request
-from advisor.views.kernels.limits import L1, Gain, Limits, relieved
+from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -34,28 +33,6 @@ class Seen(NamedTuple):
     fix: Fix
     at_most: Severity = "high"
     """No more severe than this, whatever it gains."""
-
-
-class Crowded(NamedTuple):
-    """A kernel whose accesses pass L1's pipe in more pieces than any width of them needs. times: wavefronts for each request."""
-
-    times: float
-    excess: float
-    limits: Limits
-
-    def seen(self, why: str, fix: Fix) -> Seen:
-        """The fault, named only by what these counters tell. At least what no width needs goes, at best all but one wavefront a request."""
-        told = f"takes {self.times:.0f} wavefronts of L1 for each load or store, of which the widest needs {WIDEST:.0f}: {why}."
-        return Seen(told, relieved(self.limits, {L1: 1 - self.excess}, {L1: 1 / self.times}), 0.65, fix)
-
-
-def many_wavefronts(kernel: MeasuredKernel, max_excess: float) -> Crowded | None:
-    """What can be said of banks and lines where the counters of accesses were not collected: nothing, unless L1's pipe is what is busiest."""
-    times = wavefronts_a_request(kernel.profile)
-    if not times or kernel.limits.limiter != L1:
-        return None
-    excess = max(1 - WIDEST / times, 0.0)
-    return Crowded(times, excess, kernel.limits) if excess >= max_excess else None
 
 
 class Fine(NamedTuple):

@@ -22,7 +22,7 @@ QUESTION = Question(
 )
 
 
-_AMPERE_ON = names_of("ampere_or_newer")
+AMPERE_ON = names_of("ampere_or_newer")
 
 
 _PRODUCT = names_of("product_by_own_name")

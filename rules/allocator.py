@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step, led_by
 from advisor.rules.fixes import for_program
+from advisor.rules.fixes.allocating import explained, keep_memory
 from advisor.views.memory.attached_snapshot import MemoryBeside
+from advisor.views.patterns.allocation_loops import looped, lost_us
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
-from advisor.views.time.device_time import DevicePartition, Partition, total
+from advisor.views.time.device_time import Partition
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
-from advisor.views.trace.repeats import ONE_BY_ONE
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-_PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|MemHostAlloc)")
 _EMPTIES = re.compile(r": empty_cache$|_cuda_emptyCache")
 
 
@@ -79,7 +77,7 @@ def allocator(
     """
     chosen = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
     if not steps.repeats:
-        chosen = _looped(work, calls, chosen)
+        chosen = looped(work, calls, chosen)
     per_step = len(chosen) / work.schedule.steps
     if per_step < min_per_step or not len(chosen):
         return Clear(
@@ -92,7 +90,7 @@ def allocator(
     gone = combine(WithoutWaits(chosen), wrapped)
     names = calls.names(chosen)
     evidence = witness.of_calls(calls.rows[chosen], names)
-    idle_us, alone_us = _lost_us(partition.main, steps)
+    idle_us, alone_us = lost_us(partition.main, steps)
     return Found(
         title="Memory is allocated and freed inside the step",
         summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
@@ -105,70 +103,5 @@ def allocator(
         quiet=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} memory",
         evidence=evidence,
         confidence=0.85,
-        fix=_explained(for_program(program, "allocator", _fix(names, bool(emptying.any()))), beside),
-    )
-
-
-def _lost_us(main: DevicePartition | None, steps: Steps) -> tuple[float, float]:
-    """For how long the device idles a step, and for how long it communicates or copies alone: what it might do beside computing, were the host not held."""
-    if main is None:
-        return 0.0, 0.0
-    return float(total(main.idle).sum()) / steps.steps, float(total(main.communication).sum() + total(main.copy).sum()) / steps.steps
-
-
-def _looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
-    """Of allocating and freeing calls, those between the first and the last launch of a kernel that is launched as often as memory
-    is given back in between; none where no kernel is."""
-    names = work.column("name")[work.kernel].astype(str)
-    launched = work.schedule.op_call[work.kernel]
-    freeing = chosen[[bool(cuda_api.RETURNS.search(name)) for name in calls.names(chosen)]] if len(chosen) else chosen
-    inside = np.zeros(len(chosen), bool)
-    for name in np.unique(names):
-        at = np.sort(launched[names == name])
-        if len(at) < ONE_BY_ONE:
-            continue
-        # Freed between two launches of the kernel, and that in most of its rounds.
-        rounds = np.unique(np.searchsorted(at, freeing))
-        if np.count_nonzero((rounds > 0) & (rounds < len(at))) >= max(ONE_BY_ONE, (len(at) - 1) / 2):
-            inside |= (chosen > at[0]) & (chosen < at[-1])
-    return chosen[inside]
-
-
-def _explained(fix: Fix, beside: MemoryBeside | None) -> Fix:
-    """The fix with what a snapshot says of the cause first."""
-    return msgspec.structs.replace(fix, steps=(beside.advice, *fix.steps)) if beside and beside.advice else fix
-
-
-def _fix(names: list[str], empties: bool) -> Fix:
-    url = "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management"
-    if sum(bool(_PINS.search(n)) for n in names) > len(names) / 2:
-        return Fix(
-            title="Pin host memory once, not in every step",
-            steps=("Allocate pinned buffers before the loop and copy into them. DataLoader(pin_memory=True) keeps its own.",),
-            code=Code(
-                before='x = batch.pin_memory().to("cuda", non_blocking=True)',
-                after="buffer, copied = torch.empty_like(batch, pin_memory=True), torch.cuda.Event()  # once\n\n"
-                'copied.synchronize()  # the copy before has left the buffer\nbuffer.copy_(batch)\nx = buffer.to("cuda", non_blocking=True)\ncopied.record()',
-            ),
-            url=url,
-            risk="Pinned memory cannot be swapped out; a buffer must not be overwritten before its copy is done.",
-        )
-    room = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, pad inputs to a few sizes, or lower the batch."
-    freed = empties or any(cuda_api.RETURNS.search(n) for n in names)
-    return Fix(
-        title="Keep the memory that the next step needs",
-        steps=(
-            "Remove torch.cuda.empty_cache() from the loop: it gives memory back that the next step asks for again.",
-            f"If there is no such call, memory is full or fragmented: {room}",
-        )
-        if freed
-        else (f"Steps ask for more and give nothing back: what they free does not fit what they need next. Where that goes on after the first steps, {room}",),
-        code=Code(
-            before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
-            after="for batch in loader:\n    step(batch)",
-        )
-        if freed
-        else None,
-        url=url,
-        risk="The process keeps its peak memory reserved; others on the same GPU see less free.",
+        fix=explained(for_program(program, "allocator", keep_memory(names, bool(emptying.any()))), beside),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules._wavefronts import many_wavefronts
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import shared_bytes, shared_excess, stalls
 from advisor.views.kernels.limits import L1, Gain, relieved

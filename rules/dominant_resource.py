@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Ints, union, within
 from advisor.recordings.timeline import CopyKind, GpuKind
-from advisor.report.finding import Clear, Code, Fix, Saving
+from advisor.report.finding import Clear, Saving
 from advisor.report.numbers import cut, duration, percent
+from advisor.rules.fixes.resources import decide_with, measure_kernel, move_less, prefetch
 from advisor.views.groups import distinct
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.program import Maker, Program
+from advisor.views.trace.program import Program
 from advisor.views.trace.repeats import ONE_BY_ONE
 
 
@@ -79,9 +78,9 @@ def dominant_resource(
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
         status="possible",
         possible_why="a trace does not tell how much of it can be had",
-        decide_with=_decide(name, moved, program.maker),
+        decide_with=decide_with(name, moved, program.maker),
         confidence=0.8,
-        fix=_prefetch() if migrating else _copies() if moved else _kernel(name, program.maker),
+        fix=prefetch() if migrating else move_less() if moved else measure_kernel(name, program.maker),
     )
 
 
@@ -140,68 +139,3 @@ def _migrations(work: GpuWork, mine: Ints) -> int:
     spans = union(mine_us, mine_us + work.dur_us[mine])
     a_step = round(int(within(start, spans).sum()) / work.schedule.steps)
     return a_step if a_step >= ONE_BY_ONE else 0
-
-
-_PROFILERS = {"nvidia": "Nsight Compute", "amd": "rocprof-compute", "other": "the profiler of the device's maker"}
-
-
-def _decide(name: str, moved: bool, maker: Maker) -> str:
-    if maker == "other":
-        return f"{_PROFILERS[maker]}, which measures what limits it"
-    if moved:
-        return "rocprofv3 --hip-trace --memory-copy-trace -- PROGRAM" if maker == "amd" else "nsys profile --trace=cuda --cuda-memory-usage=true PROGRAM"
-    plain = re.sub(r"^void |\(anonymous namespace\)::", "", name)
-    word = re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1].removesuffix(".kd")
-    if maker == "amd":
-        return f"rocprof-compute profile -n measured -k {word} -- PROGRAM"
-    return f"ncu --set full --launch-count 5 --kernel-name regex:{word} PROGRAM"
-
-
-_LIBRARIES = {"nvidia": "cuBLAS, cuDNN, CUB, FlashAttention", "amd": "hipBLASLt, MIOpen, Composable Kernel, AITER", "other": "of the device's maker"}
-_PAGES = {
-    "nvidia": "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html",
-    "amd": "https://rocm.docs.amd.com/projects/rocprofiler-compute/en/latest/",
-    "other": "",
-}
-
-
-def _kernel(name: str, maker: Maker) -> Fix:
-    return Fix(
-        title="Measure this kernel, and hold it against a library's",
-        steps=(
-            f"Measure {cut(name, 70)} with {_PROFILERS[maker]}: it says whether memory, arithmetic or latency holds it up.",
-            f"If it is your own: look for a library call that does the same ({_LIBRARIES[maker]}), or for memory accesses that do not coalesce.",
-        ),
-        url=_PAGES[maker],
-    )
-
-
-def _prefetch() -> Fix:
-    return Fix(
-        title="Fetch the pages before the kernel runs",
-        steps=(
-            "Call cudaMemPrefetchAsync for each managed array before the launch, and back to the host before the host reads it: one long transfer "
-            "in place of a fault for each piece.",
-            "Fill the arrays on the device where that can be; then nothing has to migrate.",
-            "Where the order of accesses is known: cudaMalloc and copies from pinned memory.",
-        ),
-        code=Code(
-            before="cudaMallocManaged(&x, bytes);\nfill(x);  // on the host\nkernel<<<grid, block>>>(x);\ncudaDeviceSynchronize();",
-            after="cudaMemLocation gpu = {cudaMemLocationTypeDevice, device}, cpu = {cudaMemLocationTypeHost, 0};\n"
-            "cudaMallocManaged(&x, bytes);\nfill(x);\ncudaMemPrefetchAsync(x, bytes, gpu, 0);  // before CUDA 13: (x, bytes, device)\n"
-            "kernel<<<grid, block>>>(x);\ncudaMemPrefetchAsync(x, bytes, cpu, 0);  // before CUDA 13: (x, bytes, cudaCpuDeviceId)\ncudaDeviceSynchronize();",
-        ),
-        url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#data-prefetching",
-    )
-
-
-def _copies() -> Fix:
-    return Fix(
-        title="Move fewer bytes, or move them while the GPU computes",
-        steps=(
-            "Keep on the device what is copied again and again, as weights that fit; offload only what does not.",
-            "Halve the bytes: 8-bit weights for what must be offloaded.",
-            "Copy the next piece on a stream of its own from pinned memory while this one computes.",
-        ),
-        url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#asynchronous-and-overlapping-transfers-with-computation",
-    )

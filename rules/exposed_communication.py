@@ -6,21 +6,16 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
-from advisor.knowledge.measured_costs import costs
-from advisor.report.finding import Clear, Evidence, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import HIDDEN, WAITING, sizes_known, transfer_us
+from advisor.rules._exposed_in_job import RECORD, of_job
 from advisor.rules._phrases import a_step
-from advisor.rules._sums import MIN_SHARE, needed, needed_of_job
-from advisor.rules.fixes import for_framework, for_program, known_fix
+from advisor.rules._sums import needed
+from advisor.rules.fixes import for_program, known_fix
 from advisor.views.ranks.communication import Communication, OneRank
-from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
-from advisor.views.ranks.exposure import Exposure
-from advisor.views.ranks.job import Job
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.time.device_time import total
-
-GATHERS = costs("overlap-of-gathers")
 
 FEWEST_OPS = 4
 """A recording of fewer is a piece of a trace."""
@@ -65,7 +60,7 @@ def exposed_communication(seen: Communication, *, min_exposed_share: Share = 0.1
     https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     """
     if seen.job is not None and seen.exposure is not None:
-        return _of_job(seen.job, seen.exposure, min_gain_share)
+        return of_job(seen.job, seen.exposure, min_gain_share)
     if seen.rank is None:
         return Clear(why="no communication was recorded")
     return _of_rank(seen.rank, min_exposed_share)
@@ -109,7 +104,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
         evidence=witness.of_gpu(rows, names),
         confidence=0.8,
         cause="communication",
-        fix=for_program(one.program, "exposed-communication", _RECORD_TRAINING if one.program.training or one.program.framework == "jax" else _RECORD),
+        fix=for_program(one.program, "exposed-communication", _RECORD_TRAINING if one.program.training or one.program.framework == "jax" else RECORD),
     )
 
 
@@ -120,61 +115,9 @@ def _said(waiting: str, known: bool) -> str:
     return f" If those of one kind move as much, {waiting} of it are waiting for other ranks: sizes were not recorded."
 
 
-def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
-    if exposure.needed_us >= max(MIN_SHARE * exposure.step_us, exposure.transfer_us):
-        return needed_of_job(job, exposure)
-    if not exposure.collectives:
-        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could run beside computing")
-    gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
-    reduces = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if not g)
-    gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
-    low, expected, high = (
-        Several((Ahead(gathers), LessComputing((-(1 - of_gathers) * gathered,)), Transfers(reduces, 1 - of_reduces)))
-        for of_gathers, of_reduces in zip(GATHERS, HIDDEN, strict=True)
-    )
-    count = len(exposure.collectives) / max(job.steps, 1)
-    gain = job.replay.share(job.replay.corrected, expected)
-    if gain < min_gain_share:
-        return Clear(
-            why=f"transfers that could run beside computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
-            f"beside computing they would gain {percent(gain)}, reported from {min_gain_share:.0%}"
-        )
-    what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
-    return Found(
-        title="Weights are gathered where nothing runs beside it"
-        if len(gathers) >= len(reduces)
-        else "Gradients are averaged after the backward pass, not beside it"
-        if job.trains
-        else "Ranks add up where nothing runs beside it",
-        summary=f"{count:.0f} {what} a step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
-        "while no rank computes; they could run beside computing.",
-        evidence=(
-            Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
-            Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
-        ),
-        fix=_GATHER_AHEAD
-        if len(gathers) >= len(reduces)
-        else known_fix("pytorch", "buckets")
-        if job.trains
-        else for_framework(job.framework, "exposed-communication", _BESIDE),
-        edits=JobEdits(low, expected, high),
-        removes="transfers that could run beside computing",
-        at_most_us=max(exposure.transfer_us, gain * exposure.step_us),
-        confidence=0.8,
-        cause="communication",
-        ranks=job.numbers,
-    )
-
-
 _RECORDED = (
     "Record the same steps on every rank, one file each in a directory, and run advisor analyze on the directory.",
     "Where the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
     "Where one rank comes late, make that one faster: the others' collectives shrink by themselves.",
 )
 _RECORD_TRAINING = known_fix("jobs", "record-training")
-_RECORD = known_fix("jobs", "record")
-"""Where nothing is trained."""
-
-_BESIDE = Fix(title="Start collectives early and wait for them late", steps=_RECORD.steps[1:], code=_RECORD.code, url=_RECORD.url, risk=_RECORD.risk)
-
-_GATHER_AHEAD = known_fix("jobs", "gather-ahead")

@@ -8,19 +8,19 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
-from advisor.knowledge.alignment import ALIGNED_BYTES, Product, added, product_of
+from advisor.knowledge.alignment import ALIGNED_BYTES, Product
 from advisor.knowledge.measured_costs import cost, costs
-from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
 from advisor.rules._phrases import a_step
+from advisor.rules.fixes.alignment import pad
+from advisor.views.patterns.aligned_products import ALIGN, loads_whole, products_of
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace import arguments
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
@@ -28,8 +28,6 @@ from advisor.views.trace.ops import Ops
 SETUP_US = cost("aligned-product-setup")
 
 PADDED_LOW, PADDED = costs("aligned-product")
-
-_ALIGN = names_of("aligned_to")
 
 
 @rule("gemm-alignment", relies_on=("kernels",), min_saving_share=0.03)
@@ -80,13 +78,13 @@ def gemm_alignment(
         return Clear(why="no matrix products with known shapes in the window")
     peaks = roofline.peaks_of(work.device_at(int(dense[0])))
     precision = np.asarray(work.kernels.precision, object)[rows]
-    products = _products(timeline, ops, roofline, precision, rows, dense.tolist())
+    products = products_of(timeline, ops, roofline, precision, rows, dense.tolist())
     limit = roofline.limit_us[rows]
     rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in dict.fromkeys(precision[dense].tolist())}
     by_flops = roofline.flops[rows] / np.array([rates.get(p, np.nan) for p in precision]) * 1e6
     # By arithmetic, not by memory, and not by filling the device.
     bound = (by_flops >= 0.999 * limit) & (dur_us >= LATENCY_BOUND_US)
-    wrong = [p for p, product in products.items() if product.wrong and not _loads_whole(work.kernel_name(p), product)]
+    wrong = [p for p, product in products.items() if product.wrong and not loads_whole(work.kernel_name(p), product)]
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
         return Clear(
@@ -105,7 +103,7 @@ def gemm_alignment(
     low = min([PADDED_LOW, *(s for s in shares.values() if s)])
     at_worst = max(slow, key=lambda p: (not work.backward[p], float(dur_us[p])))  # of the backward pass M, K and N name other sizes of the layer
     worst = products[at_worst]
-    told = any(_ALIGN.search(work.kernel_name(p)) for p in slow)
+    told = any(ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
         summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): "
         f"{duration(work.us_a_step(found))} of {duration(work.step_us)} at "
@@ -115,7 +113,7 @@ def gemm_alignment(
         quiet=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off 16 bytes",
         evidence=witness.of_gpu(rows[found], [_label(ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
-        fix=_fix(worst, bool(work.backward[at_worst])),
+        fix=pad(worst, bool(work.backward[at_worst])),
     )
 
 
@@ -125,56 +123,5 @@ def _share(products: Sequence[int], limit_us: Floats, dur_us: Floats) -> float |
     return min(1.0, float(limit_us[at].sum() / dur_us[at].sum())) if len(at) else None
 
 
-def _loads_whole(kernel: str, product: Product) -> bool:
-    """Whether the kernel's own name says that it loads 16 bytes at once: cuBLAS found the operands in order."""
-    said = _ALIGN.search(kernel)
-    return said is not None and int(said[1]) >= product.unit
-
-
-def _products(timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]) -> dict[int, Product]:
-    """The product that each kernel (position) belongs to, where shapes tell."""
-    columns = [timeline.cpu_ops[name].cat for name in ("dims", "types", "strides")]
-    codes = [ops.names, *(column.codes.to_numpy() for column in columns)]
-    texts = [column.categories for column in columns]
-    # Layers repeat: each distinct op is judged once.
-    known: dict[tuple[object, ...], Product | None] = {}
-    found = {}
-    for p in positions:
-        op = roofline.cost_op[rows[p]]
-        key = (*(int(code[op]) for code in codes), str(precision[p]))
-        if key not in known:
-            dims, types, strides = (str(text[code[op]]) if code[op] >= 0 else "" for text, code in zip(texts, codes[1:], strict=True))
-            shapes, steps = arguments.numbers(dims), arguments.numbers(strides)
-            known[key] = product_of(ops.name(int(op)), str(precision[p]), shapes, arguments.names(types), steps)
-        if product := known[key]:
-            found[p] = product
-    return found
-
-
 def _label(ops: Ops, op: int, product: Product) -> str:
     return f"{ops.name(op)} {product.m} × {product.k} × {product.n} (M × K × N): {product.advice}"
-
-
-def _fix(worst: Product, backward: bool) -> Fix:
-    name, size = next(iter(worst.padded().items()))
-    old, classes = getattr(worst, name.lower()), name == "N" or backward
-    what = {"M": "the rows", "K": "the features", "N": "the outputs"}[name]
-    padding = f"Pad {what} of the product, {name} = {old}, to {size}"
-    if backward:
-        padding = f"Pad what has the size {old} (a layer's width, a table, the batch) to {size}"
-    other = worst.k if name == "N" else worst.n
-    layer = (f"nn.Linear({other}, {old})", f"nn.Linear({other}, {size})") if name == "N" else (f"nn.Linear({old}, {other})", f"nn.Linear({size}, {other})")
-    if name == "M":
-        layer = (f"x = batch  # {old} rows", f"x = torch.nn.functional.pad(batch, (0, 0, 0, {size - old}))  # {size} rows, once")
-    return Fix(
-        title=f"Pad {old} to {size}",
-        steps=(
-            f"{padding}: {added(old, size)} more work on the fast path. Pad the layer or table itself, once, not a tensor before each product.",
-            *(("For a vocabulary, add rows that no label names; ignore them where you sample (logits[..., :n]).",) if classes else ()),
-            "Where the size must stay, torch.compile pads products by itself where it measures a gain (shape_padding).",
-        ),
-        code=None if backward else Code(before=layer[0], after=layer[1]),
-        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc",
-        risk="Of a vocabulary, added classes take part in a softmax until training moves them down: mask them or start their bias very low. " * classes
-        + "Checkpoints have the old size: pad them when loading.",
-    )

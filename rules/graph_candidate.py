@@ -7,14 +7,14 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import MOST
-from advisor.report.finding import HIGH_SHARE, Clear, Severity
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules.fixes.capturing import DECIDE, EACH, FIRST, KEEP, MASK, PARTS, SEND, capturing
-from advisor.rules.fixes.compiling import WORTH_COMPILING
+from advisor.rules._graphs import at_most, cause_of, in_parts, of_training
+from advisor.rules.fixes.capturing import DECIDE, FIRST, KEEP, MASK, SEND, capturing
 from advisor.views.patterns.compiled_step import CompiledStep
-from advisor.views.patterns.graph_capture import BRANCHING, DIFFERENT, SIZED, Capturable, Part
+from advisor.views.patterns.graph_capture import BRANCHING, DIFFERENT, SIZED, Capturable
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
-from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edit, Edits, WithoutWaits, combine
+from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.replay import Replay
 from advisor.views.time.idle_gaps import Gaps
@@ -27,8 +27,6 @@ from advisor.views.trace.steps import Steps
 NEARLY_ALL = 0.8
 """Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
 
-SEVERAL_CALLS = 1.5
-"""Calls of JAX a step that launch something: with fewer the step is one executable."""
 
 FEW_PRODUCTS = 0.1
 """Of a step: a mask that picks one row in ten makes them ten times as large where it picks none."""
@@ -103,7 +101,7 @@ def graph_candidate(
         # Passes whose shapes grow are as many graphs as passes: of steps that are alike one part must do.
         parts = parts if differ or loop else parts[:1]
         if loop or (parts and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
-            return _in_parts(parts, loop, differ, program, work, witness, launches, share)
+            return in_parts(parts, loop, differ, program, work, witness, launches, share)
         if not masks:
             return Clear(why=capturable.why_not)
         products = work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
@@ -113,7 +111,7 @@ def graph_candidate(
             )
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
-    before_all = (FIRST,) if _of_training(program) else ()
+    before_all = (FIRST,) if of_training(program) else ()
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     sends, asks = len(capturable.sent) > 0, work.a_step(capturable.masks)
     reads = work.a_step(waits) - work.a_step(capturable.sent) - asks
@@ -142,59 +140,9 @@ def graph_candidate(
         quiet="a graph could replay the step's launches",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes and not masks else 0.4,
-        at_most="info" if len(waits) else _at_most(program, compiled, recurrent, replay, graph),
+        at_most="info" if len(waits) else at_most(program, compiled, recurrent, replay, graph),
         counted=False,  # its gain is launch-gap's
         instead_of=("launch-gap",),
-        cause=_cause(work, program),
+        cause=cause_of(work, program),
         fix=capturing(program, None, *before_all, *(what for what, there in before.items() if there)),
-    )
-
-
-def _of_training(program: Program) -> bool:
-    """Whether a compiler gets no more than the model of a step, and leaves the rest to the host."""
-    return program.training and program.framework == "torch" and not (program.compiles_whole or program.compiled)
-
-
-def _at_most(program: Program, compiled: CompiledStep | None, recurrent: RecurrentLoop | None, replay: Replay, graph: Edit) -> Severity:
-    """A note, but where launch-gap's fix of a training step is another and far from what a graph gains."""
-    if compiled is None or recurrent is None or not _of_training(program):
-        return "info"
-    other = recurrent.edit if recurrent.cells else compiled.edit
-    if not recurrent.cells and replay.share(replay.corrected, other) < WORTH_COMPILING:
-        return "info"
-    return "medium" if replay.expected_share(graph) - replay.expected_share(other) >= HIGH_SHARE else "info"
-
-
-def _cause(work: GpuWork, program: Program) -> str:
-    """Whether a program of JAX launches a step's work by several calls, each an executable of its own: one of CUDA graphs holds no more than one of those."""
-    launching = work.op[work.kernel & (work.op >= 0)]
-    calls = len(np.unique(work.ops.outermost[launching])) / work.schedule.steps
-    return "several-calls" if program.framework == "jax" and calls >= SEVERAL_CALLS else ""
-
-
-def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
-    """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
-    rows = np.concatenate([part.rows for part in parts])
-    largest = f"{parts[0].kernels} kernels with the same shapes"
-    alike = (
-        f"A step waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
-        if loop
-        else f"{'The steps differ' if differ else 'The steps wait for the GPU'}, but not in {'a part' if len(parts) == 1 else counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
-        f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
-    )
-    graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
-    title, first = ("Capture one pass and replay it", EACH) if loop else ("Capture the parts that are alike and replay them", PARTS)
-    return Found(
-        title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
-        summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
-        edits=Edits(combine(), graphs, graphs),
-        removes="launching the same kernels anew",
-        quiet="graphs could replay what is launched between waits",
-        evidence=witness.of_calls(launches.call[rows], ["the launch sequence that repeats"] * len(rows)),
-        confidence=0.5,
-        at_most="info",
-        counted=False,
-        instead_of=("launch-gap",),
-        cause=_cause(work, program),
-        fix=capturing(program, title, first),
     )

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.errors import Unavailable
-from advisor.intervals import joined, overlap_with
-from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration
 from advisor.rules._batches import made_anew
-from advisor.rules._phrases import led_by
-from advisor.rules.fixes import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
-from advisor.rules.fixes.host_work import host_work
-from advisor.views.groups import distinct
-from advisor.views.patterns.host_tensors import unsent_behind
+from advisor.rules._between_launches import between_launches
 from advisor.views.patterns.released_memory import ReleasedMemory
-from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
-from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.host_code import UNNAMED_FACTOR, around, names_pauses, own_work
-from advisor.views.trace.launches import Launches, behind_reads
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
@@ -85,92 +70,8 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
+    own = between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own
     return [own, batches] if isinstance(own, Found) else batches
-
-
-def _between_launches(
-    timeline: Timeline,
-    steps: Steps,
-    work: GpuWork,
-    calls: HostCalls | None,
-    host: HostActivity,
-    host_time: HostTime,
-    compilation: Compilation,
-    launches: Launches,
-    program: Program,
-    released: ReleasedMemory,
-    min_pause_us: float,
-    min_steps_share: float,
-) -> Outcome:
-    """What the program does between launches, outside the loader."""
-    seen = len(timeline.cpu_ops) > 0
-    if seen and not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
-        raise Unavailable("threads of a runtime launch the GPU's work: what the program did meanwhile, on others, their pauses do not tell", RECORD_BOTH)
-    if not steps.repeats:
-        return Clear(why="the trace has no repeated step: what the host does once may be start-up")
-    host_time = host_time.seen()
-    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans, released.spans)
-    spans, works = own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
-    if not len(works):
-        if not seen and program.framework != "cuda":
-            raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
-        # What a shorter pause without a name is, nobody knows.
-        least_us = min_pause_us * (1.0 if names_pauses(timeline, host) else UNNAMED_FACTOR)
-        return Clear(why=f"the host never pauses for {least_us:.0f} µs, nor computes on tensors of its own for as long, inside the window")
-    # Whether what one step does comes again, the step that closes the window tells.
-    looked_at = steps if steps.steps > 1 else steps.with_closing()
-    seen_in = spans if looked_at is steps else own_work(timeline, looked_at, host, work.ops, program, others, min_pause_us)[0]
-    per_step = overlap_with(looked_at.host_edges_us[:-1], looked_at.host_edges_us[1:], seen_in)
-    busy = int((per_step >= min_pause_us).sum())
-    if busy < max(2.0, min_steps_share * looked_at.steps):
-        return Clear(
-            why=f"the host works for itself in {busy} of {counted(looked_at.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two"
-        )
-    known = all(w.kind != "unknown" for w in works)
-    # What stands in generated code is told from what is around it alone.
-    told = np.array([w.kind != "generated" for w in works])
-    named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
-    least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
-    whole = around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
-    spent_us = host_time.spent_us(joined(whole, guessed))
-    spent = duration(spent_us)
-    start, end = spans
-    by_label = {w.label: w.source for w in works}
-    labels = [w.label for w in works]
-    evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
-    main = max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))
-    of_main = np.array([label == main.label for label in labels])
-    read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
-    return Found(
-        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
-        f"{led_by(evidence)}; it launches nothing meanwhile.",
-        edits=Edits(
-            combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
-            combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
-            combine(host_time.without(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
-        ),
-        removes="the program's own work on the host between launches",
-        # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes.
-        likely_at_most_us=spent_us,
-        quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
-        evidence=evidence,
-        confidence=0.85 if known and told.any() else 0.5,
-        at_most="high" if seen else "medium",
-        status="possible" if program.server else "found",
-        possible_why=PLANS_WHY if program.server else "",
-        decide_with=PLANS_DECIDE if program.server else "",
-        fix=planning_of(program)
-        or for_program(
-            program,
-            "host-bound",
-            host_work(main, reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),
-        ),
-    )
-
-
-_MAKES_NOTHING = ("gc", "sleep", "generated")
-"""Kinds of work that leave nothing to send."""

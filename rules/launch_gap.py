@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
-from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Fix
@@ -20,9 +17,10 @@ from advisor.rules.fixes.compiling import WORTH_COMPILING, compiling
 from advisor.rules.fixes.written_out import spelt
 from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.graph_capture import Capturable
+from advisor.views.patterns.launch_gaps import before_what, fewer_launches, jitted_calls
 from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
-from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutHostTime, combine
+from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -30,26 +28,14 @@ from advisor.views.replay.replay import Replay
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.table_filters import matches, spans_of
-
-REPLAYED_IN_PARTS = cost("replayed-in-parts")
-
-LIBRARY_LOOP = 16
-"""Kernels that one op launches, from which it is a loop of its own."""
-
-IN_PASSES = cost("issuing-in-passes")
 
 FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""
-
-_OF_JAX = re.compile(r"site-packages/(jax|jaxlib)/|PjitFunction\(")
 
 
 @rule("launch-gap", relies_on=("host",), min_saving_share=0.03)
@@ -130,7 +116,7 @@ def launch_gap(
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")
-    if program.framework == "jax" and len(_jitted_calls(work, calls)) / work.schedule.steps < FEWEST_JITTED:
+    if program.framework == "jax" and len(jitted_calls(work, calls)) / work.schedule.steps < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     beside = ["dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
@@ -139,7 +125,7 @@ def launch_gap(
     if unsure := share < min_idle_share:
         lost_us += (gaps.most_us["launch"] - float(gaps.causes["launch"].sum())) / steps.steps
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    edits = _edits(program, graph, timeline, host_time, compiled, capturable, calls, work.kernel)
+    edits = fewer_launches(program, graph, timeline, host_time, compiled, capturable, calls, work.kernel)
     if recurrent.cells:
         edits = edits._replace(expected=recurrent.edit)
     only_capture = (
@@ -159,7 +145,7 @@ def launch_gap(
         at_most_us=lost_us,
         quiet=f"the GPU waits for launches {percent(share)} of the step",
         evidence=folded(
-            _before(work.ops, work.kernels, next_op),
+            before_what(work.ops, work.kernels, next_op),
             gaps.start_us[big],
             waiting[big],
             device=frame["device"].to_numpy()[next_op],
@@ -174,49 +160,6 @@ def launch_gap(
         if only_capture
         else _fix(program, optimizer, capturable, spellings, recurrent),
     )
-
-
-def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
-    """Ops that no other op is around and that launch something: each is a call of its own."""
-    launching = calls.op[calls.launching(work.kernel)]
-    return np.unique(work.ops.outermost[launching[launching >= 0]])
-
-
-def _edits(
-    program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable, calls: HostCalls, kernels: Mask
-) -> Edits:
-    if program.framework == "jax":
-        # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
-        of_jax = joined(
-            spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX))
-        )
-        nothing = np.ones(len(host_time.recorded.host_us))
-        return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
-    if capturable.in_passes and not program.compiled:
-        return Edits(combine(), CheaperDispatch(IN_PASSES, _of_library(calls, kernels)), graph)
-    if not program.compiles_whole:
-        if program.compiled:
-            return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
-        return Edits(combine(), compiled.edit, graph)
-    if capturable.resized:
-        # No graph holds sizes that change: what is compiled for all of them launches its kernels one by one.
-        return Edits(combine(), compiled.fused, combine(compiled.fused, graph))
-    return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
-
-
-def _of_library(calls: HostCalls, kernels: Mask) -> Ints:
-    """Calls (positions) of a library's own loops, as over the words of a sentence: no compiler makes them fewer or cheaper."""
-    known = np.flatnonzero((calls.op >= 0) & calls.launching(kernels))
-    _, of, count = np.unique(calls.op[known], return_inverse=True, return_counts=True)
-    return known[count[of] >= LIBRARY_LOOP]
-
-
-def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
-    """(n,) what each gap ends with: the op, or the kind of kernel where ops were not recorded."""
-    op = ops.of_gpu[rows]
-    named = np.array([f"idle before {name}" for name in ops.categories], object)
-    kinds = np.array([f"idle before {family.value}" for family in FAMILIES], object)[kernels.family[rows]]
-    return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
 def _fix(program: Program, optimizer: OptimizerStep, capturable: Capturable, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:

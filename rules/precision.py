@@ -13,7 +13,7 @@ from advisor.report.numbers import counted, duration, percent
 from advisor.rules._double import in_double
 from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
-from advisor.rules._precision import _AMPERE_ON, QUESTION, TENSOR_CORES, TF32, UNKNOWN_DEVICE, labels, measured_precision
+from advisor.rules._precision import AMPERE_ON, QUESTION, TENSOR_CORES, TF32, UNKNOWN_DEVICE, labels, measured_precision
 from advisor.rules.fixes import for_program
 from advisor.rules.fixes.tensor_cores import in_16_bits
 from advisor.views.kernel_work import InSteps, KernelWork
@@ -81,7 +81,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         return Clear(why=f"{quiet}, reported from {min_busy_share:.0%}{others}")
     device = work.device_at(chosen[0])
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
-    if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(_AMPERE_ON).any():
+    if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(AMPERE_ON).any():
         return _of_unknown_device(found, products, quiet)
     peaks = roofline.peaks_of(device)
     half = "bf16" if device.compute_capability >= TF32 else "fp16"

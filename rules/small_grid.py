@@ -6,12 +6,11 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.grids import DIVISIBLE
-from advisor.knowledge.occupancy import WARP
 from advisor.knowledge.op_tokens import is_a
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent
-from advisor.rules._grids import QUESTION, measured_grid
+from advisor.report.numbers import duration, percent
+from advisor.rules._grids import QUESTION, blocks_in_words, grid_label, measured_grid
 from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import for_program
@@ -20,7 +19,6 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.measured import MeasuredKernels, unlike
 from advisor.views.patterns.few_blocks import candidates, filled_edits
 from advisor.views.patterns.grid_occupancy import Grids, beside_others, named_by_its_author
-from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.gpu_kernels import FAMILIES
 
 WORTH_A_WORD = 0.25
@@ -104,7 +102,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     also = [(FAMILIES[n], work.kernel_name(k)) for n, k in zip(kinds[1:], others, strict=True)]
     maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())
     typical = (
-        f"{_blocks(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
+        f"{blocks_in_words(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
         else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )
@@ -115,7 +113,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         removes="multiprocessors without a block",
         at_most_us=work.us_a_step(at),
         quiet=f"kernels on few multiprocessors take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
-        evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
+        evidence=witness.of_gpu(work.rows[at], [grid_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
         fix=for_program(
@@ -132,21 +130,3 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
             ),
         ),
     )
-
-
-def _label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
-    op, blocks = int(work.op[position]), int(grids.blocks[position])
-    what = (
-        f"{work.ops.name(op)} {work.timeline.op_text('dims', op)}".strip()
-        if op >= 0
-        else work.kernel_name(position).removeprefix("void ").split("<", 1)[0][:80]
-    )
-    if tail:
-        return f"{what}: {grids.waves[position]:.2f} waves ({blocks} blocks)"
-    return f"{what}: {_blocks(work, grids, position)} on {int(grids.sms[position])} multiprocessors"
-
-
-def _blocks(work: GpuWork, grids: Grids, position: int) -> str:
-    """A kernel's blocks in words, and how many threads they are where all of them are no more than a warp."""
-    blocks, threads = int(grids.blocks[position]), int(work.column("block_threads")[position])
-    return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= WARP else "")

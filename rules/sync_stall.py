@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
-
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, Table, rule
-from advisor.intervals import Ints, overlap_with
 from advisor.knowledge.host_waits import about, as_rows
-from advisor.knowledge.op_tokens import AUTOGRAD, TORCH
 from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step, led_by
 from advisor.rules.fixes import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
 from advisor.rules.fixes.waits import fix_of_jax, fix_of_waits
-from advisor.views.patterns.device_syncs import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
+from advisor.views.patterns.device_syncs import branching, sparing, value_waits, without_reads, without_waiting_ops
+from advisor.views.patterns.wait_losses import TIMES_A_RUN, end_ranges, lost_us, outermost_op, usually_lost_us, wait_label
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
-from advisor.views.time.device_time import DevicePartition, Partition, total
+from advisor.views.time.device_time import Partition
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.startup import StartUp
@@ -40,8 +34,6 @@ MOST_TIMED = 100
 
 SEVERAL_A_STEP = 1.5
 """Waits of an inference server, from which they are more than the one for a step's tokens."""
-
-_TIMES_A_RUN = re.compile(r"(Device|Ctx|Event)Synchronize")
 
 
 @rule("sync-stall", relies_on=("host",), table=lambda: Table(about(), tuple(as_rows())))
@@ -101,7 +93,7 @@ def sync_stall(
     every = waits = value_waits(work, calls)
     if not steps.repeats:
         # Around a single run, waiting for the whole device, or for an event behind it, is how the run is timed.
-        timing = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
+        timing = matches(calls.timeline.api_calls, TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
         waits = waits[~timing | (timing.sum() > MOST_TIMED)]
     waits = waits[~calls.inside(waits, startup.once)]
     if steps.steps == 1:
@@ -120,12 +112,12 @@ def sync_stall(
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * steps.steps * work.step_us
     rows = calls.rows[waits]
     to_host = {*work.op[work.column("copy_kind") == CopyKind.DTOH.value].tolist()}
-    names = [_label(work.ops, op, name, op in to_host) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
+    names = [wait_label(work.ops, op, name, op in to_host) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
     known = waited.rows_of(rows, names)
-    lost = (_lost_us(main) / steps.steps, _usually_lost_us(main, steps))
+    lost = (lost_us(main) / steps.steps, usually_lost_us(main, steps))
     # Without an `if` the work of both ways is done, which may take what the wait took.
-    timed, way = _end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
+    timed, way = end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
     least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
     edits = Edits(least, removed, without_reads(work, calls, replay, waits, removed, program))
     planning = planning_of(program) if per_step < SEVERAL_A_STEP else None
@@ -152,47 +144,6 @@ def sync_stall(
         or (
             fix_of_jax()
             if program.framework == "jax"
-            else for_program(program, way, fix_of_waits(known, [_outermost(work.ops, op) for op in calls.op[waits].tolist()], program.training))
+            else for_program(program, way, fix_of_waits(known, [outermost_op(work.ops, op) for op in calls.op[waits].tolist()], program.training))
         ),
     )
-
-
-def _end_ranges(steps: Steps, work: GpuWork, calls: HostCalls, waits: Ints) -> bool:
-    """Whether all of them wait, outside of any op, for the whole device or for an event behind the last launch of a range that the program marks."""
-    api = calls.timeline.api_calls
-    if steps.basis != "nvtx" or not (matches(api, _TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)).all():
-        return False
-    launching = np.unique(work.schedule.op_call)
-    of = np.r_[steps.of_host_time(api["start_us"].to_numpy()[calls.rows]), steps.steps]
-    following = np.r_[launching, len(calls.rows)][np.searchsorted(launching, waits)]
-    return bool((of[following] > of[waits]).all())
-
-
-def _lost_us(main: DevicePartition | None) -> float:
-    """Without waits the device works no faster: they cost the time in which it idles, or copies alone."""
-    return float(total(main.idle).sum() + total(main.copy).sum()) if main else 0.0
-
-
-def _label(ops: Ops, op: int, name: str, to_host: bool) -> str:
-    """The op that waits, as the user knows it, which way it copies where it says only that it does, and the call it made."""
-    chain = [n for n in ops.chain(op) if n.startswith(TORCH)]
-    if not chain:
-        return name
-    waiting = next((n for n in reversed(chain) if WAITING_OPS.search(n)), chain[-1])
-    if waiting != chain[-1]:
-        return f"{waiting} in {chain[-1]} ({name})"
-    return f"{waiting} ({name}{', to the host' if to_host and not WAITING_OPS.search(waiting) else ''})"
-
-
-def _outermost(ops: Ops, op: int) -> str:
-    """The op around a call that the program calls, "" where there is none."""
-    return next((n for n in reversed(ops.chain(op)) if "::" in n and not n.startswith(AUTOGRAD)), "")
-
-
-def _usually_lost_us(main: DevicePartition | None, steps: Steps) -> float:
-    """The same of the median step: what a few steps lose, as those that still take memory, others do not."""
-    if main is None or not steps.repeats:
-        return np.inf
-    edges = steps.edges_us
-    lost = sum(overlap_with(edges[:-1], edges[1:], spans) for spans in (main.idle, main.copy))
-    return float(np.median(lost))

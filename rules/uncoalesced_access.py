@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.numbers import many
-from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules._wavefronts import many_wavefronts
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share, shared_bytes
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved

@@ -5,21 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints
-from advisor.knowledge.op_tokens import names_of, plain
-from advisor.knowledge.op_tokens.families import Family
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
+from advisor.rules._chains import chain_label, largest_kind, named, told_of_chains
 from advisor.rules.fixes import for_program, known_fix
 from advisor.rules.fixes.written_out import spelt
 from advisor.views.health.steps import FEWEST_OPS
 from advisor.views.patterns.attention import Attentions
-from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
-from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel
-from advisor.views.patterns.fusion import FUSED, Fusion, in_optimizer
+from advisor.views.patterns.compiled_step import COMPILED_CALL_US, CompiledStep
+from advisor.views.patterns.fused_attention import FusedAttentions
+from advisor.views.patterns.fused_chains import compiled_chains, fused_beside, memory_confidence
+from advisor.views.patterns.fusion import Fusion
 from advisor.views.patterns.pointwise_chains import chains_by_order, chains_by_shapes
-from advisor.views.replay.edits import Edit, Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
+from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
@@ -30,8 +29,6 @@ from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
-
-_FUNCTOR = names_of("functor")
 
 _LOSS = names_of("softmax_of_loss")
 
@@ -111,8 +108,10 @@ def unfused_elementwise(
     own = (spent - fused + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
-    beside = _beside(work, members)
-    likely, fastest = (_compiled(work, host_time, chains, durations[:, k], kernels, attention, k) for k, kernels in ((1, fusion.kernels(chains)), (2, [])))
+    beside = fused_beside(work, members)
+    likely, fastest = (
+        compiled_chains(work, host_time, chains, durations[:, k], kernels, attention, k) for k, kernels in ((1, fusion.kernels(chains)), (2, []))
+    )
     edits = Edits(
         combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
         combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
@@ -120,97 +119,24 @@ def unfused_elementwise(
     )
     # What a first pass waits for launches, later ones need not.
     waiting_us = 0.0 if first.only or first.taken else gaps.waited_for_us(work.rows[members], steps)
-    kinds = [tuple(_named(work, position) for position in chain) for chain in chains]
+    kinds = [tuple(named(work, position) for position in chain) for chain in chains]
     saved_us = np.array([work.dur_us[chain].sum() for chain in chains]) - durations[:, 1]
     of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
-        + _largest(kinds, saved_us)
-        + _told(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us, bool(attention.by_compiler.any())),
+        + largest_kind(kinds, saved_us)
+        + told_of_chains(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us, bool(attention.by_compiler.any())),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
         likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
         quiet=f"{count} could fuse",
-        evidence=witness.of_gpu(work.rows[members], [_label(kind) for kind in kinds for _ in kind]),
-        confidence=_confidence(work, measured, work.device_at(members[0]).id),
+        evidence=witness.of_gpu(work.rows[members], [chain_label(kind) for kind in kinds for _ in kind]),
+        confidence=memory_confidence(work, measured, work.device_at(members[0]).id),
         fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "picked", leads=2 * of_losses_us > saved_us.sum()),
     )
 
 
 _FIX = known_fix("pytorch", "compile-chains")
-
-
-def _compiled(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats, kernels: list[int], attention: FusedAttentions, column: int) -> Edit:
-    """Each chain as one kernel, or as many as are left of it; attention that the compiler knows is one kernel with its products, and has no chains."""
-    chosen = np.flatnonzero(attention.by_compiler).tolist()
-    found, kept = ([those[i] for i in chosen] for those in (attention.found, attention.kept))
-    inside = np.zeros(len(work.op), bool)
-    inside[np.concatenate([work.op[:0], *found])] = True
-    apart = [i for i, chain in enumerate(chains) if not inside[chain].any()] if chosen else range(len(chains))
-    fused = [Fused.chains([chains[i] for i in apart], us[apart], [kernels[i] for i in apart] if kernels else ())] if apart else []
-    return combine(*fused, as_one_kernel(work, host_time, kept, found, attention.times_us[chosen, column]))
-
-
-def _largest(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
-    """Which kind of chain gains most, where there are several: a function that is compiled alone gains no more than its own chains. kinds: the
-    ops of each chain; saved_us: (n,) of each."""
-    by_kind: dict[tuple[str, ...], float] = {}
-    for kind, us in zip(kinds, saved_us.tolist(), strict=True):
-        by_kind[kind] = by_kind.get(kind, 0.0) + us
-    largest, total_us = max(by_kind, key=by_kind.__getitem__), sum(us for us in by_kind.values() if us > 0)
-    if len(by_kind) < 2 or not total_us:
-        return ""
-    return f" Of that gain {by_kind[largest] / total_us:.0%} is of one kind of the {len(by_kind)}, {_label(largest, MOST_SHOWN)}."
-
-
-MOST_SHOWN = 5
-"""Ops of a chain in a sentence; the evidence has more of them."""
-
-
-def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float, known: bool) -> str:
-    """What of the chains is another finding's too, and what the gain holds that is none of theirs. known: whether the compiler knows the attention."""
-    attention_us = work.us_a_step(inside)
-    fuses = "a compiler makes one kernel with its products" if known else "one call fuses whole"
-    told = f" {duration(attention_us)} of it are inside attention, which {fuses}." if attention_us >= HARDLY_ANY * spent else ""
-    if len(passed):
-        return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
-    return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")
-
-
-def _beside(work: GpuWork, members: Ints) -> Ints:
-    """What else a compiler changes where the whole model is compiled: gathers, scatters, copies, single pointwise kernels, products on rows
-    that are not aligned, which it pads."""
-    found = work.of(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.of(Family.GEMM) & work.named(UNALIGNED))
-    found &= work.kernel & ~in_optimizer(work)
-    found[members] = False
-    return np.flatnonzero(found)
-
-
-BUSY_DRAM_PCT, IDLE_DRAM_PCT = 50.0, 25.0
-"""Measured use of the memory's bandwidth that confirms that memory is the bound, and that speaks against it."""
-
-
-def _confidence(work: GpuWork, measured: Utilization, device: int) -> float:
-    """Higher with shapes; counters of the memory confirm or temper it where they were sampled."""
-    confidence = 0.9 if work.timeline.source.shapes else 0.6
-    dram = measured.dram_pct(device)
-    if dram is None:
-        return confidence
-    return max(confidence, 0.9) if dram >= BUSY_DRAM_PCT else 0.6 * confidence if dram < IDLE_DRAM_PCT else confidence
-
-
-def _label(names: tuple[str, ...], most: int = 12) -> str:
-    """The ops of a chain in order, `most` of them at the most."""
-    return " → ".join(names if len(names) <= most else [*names[: most - 1], f"… {len(names) - most + 1} more"])
-
-
-def _named(work: GpuWork, position: int) -> str:
-    """The op as the user wrote it; the functor in the kernel's name where ops were not recorded."""
-    if work.op[position] >= 0:
-        return plain(work.name(position))
-    name = work.kernel_name(position)
-    functor = _FUNCTOR.search(name)
-    return functor[1] if functor else name.replace("<unnamed>::", "").split("<", 1)[0].rsplit("::", 1)[-1]

@@ -14,7 +14,7 @@ from advisor.report.numbers import counted, duration
 from advisor.rules.fixes.norms import call_the_norm
 from advisor.views.patterns.fusion import Fusion
 from advisor.views.patterns.norms import Chain, WrittenOut, tensors_of
-from advisor.views.patterns.norms_as_one import _around, _fused_us, as_one_kernel
+from advisor.views.patterns.norms_as_one import as_one_kernel, fused_us, in_the_way
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
@@ -59,7 +59,7 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
     chains = written.chains
     if not chains:
         return Clear(why="no norm and no softmax is written out: no reduction stands between such pointwise kernels")
-    times = np.array([_fused_us(work, shapes, roofline, c) for c in chains])
+    times = np.array([fused_us(work, shapes, roofline, c) for c in chains])
     members = np.concatenate([c.in_its_type[0] for c in chains])
     spent, fused = duration(work.us_a_step(members)), duration(float(times[:, 1].sum()) / work.schedule.steps)
     kinds = _by_time(work, chains)
@@ -68,7 +68,7 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
         title=f"{kinds[0]} is written out where one op exists",
         summary=f"{counted(count, f'{_both(kinds)} a step is', f'{_both(map(_several, kinds))} a step are')} written out in "
         f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
-        edits=as_one_kernel(chains, times, _around(work, fusion, roofline, members)),
+        edits=as_one_kernel(chains, times, in_the_way(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{_both(kinds)} written out take {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.in_its_type[0])]),

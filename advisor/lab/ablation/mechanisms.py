@@ -149,7 +149,7 @@ MECHANISMS = (
         "library-loops",
         "2026-11-27T10:01",
         "ops that launch 16 kernels or more by themselves keep their issuing cost",
-        (Number("launch-gap", "LIBRARY_LOOP", math.inf, "_of_library"),),
+        (Number("advisor.views.patterns.launch_gaps", "LIBRARY_LOOP", math.inf, "of_library"),),
         written_on="one set of 15 programs",
     ),
     Mechanism(

@@ -38,7 +38,7 @@ def as_one_kernel(chains: Sequence[Chain], times: Floats, around: list[tuple[Int
     return Edits(low, expected, combine(high, Fused.chains([members for members, _ in around], np.array([us for _, us in around]))))
 
 
-def _around(work: GpuWork, fusion: Fusion, roofline: Roofline, members: Ints) -> list[tuple[Ints, float]]:
+def in_the_way(work: GpuWork, fusion: Fusion, roofline: Roofline, members: Ints) -> list[tuple[Ints, float]]:
     """The stretches that a compiler fuses which hold any of these kernels, and the least time of each one's kernel."""
     found = []
     for stretch in fusion.stretches:
@@ -49,7 +49,7 @@ def _around(work: GpuWork, fusion: Fusion, roofline: Roofline, members: Ints) ->
     return found
 
 
-def _fused_us(work: GpuWork, shapes: Shapes, roofline: Roofline, chain: Chain) -> tuple[float, float, float]:
+def fused_us(work: GpuWork, shapes: Shapes, roofline: Roofline, chain: Chain) -> tuple[float, float, float]:
     """Time of the one kernel at most, likely and at least; never above the chain's own."""
     dur = work.dur_us[chain.members]
     whole, longest = float(dur.sum()), float(dur.max())

@@ -1,0 +1,43 @@
+"""What one call for attention takes as it is, and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
+from advisor.knowledge.op_tokens import is_a
+from advisor.views.patterns.attention import Attentions, attentions_by_order
+from advisor.views.patterns.fused_attention import FASTEST, LIKELY, SLOWEST
+from advisor.views.patterns.shared_heads import RepeatedHeads
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.program import Program
+
+
+def shared_heads_taken(work: GpuWork, heads: RepeatedHeads, written: Attentions, program: Program) -> Ints:
+    """Copies that repeat keys or values for attention whose fused kernel takes shared heads as they are: in 16 bits, and no mask but a causal one unless cuDNN's is chosen."""
+    takes = np.zeros(len(work.op), bool)
+    for one in written.found:
+        by_cudnn = program.maker == "nvidia" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN
+        masked = (one.masked and not one.causal) or any(is_a(work.name(k), "baddbmm") for k in one.products.tolist())
+        takes[one.members] = one.dtype != "float" and (by_cudnn or not masked)
+    return np.array([one.at for one in heads.found if takes[one.reader].any()], int)
+
+
+def planned_anew(written: Attentions, work: GpuWork) -> bool:
+    """Whether each step has lengths of its own, as where one word after the other is decoded, so that cuDNN would plan anew in each."""
+    sizes: dict[int, set[tuple[int, int, int]]] = {}
+    for one in written.found:
+        if one.dtype != "float" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN:
+            sizes.setdefault(int(work.step[one.members[0]]), set()).add(one.scores)
+    steps_of = Counter(size for own in sizes.values() for size in own)
+    return len(sizes) > 1 and all(min(steps_of[size] for size in own) == 1 for own in sizes.values())
+
+
+def attention_by_order(work: GpuWork, min_between_share: float) -> tuple[list[Ints], Floats]:
+    """The same without shapes: a product, what lies between, a product."""
+    found = attentions_by_order(work, min_between_share)
+    products = np.array([work.dur_us[a[0]] + work.dur_us[a[-1]] for a in found])
+    return found, np.outer(products, (SLOWEST, LIKELY, FASTEST))

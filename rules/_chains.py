@@ -1,0 +1,51 @@
+"""Chains of pointwise kernels in words."""
+
+from __future__ import annotations
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge.op_tokens import names_of, plain
+from advisor.knowledge.shares import HARDLY_ANY
+from advisor.report.numbers import duration
+from advisor.views.replay.gpu_work import GpuWork
+
+_FUNCTOR = names_of("functor")
+
+
+def largest_kind(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
+    """Which kind of chain gains most, where there are several: a function that is compiled alone gains no more than its own chains. kinds: the
+    ops of each chain; saved_us: (n,) of each."""
+    by_kind: dict[tuple[str, ...], float] = {}
+    for kind, us in zip(kinds, saved_us.tolist(), strict=True):
+        by_kind[kind] = by_kind.get(kind, 0.0) + us
+    largest, total_us = max(by_kind, key=by_kind.__getitem__), sum(us for us in by_kind.values() if us > 0)
+    if len(by_kind) < 2 or not total_us:
+        return ""
+    return f" Of that gain {by_kind[largest] / total_us:.0%} is of one kind of the {len(by_kind)}, {chain_label(largest, MOST_SHOWN)}."
+
+
+MOST_SHOWN = 5
+"""Ops of a chain in a sentence; the evidence has more of them."""
+
+
+def told_of_chains(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float, known: bool) -> str:
+    """What of the chains is another finding's too, and what the gain holds that is none of theirs. known: whether the compiler knows the attention."""
+    attention_us = work.us_a_step(inside)
+    fuses = "a compiler makes one kernel with its products" if known else "one call fuses whole"
+    told = f" {duration(attention_us)} of it are inside attention, which {fuses}." if attention_us >= HARDLY_ANY * spent else ""
+    if len(passed):
+        return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
+    return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")
+
+
+def chain_label(names: tuple[str, ...], most: int = 12) -> str:
+    """The ops of a chain in order, `most` of them at the most."""
+    return " → ".join(names if len(names) <= most else [*names[: most - 1], f"… {len(names) - most + 1} more"])
+
+
+def named(work: GpuWork, position: int) -> str:
+    """The op as the user wrote it; the functor in the kernel's name where ops were not recorded."""
+    if work.op[position] >= 0:
+        return plain(work.name(position))
+    name = work.kernel_name(position)
+    functor = _FUNCTOR.search(name)
+    return functor[1] if functor else name.replace("<unnamed>::", "").split("<", 1)[0].rsplit("::", 1)[-1]

@@ -1,0 +1,72 @@
+"""Exposed communication, where all ranks of a job were recorded."""
+
+from __future__ import annotations
+
+from advisor.engine.rule import Found, Outcome
+from advisor.knowledge.measured_costs import costs
+from advisor.report.finding import Clear, Evidence, Fix
+from advisor.report.numbers import duration, percent
+from advisor.rules._collectives import HIDDEN
+from advisor.rules._sums import MIN_SHARE, needed_of_job
+from advisor.rules.fixes import for_framework, known_fix
+from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
+from advisor.views.ranks.exposure import Exposure
+from advisor.views.ranks.job import Job
+
+GATHERS = costs("overlap-of-gathers")
+
+
+def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
+    if exposure.needed_us >= max(MIN_SHARE * exposure.step_us, exposure.transfer_us):
+        return needed_of_job(job, exposure)
+    if not exposure.collectives:
+        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could run beside computing")
+    gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
+    reduces = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if not g)
+    gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
+    low, expected, high = (
+        Several((Ahead(gathers), LessComputing((-(1 - of_gathers) * gathered,)), Transfers(reduces, 1 - of_reduces)))
+        for of_gathers, of_reduces in zip(GATHERS, HIDDEN, strict=True)
+    )
+    count = len(exposure.collectives) / max(job.steps, 1)
+    gain = job.replay.share(job.replay.corrected, expected)
+    if gain < min_gain_share:
+        return Clear(
+            why=f"transfers that could run beside computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
+            f"beside computing they would gain {percent(gain)}, reported from {min_gain_share:.0%}"
+        )
+    what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
+    return Found(
+        title="Weights are gathered where nothing runs beside it"
+        if len(gathers) >= len(reduces)
+        else "Gradients are averaged after the backward pass, not beside it"
+        if job.trains
+        else "Ranks add up where nothing runs beside it",
+        summary=f"{count:.0f} {what} a step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
+        "while no rank computes; they could run beside computing.",
+        evidence=(
+            Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
+            Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
+        ),
+        fix=_GATHER_AHEAD
+        if len(gathers) >= len(reduces)
+        else known_fix("pytorch", "buckets")
+        if job.trains
+        else for_framework(job.framework, "exposed-communication", _BESIDE),
+        edits=JobEdits(low, expected, high),
+        removes="transfers that could run beside computing",
+        at_most_us=max(exposure.transfer_us, gain * exposure.step_us),
+        confidence=0.8,
+        cause="communication",
+        ranks=job.numbers,
+    )
+
+
+RECORD = known_fix("jobs", "record")
+"""Where nothing is trained."""
+
+
+_BESIDE = Fix(title="Start collectives early and wait for them late", steps=RECORD.steps[1:], code=RECORD.code, url=RECORD.url, risk=RECORD.risk)
+
+
+_GATHER_AHEAD = known_fix("jobs", "gather-ahead")

@@ -1,0 +1,73 @@
+"""A graph beside what compiling gains, and graphs of parts of a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found
+from advisor.report.finding import HIGH_SHARE, Severity
+from advisor.report.numbers import counted, duration, percent
+from advisor.rules.fixes.capturing import EACH, PARTS, capturing
+from advisor.rules.fixes.compiling import WORTH_COMPILING
+from advisor.views.patterns.compiled_step import CompiledStep
+from advisor.views.patterns.graph_capture import Part
+from advisor.views.patterns.recurrent_cells import RecurrentLoop
+from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, Edit, Edits, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.replay import Replay
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.program import Program
+
+SEVERAL_CALLS = 1.5
+"""Calls of JAX a step that launch something: with fewer the step is one executable."""
+
+
+def of_training(program: Program) -> bool:
+    """Whether a compiler gets no more than the model of a step, and leaves the rest to the host."""
+    return program.training and program.framework == "torch" and not (program.compiles_whole or program.compiled)
+
+
+def at_most(program: Program, compiled: CompiledStep | None, recurrent: RecurrentLoop | None, replay: Replay, graph: Edit) -> Severity:
+    """A note, but where launch-gap's fix of a training step is another and far from what a graph gains."""
+    if compiled is None or recurrent is None or not of_training(program):
+        return "info"
+    other = recurrent.edit if recurrent.cells else compiled.edit
+    if not recurrent.cells and replay.share(replay.corrected, other) < WORTH_COMPILING:
+        return "info"
+    return "medium" if replay.expected_share(graph) - replay.expected_share(other) >= HIGH_SHARE else "info"
+
+
+def cause_of(work: GpuWork, program: Program) -> str:
+    """Whether a program of JAX launches a step's work by several calls, each an executable of its own: one of CUDA graphs holds no more than one of those."""
+    launching = work.op[work.kernel & (work.op >= 0)]
+    calls = len(np.unique(work.ops.outermost[launching])) / work.schedule.steps
+    return "several-calls" if program.framework == "jax" and calls >= SEVERAL_CALLS else ""
+
+
+def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
+    """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
+    rows = np.concatenate([part.rows for part in parts])
+    largest = f"{parts[0].kernels} kernels with the same shapes"
+    alike = (
+        f"A step waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
+        if loop
+        else f"{'The steps differ' if differ else 'The steps wait for the GPU'}, but not in {'a part' if len(parts) == 1 else counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
+        f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
+    )
+    graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
+    title, first = ("Capture one pass and replay it", EACH) if loop else ("Capture the parts that are alike and replay them", PARTS)
+    return Found(
+        title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
+        summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        edits=Edits(combine(), graphs, graphs),
+        removes="launching the same kernels anew",
+        quiet="graphs could replay what is launched between waits",
+        evidence=witness.of_calls(launches.call[rows], ["the launch sequence that repeats"] * len(rows)),
+        confidence=0.5,
+        at_most="info",
+        counted=False,
+        instead_of=("launch-gap",),
+        cause=cause_of(work, program),
+        fix=capturing(program, title, first),
+    )

@@ -1,0 +1,33 @@
+"""Accesses that take more wavefronts than their bytes need."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.report.finding import Fix
+from advisor.rules._kernels import Seen
+from advisor.views.kernels.counters import WIDEST, wavefronts_a_request
+from advisor.views.kernels.limits import L1, Limits, relieved
+from advisor.views.kernels.measured import MeasuredKernel
+
+
+class Crowded(NamedTuple):
+    """A kernel whose accesses pass L1's pipe in more pieces than any width of them needs. times: wavefronts for each request."""
+
+    times: float
+    excess: float
+    limits: Limits
+
+    def seen(self, why: str, fix: Fix) -> Seen:
+        """The fault, named only by what these counters tell. At least what no width needs goes, at best all but one wavefront a request."""
+        told = f"takes {self.times:.0f} wavefronts of L1 for each load or store, of which the widest needs {WIDEST:.0f}: {why}."
+        return Seen(told, relieved(self.limits, {L1: 1 - self.excess}, {L1: 1 / self.times}), 0.65, fix)
+
+
+def many_wavefronts(kernel: MeasuredKernel, max_excess: float) -> Crowded | None:
+    """What can be said of banks and lines where the counters of accesses were not collected: nothing, unless L1's pipe is what is busiest."""
+    times = wavefronts_a_request(kernel.profile)
+    if not times or kernel.limits.limiter != L1:
+        return None
+    excess = max(1 - WIDEST / times, 0.0)
+    return Crowded(times, excess, kernel.limits) if excess >= max_excess else None

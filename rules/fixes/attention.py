@@ -1,0 +1,59 @@
+"""One call for attention that is written out."""
+
+from __future__ import annotations
+
+from advisor.report.finding import Code, Fix
+
+SHARED_MASKED = (
+    "Keys and values are repeated for the heads that share them: with a mask few fused kernels take them as they are. Time enable_gqa=True against repeating them; "
+    "where the mask is causal alone, is_causal=True has one."
+)
+
+
+PLANNED = (
+    "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
+    "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
+)
+
+
+MASKED = "Pass the mask as attn_mask. Where it is lower-triangular and there are as many queries as keys, is_causal=True in its place: half of the work is then skipped."
+
+
+DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
+
+
+BY_BLOCKS = "Where the mask follows a rule (causal, a window), pass that as block_mask=create_block_mask(...) in place of adding it: blocks without scores are then skipped."
+
+
+SHARED_CAPPED = "Pass keys and values as they are, with enable_gqa=True: the heads that share them need no copies."
+
+
+SINGLE = "Run it in BF16 or FP16: the fast kernels take no FP32."
+
+
+RISK = "The order of additions differs, so the last bits do. Attention weights are no longer available."
+
+
+def call_flex_attention(masked: bool, shared: bool, deep: bool, single: bool) -> Fix:
+    """The same for scores that are capped with tanh, which scaled_dot_product_attention would leave out."""
+    return Fix(
+        title="Use flex_attention, which can cap scores",
+        steps=(
+            "Scores are capped with tanh, which scaled_dot_product_attention cannot: write cap and mask as a score_mod of flex_attention, compiled; "
+            "pass scale= where scores are not divided by the root of a head's width.",
+            *((BY_BLOCKS,) if masked else ()),
+            *((SHARED_CAPPED,) if shared else ()),
+            *(("Flatten all axes before the heads into one: flex_attention takes four axes.",) if deep else ()),
+            *(("Run it in BF16 or FP16: in FP32 it gains less.",) if single else ()),
+        ),
+        code=Code(
+            before="scores = q @ k.transpose(-2, -1) / math.sqrt(d)\n"
+            f"scores = cap * torch.tanh(scores / cap){' + mask' * masked}\nout = scores.softmax(-1) @ v",
+            after="from torch.nn.attention.flex_attention import flex_attention\n\nattend = torch.compile(flex_attention)  # once\n\n"
+            + "mask = mask.expand(len(q), 1, q.shape[2], k.shape[2])\n\n" * masked
+            + "def capped(score, batch, head, query, key):\n"
+            f"    return cap * torch.tanh(score / cap){' + mask[batch, 0, query, key]' * masked}\n\nout = attend(q, k, v, score_mod=capped)",
+        ),
+        url="https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html",
+        risk=f"{RISK} It takes no dropout, and the first call of each shape compiles.",
+    )
