@@ -16,6 +16,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Spans = tuple[Floats, Floats]
 
+NANOSECOND_US = 1e-3  # what no clock resolves
 EMPTY: Spans = (np.empty(0), np.empty(0))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
 from advisor.rules._kernels import Fine, Question, Seen
@@ -29,8 +30,7 @@ _PRODUCT = names_of("product_by_own_name")
 """Kernels of somebody's own whose name says that they multiply matrices."""
 
 
-UNKNOWN_DEVICE = (1 / 16, 1 / 4, 1 / 2)
-"""FP32 over 16-bit rate, at best, likely and at worst, where the device's name was not recorded: an A100 or H100, an L4, a GeForce."""
+UNKNOWN_DEVICE = costs("unknown-device")
 
 
 MIN_FUSED, MIN_FMA = 0.5, 0.2

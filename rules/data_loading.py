@@ -11,7 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import clip
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import SUMMARY_CHARACTERS, Clear
+from advisor.report.finding import LOW_SHARE, SUMMARY_CHARACTERS, Clear
 from advisor.report.numbers import duration
 from advisor.rules.fixes.data_loading import load_ahead
 from advisor.views.patterns.batch_waits import copies_from_pageable, loading_ahead, loading_evidence, slowest_frame
@@ -22,9 +22,6 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.loader import STARTS_WORKERS, loading_spans, uses_workers
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import begins_inside, matches
-
-WORTH_SAYING = 0.01
-"""Of the step: what the device idles beside less is not said."""
 
 
 @rule("data-loading", relies_on=("host",), min_saving_share=0.03)
@@ -86,7 +83,7 @@ def data_loading(
     meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of the step meanwhile"
     # What the device idles elsewhere goes too where the loader keeps the host from running ahead; no more than that was seen lost.
     idle_us = float(gaps.causes.drop(columns="profiler").to_numpy().sum()) / steps.steps
-    if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + WORTH_SAYING:
+    if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + LOW_SHARE:
         meanwhile += f", and {in_all:.0%} in all"
     slowest = slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens.families import PRODUCTS
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._graphs import at_most, cause_of, in_parts, of_training
@@ -28,7 +28,7 @@ NEARLY_ALL = 0.8
 """Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
 
 
-FEW_PRODUCTS = 0.1
+FEW_PRODUCTS = LITTLE
 """Of a step: a mask that picks one row in ten makes them ten times as large where it picks none."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge import occupancy
+from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.occupancy import WARP
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted
@@ -17,13 +18,11 @@ MOST_EMPTY = 0.75
 """Of the lanes of a block's warps: blocks whose threads fill no more leave at least every fourth lane empty."""
 
 MORE = {
-    occupancy.SHARED: (16.0, 4.0, 2.0),
-    occupancy.WARPS: (4.0, 2.0, 1.0),
-    occupancy.REGISTERS: (4.0, 2.0, 1.0),
-    occupancy.BLOCKS: (4.0, 2.0, 1.3),
+    occupancy.SHARED: costs("more-warps-by-shared-memory"),
+    occupancy.WARPS: costs("more-warps-by-threads"),
+    occupancy.REGISTERS: costs("more-warps-by-registers"),
+    occupancy.BLOCKS: costs("more-warps-by-blocks"),
 }
-"""How many times the warps a fix may bring, at best, likely and at worst. Shared memory is often reserved and not needed.
-Fewer registers may spill and then gain nothing."""
 
 
 @rule("low-occupancy", relies_on=("counters",), min_saving_share=MIN_SAVING)

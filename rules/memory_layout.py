@@ -10,7 +10,7 @@ from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
-from advisor.report.finding import Clear
+from advisor.report.finding import LOW_SHARE, Clear
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.rules._round_trips import round_trips, shapes_of
@@ -24,9 +24,6 @@ from advisor.views.trace.evidence import Witness
 
 UNTOLD = HARDLY_ANY
 """Of busy time: copies of which strides would tell what they do, as the rule asks of conversions."""
-
-TOLD = 0.01
-"""Of busy time: what less than this is turned and left out is not spoken of."""
 
 _TO_NHWC, _TO_NCHW = names_of("to_nhwc"), names_of("to_nchw")
 
@@ -86,7 +83,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
             return again
         _refuse_untold(work, trips)
         beside = float(work.dur_us[images.of_sequences].sum()) / work.busy_us
-        told = f"; those in 1-D convolutions, which have no channels_last, take {percent(beside)}" if beside >= TOLD else ""
+        told = f"; those in 1-D convolutions, which have no channels_last, take {percent(beside)}" if beside >= LOW_SHARE else ""
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else "") + told)
     if images.refused:
         return again or Clear(why=f"{quiet}, and {REFUSED}: turning images costs what it saves")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear
 from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
@@ -13,8 +14,7 @@ from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import MemoryReplay
 
-EIGHT_BIT = 0.75
-"""Share of float32 state that 8-bit state frees, its scales aside."""
+EIGHT_BIT = cost("eight-bit-state")
 
 
 _SHARD = "On several GPUs shard state over ranks: FSDP, or ZeroRedundancyOptimizer."

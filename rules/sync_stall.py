@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.knowledge.host_waits import about, as_rows
+from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
@@ -25,9 +26,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 from advisor.views.trace.waited_calls import WaitedCalls
 
-POWER_LIMITED_SHARE = 0.9
-"""A GPU this busy is often at its power limit: a short idle that goes comes back as a lower clock. Seen on an H200, where
-removing a wait a step that left 3 % idle gained nothing."""
+POWER_LIMITED_SHARE = cost("power-limited")
 
 MOST_TIMED = 100
 """Waits for the whole device in a recording that does not repeat: two time a run, and some each of its parts; a hundred are the program's way."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from advisor.compare.model import Applied, FindingChange, Status
-from advisor.report.finding import LOW_SHARE, Finding, Saving
+from advisor.report.finding import LOW_SHARE, NO_DIFFERENCE, Finding, Saving
 from advisor.report.model import Report
 
-FINDING_SHARE = 0.02
+FINDING_SHARE = NO_DIFFERENCE
 """A finding whose saving moved by less of the step is the same as it was: an unprofiled step is not known better."""
 
 

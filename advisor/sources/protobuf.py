@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from advisor.sources.limits import LONGEST_VARINT
+
 Value = int | memoryview
 """A varint; or the bytes of a fixed-width number, a text or a message."""
-
-_LONGEST_VARINT = 10  # bytes of 64 bits, seven each
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
@@ -67,7 +67,7 @@ def real(value: Value) -> float:
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = 0
-    for i in range(_LONGEST_VARINT):
+    for i in range(LONGEST_VARINT):
         if at + i >= len(data):
             break
         byte = data[at + i]

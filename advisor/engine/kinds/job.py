@@ -34,7 +34,7 @@ from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits, LessComputing, Several
 from advisor.views.ranks.job import RECORD_RANKS, Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
-from advisor.views.ranks.replay import MAX_ERROR
+from advisor.views.replay.replay import MAX_ERROR
 from advisor.views.workspace import Workspace
 
 

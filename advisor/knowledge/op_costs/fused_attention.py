@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from advisor.knowledge.devices import Peaks
+from advisor.knowledge.measured_costs import cost
 
 PREFER_CUDNN = (9, 10)
 """Major compute capabilities of NVIDIA's devices on which the one call prefers cuDNN in 16 bits (`check_prefer_cudnn_attention` of PyTorch), which
@@ -63,19 +64,15 @@ SINGLE = Rates(
 """No flash kernel takes FP32: CUTLASS's emulates it on Tensor Cores or uses ordinary ones. Shares of the FP32 peak. With a causal mask it took
 as long over 256 words and 0.56 of the time over 1024, forward and backward."""
 
-ALIGNMENT, UNALIGNED = 8, 1.7
-"""Forward in 16 bits a mask whose rows do not begin at multiples of this many elements takes that many times as long: 49 words and 197."""
+ALIGNMENT = 8  # elements: 16 bytes, as kernels load them
+UNALIGNED = cost("unaligned-mask")
 
 FULL = 128
 """Rows of tiles with which a device is full: fewer take as long."""
 
-SHORT = 0.3
-"""Backward a sequence that fills no tile takes this part of its time, and the rest by its length."""
+SHORT = cost("short-attention")
 
-ROW_OF_NARROW = 0.4
-"""Backward in 16 bits this part of what a row of tiles costs beside them is the same for heads of any width, the rest goes with it. Of 165 times of
-heads 8 to 48 wide over 16 to 2048 words, measured likewise, 72 % come within a quarter and all within a half; 20 and 55 % where narrow heads
-cost what those of HEAD do."""
+ROW_OF_NARROW = cost("narrow-attention")
 
 _NAMES = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "float": "fp32"}
 

@@ -12,11 +12,12 @@ from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.sources.jax.planes import NUMBERS, OF_OPS, TEXTS, Events, Line, Plane, Stat, Stats, agreeing
 from advisor.sources.jax.texts import Texts
+from advisor.sources.limits import LARGEST
 
 MOST_EVENTS = 1_000_000
 """The exporter keeps no more than these."""
 
-_LATEST_US = 2**62 / 1e6
+_LATEST_US = LARGEST / 1e6
 """Times in picoseconds that 64 bits hold."""
 
 

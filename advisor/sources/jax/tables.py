@@ -23,6 +23,7 @@ from advisor.sources.jax.planes import Events, Line, Plane, Stat
 from advisor.sources.jax.programs import COMMAND_BUFFER, Programs
 from advisor.sources.jax.texts import Texts, distinct
 from advisor.sources.jax.tpu import Tpu
+from advisor.sources.limits import LARGEST, LONGEST_NS
 from advisor.sources.time_issues import time_issues
 
 RECORD = "Record a few steps on a GPU: with jax.profiler.trace('log'): … and a jax.profiler.StepTraceAnnotation('train', step_num=i) around each."
@@ -33,10 +34,7 @@ _VERSIONS = ("jax_version", "jaxlib_version", "cuda_version", "cuda_runtime_vers
 _HOST = "/host:CPU"
 _OF_HOST = {MemoryKind.PINNED, MemoryKind.PAGEABLE}
 _TO_OR_FROM_DEVICE = (CopyKind.HTOD, CopyKind.DTOH, CopyKind.DTOD, CopyKind.PTOP)
-_LONGEST_PS = 7 * 86_400 * 10**12  # a week: no event of a recording lasts longer
-_LATEST_NS = 2**62  # centuries: no clock is so far from its start, and sums stay within int64
-
-_MOST = 2**62  # as large a count leaves room for sums in int64
+_LONGEST_PS = 1000 * LONGEST_NS
 _TALK = ("collective", "collective_dtype", "group_size", "in_elements", "out_elements")
 _KINDS = tuple(GpuKind)
 
@@ -117,7 +115,7 @@ class Tables:
         """Events with a valid time, and what it counts from, in ns; a duration that is none is 0."""
         for events in line.events:
             self.events += len(events.name)
-            if not abs(line.start_ns) < _LATEST_NS:
+            if not abs(line.start_ns) < LARGEST:
                 self.bad_times += len(events.name)
                 continue
             if self._base_ns is None:
@@ -186,7 +184,7 @@ class Tables:
         moved = [array for array in instruction.operands if array.sizes]
         ranks, elements = instruction.ranks, sum(math.prod(array.sizes) for array in moved)
         many = {"all-gather": elements * ranks, "reduce-scatter": elements // max(ranks, 1)}.get(instruction.collective, elements)
-        return code(instruction.collective), code(moved[0].element if moved else ""), ranks or -1, min(elements, _MOST), min(many, _MOST)
+        return code(instruction.collective), code(moved[0].element if moved else ""), ranks or -1, min(elements, LARGEST), min(many, LARGEST)
 
     def _text(self, code: int) -> str:
         return self.texts.all[code] if code >= 0 else ""

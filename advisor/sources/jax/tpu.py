@@ -11,6 +11,7 @@ from advisor.intervals import Ints
 from advisor.recordings.timeline import ReadIssue
 from advisor.recordings.tpu import Runs, TpuCore, TpuOp, TpuProfile
 from advisor.sources.jax.planes import Line, Plane, Stat, Stats
+from advisor.sources.limits import LARGEST, LONGEST_NS
 
 CORE = re.compile(r"/device:TPU:(?P<number>\d{1,6})")
 """A core's plane; those of its other units have more in their names: `/device:TPU:0 SparseCore 1`."""
@@ -19,10 +20,7 @@ _STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS = "Steps", "XLA Modules", "XLA Ops", "A
 LINES = (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS)
 _FOR_OTHERS = "barrier-cores"
 _NUMBER = re.compile(r"\(\d+\)$")
-_LONGEST_PS = 7 * 86_400 * 10**12  # as in tables.py
-_LATEST_NS = 2**62  # likewise
-_MOST = 1e18
-"""No op does more: what it says of itself is damaged."""
+_LONGEST_PS = 1000 * LONGEST_NS
 _HOLDS = ("while", "conditional", "call")
 """Categories of ops that hold others: what they say of themselves, these say too."""
 
@@ -60,7 +58,7 @@ class Tpu:
     def _runs(self, line: Line, titles: dict[str, Stats]) -> Runs:
         pieces = list(line.events)
         self.events += sum(len(events.name) for events in pieces)
-        if not pieces or not abs(line.start_ns) < _LATEST_NS:
+        if not pieces or not abs(line.start_ns) < LARGEST:
             return Runs()
         if self._base_ns is None:
             self._base_ns = line.start_ns
@@ -112,4 +110,4 @@ def _number(value: Stat | None, times: float = 1.0) -> float | None:
     """A number that is one and not beyond reason, times a unit."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 20 else None
-    return float(value) * times if value is not None and 0 <= value < _MOST else None
+    return float(value) * times if value is not None and 0 <= value < LARGEST else None

@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.sources.jax import wire
+from advisor.sources.limits import LONGEST_VARINT
 from advisor.sources.stream import Stream
 
 _BLOCK = 4 << 20
@@ -17,7 +18,6 @@ _LONGEST_EVENT = 256 << 20
 """No field that is taken whole is larger than this: a length that says so is damage."""
 
 _OPEN = 1 << 62  # beyond every position: the field's end is not known yet
-_LONGEST_VARINT = 10  # bytes of 64 bits, seven each
 
 
 class Walk:
@@ -100,7 +100,7 @@ class Walk:
 
     def _varint(self) -> int:
         value = 0
-        for i in range(_LONGEST_VARINT):
+        for i in range(LONGEST_VARINT):
             self._need(1)
             byte = self._data[self._here]
             self._here += 1

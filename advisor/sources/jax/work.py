@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from advisor.sources.jax import hlo
 from advisor.sources.jax.attention import attention_flops, is_attention
 from advisor.sources.jax.hlo import Computation, Parts, Shape, by_number, numbers, text_of, whole_fields
+from advisor.sources.limits import LARGEST
 from advisor.sources.protobuf import message
 
 _NOT_COUNTED = re.compile(
@@ -34,8 +35,6 @@ _OUTPUT_FEATURES = 4
 """ConvolutionDimensionNumbers.kernel_output_feature_dimension."""
 _BASE_DILATION = 6
 """WindowDimension.base_dilation: zeros between the input's elements, which nothing is computed of."""
-_LARGEST = 1e18
-"""No instruction does more: the shapes are damaged."""
 
 
 class Work(NamedTuple):
@@ -60,7 +59,7 @@ def work_of(home: Computation, at: int, called: list[Computation]) -> Work:
         found = Work(_flops(home, at), _moved(home, at, opcode))
     else:
         return UNKNOWN
-    return found if all(0 <= number < _LARGEST for number in found) else UNKNOWN
+    return found if all(0 <= number < LARGEST for number in found) else UNKNOWN
 
 
 def _of_body(body: Computation) -> Work:

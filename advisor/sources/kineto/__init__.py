@@ -28,6 +28,7 @@ from advisor.sources.kineto.events import Event
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
+from advisor.sources.limits import MOST_LEFT_OUT
 from advisor.sources.measured import step_times
 from advisor.sources.opened import Opened
 from advisor.sources.ranks import of_one_file, recording_of, repeats_ids
@@ -327,10 +328,6 @@ def _timeline(collected: _Collected, metadata: dict[str, Any], issues: tuple[Rea
     )
 
 
-_MOST_LEFT_OUT = 20
-"""Kinds of spans that are named one by one; a file made to have a million has the others counted together."""
-
-
 _OF_HOSTS = ("cpu_ops", "api_calls", "python_calls")
 
 
@@ -350,8 +347,8 @@ def _left_out(collected: _Collected, processes: dict[str, str], hosts: set[str])
         before = found.get(key, (0, 0))
         found[key] = before[0] + events, before[1] + ns
     ordered = sorted(found.items(), key=lambda item: (item[0][0], -item[1][1], -item[1][0]))
-    rest = [count for _, count in ordered[_MOST_LEFT_OUT:]]
-    made = [LeftOut(what, events, ns / 1000, of_host) for (of_host, what), (events, ns) in ordered[:_MOST_LEFT_OUT]]
+    rest = [count for _, count in ordered[MOST_LEFT_OUT:]]
+    made = [LeftOut(what, events, ns / 1000, of_host) for (of_host, what), (events, ns) in ordered[:MOST_LEFT_OUT]]
     return (*made, LeftOut("other spans", sum(n for n, _ in rest), sum(ns for _, ns in rest) / 1000)) if rest else tuple(made)
 
 

@@ -46,9 +46,6 @@ TABLE_OF = {
 WINDOW = "Trace"
 """The category of the span in which Kineto recorded: no work of anybody's."""
 
-# An event of a week is a broken clock.
-MAX_DURATION_NS = 7 * 86_400 * 10**9
-
 MARKS = {("i", "[memory]"): "memory", ("I", "[memory]"): "memory", ("M", "thread_name"): "threads", ("M", "process_name"): "processes"}
 """The table of what is no span, by its phase and name."""
 HALVES = "BE"

@@ -22,7 +22,6 @@ from advisor.sources.kineto.fields import (
     KINDS,
     LASTING,
     MARKS,
-    MAX_DURATION_NS,
     MISSING,
     MTIA,
     OF_THREADS,
@@ -32,6 +31,7 @@ from advisor.sources.kineto.fields import (
     Fields,
     every,
 )
+from advisor.sources.limits import LONGEST_NS
 
 _LEVEL = 64  # fields of an event's arguments are numbered from here
 # Those of the event come first, in an order that the decoder knows.
@@ -95,7 +95,7 @@ def _made() -> Any:
         [(table in TIMED, table in LASTING, bits(fields, 0), bits(fields, _LEVEL)) for table, fields in TABLE_FIELDS.items()],
         categories,
         [(phase, name, _TABLES.index(table), table in OF_THREADS) for (phase, name), table in MARKS.items()],
-        HALVES, EXACT_BELOW_US, TIME_LIMIT_US, MAX_DURATION_NS,
+        HALVES, EXACT_BELOW_US, TIME_LIMIT_US, LONGEST_NS,
     )  # fmt: skip
 
 

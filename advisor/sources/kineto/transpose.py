@@ -23,7 +23,6 @@ from advisor.sources.kineto.fields import (
     HALVES,
     LASTING,
     MARKS,
-    MAX_DURATION_NS,
     MISSING,
     MTIA,
     OF_THREADS,
@@ -35,6 +34,7 @@ from advisor.sources.kineto.fields import (
     every,
     get,
 )
+from advisor.sources.limits import LONGEST_NS
 
 _MTIA_QUEUE = ("event_wait", "event_record")
 """What a queue of MTIA does between work: such spans hold no engine."""
@@ -199,7 +199,7 @@ def _add_table(piece: Piece, table: str, events: list[Event]) -> None:
 def _durations(events: list[Event], piece: Piece) -> NDArray[np.int64]:
     """Durations in nanoseconds, 0 where the recorded one cannot be."""
     duration, valid = nanoseconds(get(events, "dur"))
-    bad = ~valid | (duration < 0) | (duration > MAX_DURATION_NS)
+    bad = ~valid | (duration < 0) | (duration > LONGEST_NS)
     piece.bad_durations += int(bad.sum())
     return np.where(bad, 0, duration)
 

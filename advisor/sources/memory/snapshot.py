@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.recordings.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
+from advisor.sources.limits import LARGEST
 from advisor.sources.memory.pickles import Fold
 
 RECORD = (
@@ -34,7 +35,6 @@ _ALLOCATED = ("active_allocated",)
 _IN_USE = ("active_pending_free", "active_awaiting_free")
 _MOST_BYTES = 1 << 50
 """A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
-_LARGEST = 1 << 62  # as large a number leaves room for sums in int64
 _NO_LINE = (1 << 64) - 1
 """What torch writes for a frame of C++ whose line is not known: -1 without a sign."""
 
@@ -133,7 +133,7 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
 
 def _whole(value: Any, besides: int = 0) -> int:
     """An address, a stream, a time, …: raises ValueError where the difference of two, or a size more, is beyond 64 bits. besides: another that may stand."""
-    if abs(int(value)) >= _LARGEST and value != besides:
+    if abs(int(value)) >= LARGEST and value != besides:
         raise ValueError(f"{value} is beyond 64 bits")
     return int(value)
 

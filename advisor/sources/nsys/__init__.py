@@ -20,6 +20,7 @@ from advisor.knowledge.cuda_errors import NOT_READY, cuda_error
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline, table
 from advisor.report.numbers import counted
+from advisor.sources.limits import LARGEST, LONGEST_NS, MOST_LEFT_OUT
 from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
@@ -31,10 +32,6 @@ RECORD = "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys e
 
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-
-# No clock of a session is centuries away from its start, and no event of a week is one.
-_MAX_TIME_NS = 2**61
-_MAX_DURATION_NS = 7 * 86_400 * 10**9
 
 
 def record(opened: Opened) -> Recording:
@@ -87,10 +84,7 @@ def _left_out(db: Database) -> tuple[LeftOut, ...]:
     """Tables of what lasts some time that are not read, as those of cuBLAS, MPI or Vulkan; the longest first."""
     spans = {name: db.spans(name) for name in db.tables if name not in _READ}
     found = [LeftOut(f"rows of the table {name}", count, ns / 1000, of_host=True) for name, (count, ns) in spans.items() if count]
-    return tuple(sorted(found, key=lambda left: -left.us)[:_MOST_LEFT_OUT])
-
-
-_MOST_LEFT_OUT = 20  # kinds named: a message that anybody reads
+    return tuple(sorted(found, key=lambda left: -left.us)[:MOST_LEFT_OUT])
 
 
 def _no_gpu_work(db: Database, path: str) -> TraceError:
@@ -159,13 +153,13 @@ class _Timed:
     def valid(self, part: dict[str, Any]) -> dict[str, Any]:
         """The rows with a valid start; `end_ns` becomes `dur_ns`, 0 where it is none."""
         start = part["start_ns"]
-        good = np.abs(start) < _MAX_TIME_NS
+        good = np.abs(start) < LARGEST // 2
         if not good.all():
             self.bad_times += int((~good).sum())
             part = {name: column[good] for name, column in part.items()}
         if "end_ns" in part:
             duration = part.pop("end_ns") - part["start_ns"]
-            bad = (duration < 0) | (duration > _MAX_DURATION_NS)
+            bad = (duration < 0) | (duration > LONGEST_NS)
             self.bad_durations += int(bad.sum())
             part["dur_ns"] = np.where(bad, 0, duration)
         return part

@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.sources.jax import hlo, programs, scopes
 from advisor.sources.jax.attention import _ATTRIBUTE
+from advisor.sources.limits import LARGEST
 from advisor.sources.protobuf import Value, fields, message, text, written
 from advisor.sources.redact.names import Names
 
@@ -41,10 +42,6 @@ _SETTINGS = frozenset({
 """Keys of a library call's settings that are read, and those around them."""
 _ATTRIBUTES = frozenset({"input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim", "mask_type", "window_size_left"})
 _DEEPEST = _DIMENSIONS = 16  # no tuple or array of a program has more
-_LARGEST = 1e18
-"""No array has more elements: such sizes are damaged, or a text."""
-
-
 _WRAPPED = re.compile(r"(?P<how>[A-Za-z_]\w*)\((?P<what>.*)\)")
 """A transformation and what it is of."""
 
@@ -128,7 +125,7 @@ def _shape(value: Value, given: _Given, depth: int = 0) -> bytes:
     parts = hlo.by_number(message(value))
     out = written(hlo._ELEMENT, number) if isinstance(number := parts.get(hlo._ELEMENT, [b""])[0], int) else b""
     sizes = hlo.numbers(parts.get(hlo._DIMENSIONS, []))
-    if sizes and math.prod(map(float, sizes)) < _LARGEST and len(sizes) < _DIMENSIONS:
+    if sizes and math.prod(map(float, sizes)) < LARGEST and len(sizes) < _DIMENSIONS:
         out += written(hlo._DIMENSIONS, _packed(sizes))
     for part in parts.get(hlo._TUPLE, []) if depth < _DEEPEST else []:
         out += written(hlo._TUPLE, _shape(part, given, depth + 1))

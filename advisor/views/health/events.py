@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.intervals import union
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, percent, three
@@ -24,8 +25,7 @@ SKEWED = HARDLY_ANY
 LINKED = 0.7
 """Where fewer GPU ops than this are tied to their launch, what the host did for the others is not known."""
 
-EARLY_START_US = 10.0
-"""Programmatic launch lets a kernel start before the one ahead of it ends, by a few µs."""
+EARLY_START_US = cost("early-start")
 
 ABOVE = 1.05
 """A kernel that is faster than the datasheet allows by more than this is not told by rounding: its work, its clock or its cache is."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Mask, joined, overlap_with
 from advisor.knowledge.cuda_api import WAITS_IN_THE_RUNTIME, ApiRole
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, percent
@@ -97,9 +98,7 @@ def _worst_step(steps: Steps, start: Floats, lost: Mask) -> float:
     return float((np.bincount(step, lost, minlength=steps.steps) / np.maximum(made, 1)).max())
 
 
-REASONLESS_US = 250.0
-"""A wait that ends, and work that begins, later than this after all that it could wait for. In some hundred recordings the longest took 232 µs,
-of an interrupt, the scheduler and the profiler's own work."""
+REASONLESS_US = cost("longest-wake-up")
 
 
 def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: StartUp) -> Health:

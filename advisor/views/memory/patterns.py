@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory
@@ -148,7 +149,7 @@ MOMENT = 0.34
 """Share of a step's events for which memory may be above what it would be without a transient: longer, and it is no spike."""
 
 
-APART = 0.05
+APART = HARDLY_ANY
 """Share of a step's events that lies between two rises: less, and they are one."""
 
 

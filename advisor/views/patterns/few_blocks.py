@@ -18,8 +18,7 @@ SECOND_PASS_US = cost("second-pass")
 LIKELY_RATE, LEAST_RATE = costs("split-kernel")
 
 
-UNKNOWN_FILL = 0.5
-"""Where the limit is not known: no more than half of the kernel's time is likely to be idle multiprocessors'; all that they could do is possible."""
+UNKNOWN_FILL = cost("unknown-fill")
 
 
 def candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:

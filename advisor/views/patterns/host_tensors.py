@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, length, union
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
 from advisor.recordings.timeline import CopyKind, Timeline
@@ -87,8 +88,7 @@ class MadeOnHost:
         return cls(copies[made], union(start[rows], start[rows] + dur[rows]), as_launched_us)
 
 
-HANDLE_US = 20.0
-"""How long before a range its handle is made, at the most."""
+HANDLE_US = cost("handle-before-range")
 
 
 def _handles(timeline: Timeline, ops: Ops) -> Mask:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Floats, Ints
-from advisor.knowledge.measured_costs import costs
+from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.fusion import Fusion
 from advisor.views.patterns.norms import Chain
@@ -20,13 +20,10 @@ from advisor.views.trace.shapes import Shapes
 SLOWEST, LIKELY, FASTEST = costs("fused-norm")
 
 
-FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
-"""Tensors moved: forward x read and y written; backward gradient and x read and a gradient written, and both read once
-more for the gradients of scale and shift."""
+FORWARD_PASSES, BACKWARD_PASSES = costs("norm-passes")
 
 
-SHARES_A_BLOCK = 2.0
-"""How many multiprocessors' share of the bandwidth a block alone reaches: half as many blocks as there are multiprocessors use all of it."""
+SHARES_A_BLOCK = cost("block-bandwidth")
 
 
 def as_one_kernel(chains: Sequence[Chain], times: Floats, around: list[tuple[Ints, float]]) -> Edits:

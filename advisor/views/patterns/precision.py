@@ -37,8 +37,7 @@ UNALIGNED, ODD = costs("unaligned-product")
 
 CAST = cost("autocast-cast")
 
-UNSEEN = 2.0
-"""Times as long as their rate says that products take whose sizes were not recorded, at most."""
+UNSEEN = cost("unseen-products")
 
 _CONVOLUTION = names_of("convolution")
 _BACKWARD = names_of("convolution_backward")
@@ -161,8 +160,7 @@ def _units(work: GpuWork, chosen: Ints) -> Ints:
     return found
 
 
-UNKNOWN = 3 / 4
-"""What is left of a kernel whose bytes, or the bandwidth for them, are not known: half where memory holds it, all where something else does."""
+UNKNOWN = cost("unknown-bytes")
 
 _DOUBLES = {"double", "c10::complex<double>"}
 _FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}

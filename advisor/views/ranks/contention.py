@@ -12,13 +12,11 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 
 BESIDE, ALONE = 0.8, HARDLY_ANY
 """A kernel counts as beside communication from this share of its time, as alone up to that."""
-
-LEAST = 3
-"""Kernels of one name and grid needed on either side."""
 
 
 class Contention(NamedTuple):
@@ -47,7 +45,7 @@ def contention(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCo
     table = frame[frame["side"] >= 0].groupby(["key", "side"])["dur"].agg(["median", "count"]).unstack()
     if table.shape[1] < 4:
         return Contention(0.0, 1.0)
-    table = table[(table["count"] >= LEAST).all(axis=1)]
+    table = table[(table["count"] >= FEWEST_REPEATS).all(axis=1)]
     if not len(table):
         return Contention(0.0, 1.0)
     alone, beside, count = (table[column].to_numpy() for column in (("median", 0), ("median", 1), ("count", 1)))

@@ -17,6 +17,7 @@ from advisor.knowledge.idle import CAUSES
 from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
+from advisor.views.replay.dependencies import BACK_TO_BACK_US
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import gaps_of_device
 from advisor.views.trace.gpu_kernels import Kernels
@@ -38,9 +39,6 @@ _PART_OF_CAUSE = {
     "profiler": "launch",
     "unknown": "other",
 }
-
-SHORT_GAP_US = 5.0
-"""Gaps up to this are the device's own from kernel to kernel: a queued one follows the one before within that."""
 
 STREAM_WAIT_US = cost("stream-wait")
 
@@ -144,7 +142,7 @@ def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, block
     last = np.searchsorted(ends, gaps[1] + CLOCK_SKEW_US, side="right") - 1
     found = np.where(last >= 0, by_end[np.maximum(last, 0)], -1)
     ended = np.where(found >= 0, collectives.end_us[np.maximum(found, 0)], -np.inf)
-    inside = follows & (found >= 0) & (ended > gaps[0]) & (gaps[1] - gaps[0] > SHORT_GAP_US)
+    inside = follows & (found >= 0) & (ended > gaps[0]) & (gaps[1] - gaps[0] > BACK_TO_BACK_US)
     queued = (~(launch > ended + CLOCK_SKEW_US)) & (gaps[1] - ended < STREAM_WAIT_US)
     same_stream = ops["stream"].to_numpy()[next_op] == collectives.stream[np.maximum(found, 0)]
     held = _holds(blocked, ended, launch)

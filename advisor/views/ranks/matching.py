@@ -15,19 +15,18 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.measured_costs import cost
 from advisor.report.numbers import duration
 from advisor.report.ranks import Matching
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.summary import RankSummary, coded
 
-LARGEST_SPREAD_US = 100.0
-"""Ends of matched collectives lie 2 to 50 µs apart; shifted by one, thousands."""
+LARGEST_SPREAD_US = cost("matched-spread")
 
 LEAST_MATCHED = 0.6
 """Where fewer of the collectives than this fit, those that do may fit by chance."""
 
-SAME_CLOCK_US = 50.0
-"""Offsets up to this, or up to three times their own spread, count as zero: the ranks share a clock."""
+SAME_CLOCK_US = cost("same-clock")
 
 CLOCK_PRICE = 1e-3
 """µs of spread that a µs of clock offset is worth where shifts fit alike: hosts differ by milliseconds, steps too."""

@@ -16,8 +16,7 @@ from advisor.views.ranks.lane import PARTS
 
 KERNEL_US = cost("small-kernel")
 
-FORWARD = 1 / 3
-"""Share of a stage's computing that is its forward pass: the backward pass has two products for each of the forward's."""
+FORWARD = cost("forward-share")
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,7 @@ class Pipeline:
         return graph.step_us()
 
 
-_REPEATED = 0.8
-"""Share of a stage's host work that each micro-batch repeats; the optimizer and the loop around them are done once."""
+_REPEATED = cost("repeated-by-micro-batches")
 
 
 def _messages(job: Job) -> Counter[tuple[int, int]]:

@@ -15,10 +15,8 @@ from advisor.views.ranks.matching import Matched
 from advisor.views.ranks.recorded import recorded_schedule
 from advisor.views.ranks.schedule import JobSchedule
 from advisor.views.ranks.summary import RankSummary
+from advisor.views.replay.replay import MAX_ERROR
 from advisor.views.replay.true_step import TrueStep
-
-MAX_ERROR = 0.15
-"""A replay further from the recording than this is no base for a figure: savings are then called bounds."""
 
 LEAST_WIDTH = 0.3
 """A saving's interval is at least so wide to either side: what a replay of a few steps cannot see."""

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.intervals import Floats, Ints, Mask, Spans, within
+from advisor.intervals import NANOSECOND_US, Floats, Ints, Mask, Spans, within
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
@@ -35,8 +35,6 @@ SCHEMA = 6  # of a rank's summary: an older one is made anew
 
 COUNTED = "order"
 """Says which rank a trace is where nothing else does: its place among the others' names."""
-
-NANOSECOND_US = 1e-3  # what no clock resolves
 
 STRIP = 4000
 """Pieces that a window is drawn in: a few steps, a few of these a pixel."""

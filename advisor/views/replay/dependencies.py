@@ -13,11 +13,9 @@ from advisor.knowledge.measured_costs import cost
 from advisor.views.replay.schedule import EARLIER
 from advisor.views.trace.host_activity import CLOCK_SKEW_US
 
-BACK_TO_BACK_US = 5.0
-"""A queued op follows the one before within this; a longer gap has a cause."""
+BACK_TO_BACK_US = cost("back-to-back")
 
-PROMPT_US = 100.0
-"""A launch on an idle stream that takes longer to start waits for something else: an event, or work before the window."""
+PROMPT_US = cost("prompt-launch")
 
 DEFAULT_LATENCY_US = cost("launch-latency")
 

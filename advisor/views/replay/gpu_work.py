@@ -13,6 +13,7 @@ import pandas as pd
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_ON_A_GPU
+from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
@@ -25,9 +26,7 @@ from advisor.views.trace.ops import Ops
 from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 
-HELD_UP = 20.0
-"""Times as long as its usual run a kernel takes that was held up: no cache or clock makes as much of
-one, and what takes other times by its data, as sorting does, is no product."""
+HELD_UP = cost("held-up-kernel")
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from advisor.intervals import Floats, Ints, Mask, complement, intersect, joined
 from advisor.knowledge import recording_cost
 from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import Source, Timeline
+from advisor.report.finding import NO_DIFFERENCE
 from advisor.views.replay.host_spans import HostSpans
 from advisor.views.replay.pauses import Pauses
 from advisor.views.replay.schedule import Schedule
@@ -216,7 +217,7 @@ def without_recording(cost: HostCost, recorded: Schedule) -> tuple[Schedule, Sch
     )
 
 
-SAME_STEP = 0.02
+SAME_STEP = NO_DIFFERENCE
 """A replayed step that is closer than this to the measured one could be it."""
 
 HALVINGS = 12

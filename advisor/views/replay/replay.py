@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from advisor.intervals import Floats, Mask, Spans, clip, length, overlap_with, union
+from advisor.intervals import NANOSECOND_US, Floats, Mask, Spans, clip, length, overlap_with, union
 from advisor.knowledge import recording_cost
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
-from advisor.report.finding import Basis, Saving
+from advisor.report.finding import LOW_SHARE, Basis, Saving
 from advisor.views.replay.edits import Edit, Edits
 from advisor.views.replay.from_trace import begun_us, calls_of_window, gpu_only, schedule_of
 from advisor.views.replay.recording_cost import HostCost, fitting, staged_as_measured, without_recording
@@ -33,14 +33,11 @@ MAX_ERROR = 0.15
 """A replay further from the recording than this is no base for a figure: savings are then called bounds."""
 
 
-AMISS = 0.01
+AMISS = LOW_SHARE
 """Share of a step: fixes that are apart by less, or make the step longer by less, are so by what a replay rounds."""
 
 _TIMES = ("dur_us", "latency_us", "host_us", "dispatch_us", "call_us")
 """Columns of a schedule that are never negative. Gaps and returns may be: clocks differ."""
-
-NANOSECOND_US = 1e-3
-"""A sum of times may fall short of 0 by less than clocks tell."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ SLOWED = LITTLE
 """Recording that takes less than a tenth of a step changes no verdict."""
 
 
-CALIBRATED = 0.1
+CALIBRATED = LITTLE
 """How far what this step can take may stay from the step time that was given."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.intervals import NANOSECOND_US, Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import Part, PartKind
@@ -21,8 +21,6 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.modules import places_of_gpu
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
-
-ROUNDING_US = 1e-6  # sums of a million times are off by less
 
 PARTS = 400
 """Parts kept; the rest is one part a family, so that the parts still sum to the step."""
@@ -79,7 +77,7 @@ class Breakdown:
         parts = _parts(timeline, kernels, ops, launches, rows, kind, own, start - steps.start_us)
         causes = gaps.causes.to_numpy().sum(axis=0) if len(gaps.causes) else np.zeros(len(CAUSES))
         causes[CAUSES.index("profiler")] -= gaps.recording_us
-        parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > ROUNDING_US]
+        parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > NANOSECOND_US]
         # Sums of many spans drift by rounding, and the GPU may be slower in a longer run: the parts are held to the step.
         scale = replay.true_step.expected_us / (sum(p.us for p in parts) or 1.0)
         return cls(tuple(_per_step(part, scale, steps.steps) for part in parts))

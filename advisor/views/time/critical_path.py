@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract, union
+from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.step import Link, PathPart
 from advisor.views.replay.longest_path import longest_path
@@ -77,8 +78,7 @@ SEAMLESS = 0.02
 """An op that begins within this share of the one before it followed that one, whenever its launch was recorded: no host that did
 not wait for the device hits the end of each op so exactly."""
 
-RETURN_US = 100.0
-"""A call that waits returns within this of the end of what it waited for; one that lasts longer did work of its own."""
+RETURN_US = cost("return-to-host")
 
 
 def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract
+from advisor.intervals import EMPTY, NANOSECOND_US, Floats, Ints, Spans, joined, overlap_with, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import MemoryKind, Timeline
@@ -28,10 +28,6 @@ STAGED_BYTES = 65536
 
 STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"])
 """Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""
-
-
-ROUNDING_US = 1e-3
-"""Times that differ by no more than a nanosecond are one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Gaps:
     def behind_us(self, ops: pd.DataFrame) -> float:
         """What the device waits, a step, directly behind these GPU ops of the steps replayed."""
         ends = np.sort((ops["start_us"] + ops["dur_us"]).to_numpy())
-        after = np.searchsorted(ends, self.start_us + ROUNDING_US) > np.searchsorted(ends, self.start_us - ROUNDING_US)
+        after = np.searchsorted(ends, self.start_us + NANOSECOND_US) > np.searchsorted(ends, self.start_us - NANOSECOND_US)
         return float(self.dur_us[after].sum()) / self.replayed_steps
 
     @classmethod

@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 
 from advisor.intervals import Floats
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.recordings.tpu import TpuCore, TpuProfile
 from advisor.views.trace.repeats import FEWEST_REPEATS
 
 MOST_OF_TIME = MOST
 """A step is made of the program that takes most of all programs' time: a small one that repeats is a helper of another."""
-ALIKE = 0.1
+ALIKE = LITTLE
 """Steps whose periods differ by more than this from their median, in the median, are not of one kind."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from advisor.intervals import NANOSECOND_US
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.kernels import KernelRow
 from advisor.report.step import CategoryRow, Part
@@ -15,7 +16,6 @@ from advisor.views.tpu.steps import TpuSteps
 
 PARTS = 500
 """Ops that a comparison tells apart; the rest of each category is one part."""
-ROUNDING_US = 1e-3  # a nanosecond, as finely as times are written
 _WAITS = "waiting for other cores"
 
 
@@ -42,8 +42,8 @@ class TpuTables:
         computing = data[data["kind"] == "compute"]
         known = computing.loc[computing["flops"].notna(), "us"].sum() / max(float(computing["us"].sum()), 1e-9)
         idle = [("unknown", sum(c.between_us for c in time.cores)), ("dependency", sum(c.within_us for c in time.cores))]
-        parts = [*_parts(data, share), *(Part("idle", name, us=us * share) for name, us in idle if us * share > ROUNDING_US)]
-        if waits_us > ROUNDING_US:
+        parts = [*_parts(data, share), *(Part("idle", name, us=us * share) for name, us in idle if us * share > NANOSECOND_US)]
+        if waits_us > NANOSECOND_US:
             parts.append(Part("communication", _WAITS, family=_WAITS, us=waits_us))
         return cls(
             _categories(data, _beside(profile, steps), share, step_us, waits_us), _ops(data), tuple(parts), float(data["calls"].sum()) * share,
@@ -99,7 +99,7 @@ def _categories(data: pd.DataFrame, beside: dict[str, float], share: float, step
         rows.append(
             CategoryRow(name=name, kind=kind, calls=float(of["calls"].sum()) * share, us=us * share, share=part, beside_us=aside, gbps=gbps, tflops=tflops)
         )
-    if waits_us > ROUNDING_US:
+    if waits_us > NANOSECOND_US:
         rows.append(CategoryRow(name=_WAITS, kind="communication", calls=0.0, us=waits_us, share=waits_us / max(step_us, 1e-9)))
     return tuple(sorted(rows, key=lambda row: -row.us))
 

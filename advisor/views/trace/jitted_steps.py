@@ -8,9 +8,10 @@ import numpy as np
 
 from advisor.intervals import Floats
 from advisor.recordings.timeline import Timeline
+from advisor.views.trace.marks import MOST_WORK
 from advisor.views.trace.repeats import FEWEST_REPEATS
 
-MOST = 0.6
+MOST = MOST_WORK
 """Of the GPU's time, what the function's program takes: less, and a step is made of several, or each call does something else."""
 
 _JITTED = re.compile(r"PjitFunction\((?P<name>.*)\)")

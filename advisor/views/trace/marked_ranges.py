@@ -16,7 +16,7 @@ from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.marks import Marks, of_one_kind
+from advisor.views.trace.marks import MOST_WORK, Marks, of_one_kind
 from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.table_filters import matches, spans_of
 
@@ -71,10 +71,6 @@ def outermost(rows: pd.DataFrame) -> tuple[pd.DataFrame, Mask]:
     end = ends_of(rows)[1]
     outer: Mask = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
     return rows, outer
-
-
-MOST_WORK = 0.6
-"""Of a process's GPU work, what its steps launch: less, and what is marked is a part of the program."""
 
 
 def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_REPEATS) -> Marks | None:

@@ -11,6 +11,9 @@ from advisor.intervals import Floats, Mask
 from advisor.report.numbers import duration
 from advisor.views.trace.repeats import FEWEST_REPEATS, longest_run
 
+MOST_WORK = 0.6
+"""Of a process's GPU work, what its steps launch: less, and what is marked is a part of the program."""
+
 
 @dataclass(frozen=True)
 class Unjudged:

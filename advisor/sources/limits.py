@@ -1,0 +1,13 @@
+"""What no recording holds, in any format: a number beyond it is damage."""
+
+LONGEST_NS = 7 * 86_400 * 10**9
+"""No event lasts a week: that is a broken clock."""
+
+LARGEST = 1 << 62
+"""As large a time, size or count leaves room for sums in int64; in nanoseconds it is centuries."""
+
+LONGEST_VARINT = 10
+"""Bytes of 64 bits, seven each."""
+
+MOST_LEFT_OUT = 20
+"""Kinds of events left out that are named: a message that anybody reads."""
