@@ -116,7 +116,7 @@ def test_it_is_saved_and_compared(tmp_path):
     from advisor.compare import compare
 
     report = analyzed(tmp_path, core(0))
-    assert Report.from_json(report.to_json()) == report
+    assert Report.from_json(report.to_json()) == report.report
     assert compare([report], [report]).verdict == "unchanged"
 
 
