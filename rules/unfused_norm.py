@@ -71,7 +71,7 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
         edits=as_one_kernel(chains, times, in_the_way(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{_both(kinds)} written out take {spent} a step",
-        evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.in_its_type[0])]),
+        evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, shapes, c)] * len(c.in_its_type[0])]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
         fix=call_the_norm(kinds, [c for c in chains if c.kind == "RMSNorm" and not c.backward]),
     )
@@ -93,12 +93,12 @@ def _several(kind: str) -> str:
     return f"{kind}{'es' if kind.endswith('x') else 's'}"
 
 
-def _label(work: GpuWork, chain: Chain) -> str:
+def _label(work: GpuWork, recorded: Shapes, chain: Chain) -> str:
     """What it is, its ops in order and the shape of its tensor."""
     if chain.backward:
         return f"{chain.kind}, backward: {len(chain.members)} kernels"
     ops = work.op[chain.members].tolist()
     names = [plain(work.ops.name(op)) or "kernel" for op in ops]
-    tensors = [shape for op in ops for shape, _ in tensors_of(work.timeline, op)]
+    tensors = [shape for op in ops for shape, _ in tensors_of(recorded, op)]
     shape = f" {list(max(tensors, key=prod))}" if tensors else ""
     return f"{chain.kind}: {' → '.join(names)}{shape}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,14 +13,12 @@ import numpy as np
 from advisor.intervals import Ints, Mask, Spans, subtract, union
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
+from advisor.views.patterns.dataflow import REACH
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
 NARROWEST = 16
 """Heads are hardly ever narrower: below it, sizes that coincide are those of the first words that are decoded."""
-
-FURTHEST = 60
-"""Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
 
 MIN_SCORES = 16
 """Scores of one head at least: one word that is decoded after fifteen others. Products of smaller matrices are something else."""
@@ -177,7 +176,7 @@ class _Reader:
         if len({int(p.at[0]) for p in products}) < len(products):
             return None
         span = here[np.searchsorted(here, min(products[0].at)) : np.searchsorted(here, max(products[-1].at), side="right")]
-        if len(span) > FURTHEST:
+        if len(span) > REACH:
             return None
         between = span[(span > max(products[softmax_after].at)) & (span < min(products[softmax_after + 1].at))]
         of_scores = self._of_scores(between, scores)
@@ -245,7 +244,7 @@ class _Reader:
 
     def _within(self, here: Ints, products: Ints) -> Ints:
         """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
-        near = here[np.searchsorted(here, products.min() - FURTHEST) : np.searchsorted(here, products.max(), side="right")]
+        near = here[np.searchsorted(here, products.min() - REACH) : np.searchsorted(here, products.max(), side="right")]
         near = near[self.work.op[near] >= 0]
         return near[np.isin(self.work.ops.outermost[self.work.op[near]], self._calls(products))]
 
@@ -293,40 +292,21 @@ def batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, i
 
 def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
     """Positions of the kernels of each attention where no shapes tell: a product, pointwise kernels with a softmax among them, a product."""
-    product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
     # What is fetched by index is a bias for each place.
-    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING, Family.SOFTMAX)
+    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING)
+    signs = np.select([work.of(Family.GEMM), work.of(Family.SOFTMAX), filler], ["P", "S", "f"], ".")
     layer = work.launched_by(names_of("layer_product").search)
     found: list[Ints] = []
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
+    for part in work.parts:
         used = -1
-        for at in np.flatnonzero(softmax[here]).tolist():
-            before, after = _product(here, at, -1, product, filler), _product(here, at, 1, product, filler)
-            if before <= used or after < 0 or after - before > MOST_BETWEEN:
-                continue
-            chain = here[before : after + 1]
-            ends = chain[[0, -1]]
-            if layer[ends].any() or work.step[ends[0]] != work.step[ends[1]]:
-                continue
-            between = float(work.dur_us[chain[1:-1]].sum())
-            if work.op[chain[0]] < 0 and between < min_between_share * float(work.dur_us[ends].sum()):
-                continue
-            found.append(chain)
-            used = after
+        for match in re.finditer(f"(?=(P(?=f*S)[fS]{{1,{MOST_BETWEEN - 1}}}P))", "".join(signs[part])):
+            chain = part[slice(*match.span(1))]
+            ends, between = chain[[0, -1]], float(work.dur_us[chain[1:-1]].sum())
+            told = work.op[chain[0]] >= 0 or between >= min_between_share * float(work.dur_us[ends].sum())
+            if match.start() > used and told and not layer[ends].any():
+                found.append(chain)
+                used = match.end(1) - 1
     return found
-
-
-def _product(here: Ints, at: int, direction: int, product: Mask, filler: Mask) -> int:
-    """The nearest product from position `at` in a direction with nothing but pointwise work between, -1 where none is."""
-    i = at + direction
-    while 0 <= i < len(here) and abs(i - at) <= MOST_BETWEEN:
-        if product[here[i]]:
-            return i
-        if not filler[here[i]]:
-            return -1
-        i += direction
-    return -1
 
 
 def host_between(work: GpuWork, patterns: Iterable[Ints], gone: Ints) -> Spans:

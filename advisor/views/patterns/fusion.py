@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
@@ -14,11 +13,12 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.op_tokens import is_a, names_of
-from advisor.knowledge.op_tokens.families import Family, op_family
+from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.patterns.dataflow import Size, sizes
 from advisor.views.patterns.gather_scatter import ByIndex
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
+from advisor.views.trace.shapes import Shapes, broadcasts
 from advisor.views.trace.table_filters import matches, spans_of
 
 FUSED = (
@@ -47,7 +47,6 @@ _RANDOM = names_of("random")
 _NEIGHBOURS = names_of("neighbours")
 """What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
 Taking the nearest is pointwise."""
-_COMPARING = names_of("compare")
 _JOINING = names_of("concatenate_or_stack")
 _ACROSS_ROWS = names_of("norm_across_rows")
 _STATISTICS = names_of("norm_statistics")
@@ -101,9 +100,11 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """The stretches of the steps replayed, of two kernels or more, optimizers left out."""
+    """The stretches of the steps replayed, of two kernels or more, optimizers left out. elements: (n,) of the largest tensor that each op takes, -1 where
+    that was not recorded."""
 
     stretches: tuple[Stretch, ...]
+    elements: Ints
 
     def kernels(self, chains: Sequence[Ints]) -> list[int]:
         """How many kernels a compiler leaves of each chain of positions."""
@@ -126,7 +127,7 @@ class Fusion:
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(names_of("complex").search) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
-        return cls(tuple(reader.stretches(runs(work, member))))
+        return cls(tuple(reader.stretches(runs(work, member))), shapes.elements[work.rows])
 
 
 def _takes_complex(work: GpuWork) -> Mask:
@@ -388,23 +389,16 @@ class _Reader:
 
     def _keys(self, op: int) -> list[Key]:
         """Elements and their size of each tensor that an op reads, the largest first."""
-        found = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in self.shapes.inputs(op)]
-        if is_a(self.work.ops.name(op), "write_first_argument"):
-            found = found[1:2]
-        return sorted(found, reverse=True)
+        return sorted(map(_key, self._sizes(op)[0]), reverse=True)
 
     def _result(self, op: int) -> Key:
-        """What an op makes: for a reduction one value a row, for a pointwise op what its inputs broadcast to, else as many elements as its
-        largest input has."""
-        shapes = self.shapes.inputs(op)
-        inputs = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in shapes]
-        if not inputs:
-            return 0, 0
-        if is_a(self.work.ops.name(op), "write_first_argument"):
-            return inputs[0]
-        if op_family(self.work.ops.name(op)) is Family.REDUCTION or is_a(self.work.ops.name(op), "gather"):
-            return 0, 0
-        largest, each = max(inputs)
-        if op in self._pointwise:
-            return broadcast_elements([shape for shape, _ in shapes]), 1 if _COMPARING.match(self.work.ops.name(op)) else each
-        return largest, each
+        """The same of what an op makes, 0 where that is not known."""
+        return _key(self._sizes(op)[1])
+
+    def _sizes(self, op: int) -> tuple[list[Size], Size]:
+        return sizes(self.work.ops.name(op), self.shapes.inputs(op), op in self._pointwise)
+
+
+def _key(size: Size) -> Key:
+    elements, kind = size
+    return elements, DTYPE_BYTES.get(kind, 0)

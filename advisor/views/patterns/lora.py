@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.op_tokens.families import Family
-from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.trace.shapes import Shapes
+from advisor.views.patterns.dataflow import Dataflow, Product
 
 LOW = 4
 """A rank is low that is so many times smaller than both sides of the layer: those in use are 4 to 256, for layers of 512 and more."""
-
-FURTHEST = 60
-"""Kernels from a layer's product to the sum with its adapter at most: adapters that norm the adapted weight have some twenty."""
-
-# What is linear, dropout that is off or on, and making what a scale is made of.
-_LINEAR = names_of("linear_pointwise")
-_SCALE = names_of("mul_or_div")
-_ADD = names_of("add")
-_COPY = names_of("copy")
-_NORM_OF_WEIGHT = names_of("norm_of_weight")
-
-
-class _Product(NamedTuple):
-    """A product of two matrices, [rows, inner] x [inner, columns], and its first and last kernel."""
-
-    first: int
-    last: int
-    rows: int
-    inner: int
-    columns: int
 
 
 @dataclass(frozen=True)
@@ -59,92 +32,46 @@ class Adapters:
     found: tuple[Adapter, ...]
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes) -> Adapters:
-        if not work.timeline.source.shapes:
-            return cls(())
-        streams = (np.flatnonzero((work.schedule.stream == stream) & work.kernel) for stream in np.unique(work.schedule.stream))
-        return cls(tuple(one for here in streams for one in _Reader(work, shapes, here).adapters()))
+    def build(cls, flow: Dataflow) -> Adapters:
+        return cls(tuple(_adapters(flow)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Reader:
-    """Of one stream: the kernels (positions) that run on it, in order."""
+def _adapters(flow: Dataflow) -> Iterator[Adapter]:
+    """`layer(x) + scale * up(down(x))`: the layer's product stands before the other two or behind them."""
+    for up, high in flow.products:
+        if high.inner * LOW > high.columns:
+            continue
+        for down in flow.origins(up, "copy"):
+            low = flow.product(down)
+            if low and (low.rows, low.columns) == (high.rows, high.inner) and low.columns * LOW <= low.inner:
+                layer, total = _beside(flow, up, low._replace(columns=high.columns))
+                if layer >= 0 and _linear(flow, layer, down, total):
+                    parts = [(down, layer), (layer + 1, total + 1)] if layer > down else [(layer + 1, total + 1)]
+                    yield Adapter(np.concatenate([flow.kernels(*part) for part in parts]), low.columns, tuple(_issued(flow, *part) for part in parts))
+                break
 
-    work: GpuWork
-    shapes: Shapes
-    here: Ints
 
-    @cached_property
-    def dense(self) -> np.ndarray:
-        return self.work.of(Family.GEMM)
+def _beside(flow: Dataflow, up: int, layer: Product) -> tuple[int, int]:
+    """A layer's product of those sizes, and the addition of two tensors of as many elements that reads it and an adapter's last product; -1 without."""
+    for total in flow.uses(up, "linear_pointwise"):
+        if flow.is_a(total, "add") and [prod(shape) for shape, _ in flow.inputs(total)][:2] == [layer.rows * layer.columns] * 2:
+            return next((call for call in flow.origins(total, "linear_pointwise") if flow.product(call) == layer), -1), total
+    return -1, -1
 
-    @cached_property
-    def products(self) -> list[_Product]:
-        """Of two matrices each; one of several kernels is one."""
-        at = self.here[self.dense[self.here] & (self.work.op[self.here] >= 0)]
-        found = []
-        for run in np.split(at, np.flatnonzero(np.diff(self.work.op[at])) + 1) if len(at) else ():
-            matrices = [shape for shape, _ in self.shapes.inputs(int(self.work.op[run[0]])) if len(shape) == 2][-2:]
-            if len(matrices) == 2 and matrices[0][1] == matrices[1][0]:
-                found.append(_Product(int(run[0]), int(run[-1]), matrices[0][0], *matrices[1]))
-        return found
 
-    def adapters(self) -> Iterator[Adapter]:
-        for k, (down, up) in enumerate(pairwise(self.products)):
-            rank, elements = down.columns, up.rows * up.columns
-            if up.inner != rank or up.rows != down.rows or rank * LOW > min(down.inner, up.columns) or not self._only(_COPY, down.last, up.first):
-                continue
-            # The layer before both, which the sum follows; or the layer between them and the sum.
-            layer, end = self._before(k, rank), self._sum(up.last, elements, _LINEAR)
-            if end < 0:
-                layer = self.products[k + 2] if k + 2 < len(self.products) and self._only(_SCALE, up.last, self.products[k + 2].first) else None
-                end = self._sum(layer.last, elements, _SCALE) if layer else -1
-            if layer is None or end < 0 or (layer.rows, layer.inner, layer.columns) != (down.rows, down.inner, up.columns):
-                continue
-            begin = min(layer.last + 1, down.first)
-            members = self._between(begin - 1, end + 1)
-            members = members[(members < layer.first) | (members > layer.last)]
-            if len(members) <= FURTHEST and self.work.step[begin] == self.work.step[end] and (layer.last > up.last or self._of_one_layer(layer, down)):
-                yield Adapter(members, rank, tuple(self._issued(part) for part in (members[members < layer.first], members[members > layer.last]) if len(part)))
+def _linear(flow: Dataflow, layer: int, down: int, total: int) -> bool:
+    """Whether nothing else is computed on the way: copies alone between a layer and the adapter that reads what it does, and what is linear behind.
+    Where the adapted weight is normed, that and its products stand between."""
+    inside = [call for call in range(min(layer + 1, down), total) if not flow.product(call)]
+    normed = any(flow.is_a(call, "norm_of_weight") for call in inside)
+    return all(
+        flow.is_a(call, "copy" if call < down and not normed else "linear_pointwise") or (normed and flow.is_a(call, "norm_of_weight")) for call in inside
+    )
 
-    def _before(self, k: int, rank: int) -> _Product | None:
-        """The product before the k-th that has another inner side and other columns than the rank: a norm of the adapted weight needs some that have."""
-        for j in range(k - 1, max(k - 4, -1), -1):
-            if rank not in (self.products[j].inner, self.products[j].columns):
-                return self.products[j]
-        return None
 
-    def _of_one_layer(self, layer: _Product, down: _Product) -> bool:
-        """Whether an adapter, whose first product this is, reads what the layer before it does: nothing but copies lies between, or, where the adapted weight is normed,
-        what is linear."""
-        names = [self.work.name(k) for k in self._between(layer.last, down.first).tolist() if not self.dense[k]]
-        normed = any(map(_NORM_OF_WEIGHT.search, names))
-        return all(_COPY.search(name) or (normed and (_LINEAR.search(name) or _NORM_OF_WEIGHT.search(name))) for name in names)
-
-    def _between(self, begin: int, end: int) -> Ints:
-        """Kernels after a position and before another."""
-        first, last = np.searchsorted(self.here, (begin + 1, end))
-        return self.here[first:last]
-
-    def _only(self, allowed: re.Pattern[str], begin: int, end: int) -> bool:
-        """Whether nothing lies between but copies and ops of such names: what is not linear keeps an adapter's products from the layer's weight."""
-        names = map(self.work.name, self._between(begin, end).tolist())
-        return all(_COPY.search(name) or allowed.search(name) for name in names)
-
-    def _sum(self, begin: int, elements: int, allowed: re.Pattern[str]) -> int:
-        """The first addition, after a position, of two tensors of as many elements with nothing before it but copies and such ops; -1 where there is none."""
-        for k in self._between(begin, begin + FURTHEST).tolist():
-            name = self.work.name(k)
-            if _ADD.search(name) and [prod(shape) for shape, _ in self.shapes.inputs(int(self.work.op[k]))][:2] == [elements, elements]:
-                return k
-            if not (_COPY.search(name) or allowed.search(name)):
-                return -1
-        return -1
-
-    def _issued(self, members: Ints) -> tuple[int, int]:
-        """The ops with which the program issues the first and the last of some kernels; the innermost ones where a call, as of compiled code, holds more."""
-        ops, place = self.work.ops, np.searchsorted(self.here, members[[0, -1]])
-        beside = self.work.op[self.here[[k for k in (place[0] - 1, place[1] + 1) if 0 <= k < len(self.here)]]]
-        more = ops.outermost[beside[beside >= 0]]
-        begin, end = (int(own if ops.outermost[own] in more else ops.outermost[own]) for own in self.work.op[members[[0, -1]]])
-        return begin, end
+def _issued(flow: Dataflow, begin: int, end: int) -> tuple[int, int]:
+    """The ops with which the program issues the first and the last of some calls; the innermost ones where an op, as of compiled code, holds more."""
+    outermost, beside = flow.work.ops.outermost, flow.op[[call for call in (begin - 1, end) if 0 <= call < len(flow.op)]]
+    more = outermost[beside[beside >= 0]]
+    first, last = (int(own if outermost[own] in more else outermost[own]) for own in flow.op[[begin, end - 1]])
+    return first, last

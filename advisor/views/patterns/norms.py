@@ -12,9 +12,8 @@ import numpy as np
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, is_a, names_of
-from advisor.recordings.timeline import Timeline
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.trace import arguments
+from advisor.views.trace.shapes import Shapes
 
 MIN_ROW = 16
 """Elements of a row: a reduction over fewer is not a norm over features or classes."""
@@ -89,20 +88,17 @@ class WrittenOut:
     chains: tuple[Chain, ...]
 
     @classmethod
-    def build(cls, work: GpuWork) -> WrittenOut:
-        forward = _forward(work)
+    def build(cls, work: GpuWork, shapes: Shapes) -> WrittenOut:
+        forward = _forward(work, shapes)
         return cls((*forward, *_backward(work, forward)))
 
 
-def _forward(work: GpuWork) -> list[Chain]:
+def _forward(work: GpuWork, shapes: Shapes) -> list[Chain]:
     """Written-out ops of the forward pass (or of inference), each by the first pattern that fits."""
     signs, composite = _signs(work), _in_composite(work)
     found: list[Chain] = []
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
-        # No chain spans two steps.
-        for run in np.split(here, np.flatnonzero(np.diff(work.step[here])) + 1):
-            found += _in_run(work, run, "".join(signs[run]), composite)
+    for run in work.parts:
+        found += _in_run(work, shapes, run, "".join(signs[run]), composite)
     return found
 
 
@@ -114,7 +110,7 @@ def _in_composite(work: GpuWork) -> Mask:
     return found
 
 
-def _in_run(work: GpuWork, run: Ints, text: str, composite: Mask) -> list[Chain]:
+def _in_run(work: GpuWork, recorded: Shapes, run: Ints, text: str, composite: Mask) -> list[Chain]:
     taken = np.zeros(len(run), bool)
     found = []
     for kind, pattern in _PATTERNS:
@@ -122,7 +118,7 @@ def _in_run(work: GpuWork, run: Ints, text: str, composite: Mask) -> list[Chain]
             here = slice(*match.span())
             if taken[here].any():
                 continue
-            if chain := _checked(work, kind, run[here], [_TOKEN[sign] for sign in match[0]], composite):
+            if chain := _checked(work, recorded, kind, run[here], [_TOKEN[sign] for sign in match[0]], composite):
                 taken[here] = True
                 found.append(chain)
     return found
@@ -142,9 +138,9 @@ def _signs(work: GpuWork) -> np.ndarray:
     return signs
 
 
-def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str], composite: Mask) -> Chain | None:
+def _checked(work: GpuWork, recorded: Shapes, kind: str, members: Ints, tokens: Sequence[str], composite: Mask) -> Chain | None:
     """The chain as matched, less the scale or cast at its end that works on another tensor; None where shapes disagree."""
-    shapes = [tensors_of(work.timeline, op) for op in work.op[members].tolist()]
+    shapes = [tensors_of(recorded, op) for op in work.op[members].tolist()]
     if not all(shapes):
         # The kernels' names alone: take only what is longer than a few kernels that anything may launch.
         return Chain(kind, members, np.nan) if len(members) >= 4 and not work.timeline.source.shapes else None
@@ -197,15 +193,9 @@ def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
     return tuple(kept) == whole[: len(kept)] and prod(whole) >= MIN_ROW * count and count > 1
 
 
-def tensors_of(timeline: Timeline, op: int) -> list[tuple[tuple[int, ...], int]]:
-    """Shape and bytes an element of each tensor among an op's inputs; [] where they were not recorded."""
-    if op < 0:
-        return []
-    return [
-        (tuple(shape), DTYPE_BYTES[kind])
-        for shape, kind in zip(arguments.numbers(timeline.op_text("dims", op)), arguments.names(timeline.op_text("types", op)), strict=False)
-        if kind in DTYPE_BYTES and shape and all(isinstance(k, int) for k in shape)
-    ]
+def tensors_of(shapes: Shapes, op: int) -> list[tuple[tuple[int, ...], int]]:
+    """Shape and bytes an element of each tensor with sides among an op's inputs; [] where they were not recorded."""
+    return [(shape, DTYPE_BYTES[kind]) for shape, kind in shapes.inputs(op) if shape]
 
 
 def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:

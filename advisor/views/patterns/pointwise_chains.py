@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -61,7 +59,7 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     full_us = _on_full_device(work)
     longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in chosen], BY_LONGEST)
     whole = np.array([work.dur_us[at].sum() for at in chosen])
-    chains = _chains(work, left_out, min_chain)
+    chains = _chains(work, fusion.elements, left_out, min_chain)
     times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
     return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
 
@@ -85,32 +83,13 @@ def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
     return np.bincount(of[chosen[np.concatenate([*several, lengths[:0]])]], minlength=len(several)).tolist()
 
 
-def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
+def _chains(work: GpuWork, elements: Ints, left_out: Mask, min_chain: int) -> list[Ints]:
     """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = work.of(Family.ELEMENTWISE)
     member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
     kind = work.kind
-    parts = [chain for run in runs(work, member, _elements(work)) for chain in passes(run, kind[run])]
+    parts = [chain for run in runs(work, member, elements) for chain in passes(run, kind[run])]
     return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
-
-
-def _elements(work: GpuWork) -> Ints:
-    """(n,) elements of the largest input of the op around each launch, -1 where shapes were not recorded."""
-    dims = work.timeline.cpu_ops["dims"]
-    by_category = np.array([*(_largest(text) for text in dims.cat.categories), -1], np.int64)
-    codes = np.r_[dims.cat.codes.to_numpy(), -1]
-    found: Ints = by_category[codes[np.where(work.op >= 0, work.op, -1)]]
-    return found
-
-
-_LIST = re.compile(r"\[([\d,\s]*)\]")
-
-
-def _largest(dims: str) -> int:
-    shapes = (body.split(",") for body in _LIST.findall(dims) if body.strip())
-    # No tensor has more elements than a machine word counts: what claims to is no shape.
-    sizes = [prod(int(n) for n in shape) for shape in shapes if all(0 < len(n.strip()) < 19 for n in shape)]
-    return max((size for size in sizes if size < 1 << 62), default=-1)
 
 
 def _fused_us(work: GpuWork, roofline: Roofline, chain: Ints) -> tuple[float, float, float]:

@@ -12,7 +12,8 @@ import numpy as np
 from advisor.intervals import Ints
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
-from advisor.views.patterns.attention import FURTHEST, Attentions, batched
+from advisor.views.patterns.attention import Attentions, batched
+from advisor.views.patterns.dataflow import REACH
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import numbers
 from advisor.views.trace.shapes import Shapes
@@ -77,7 +78,7 @@ def _found(work: GpuWork, shapes: Shapes, written: Attentions) -> Iterator[Repea
         expanded = expansion(numbers(work.timeline.op_text("dims", op)), numbers(work.timeline.op_text("strides", op)))
         if expanded is None:
             continue
-        near = np.arange(at + 1, min(at + 1 + FURTHEST, len(work.op)))
+        near = np.arange(at + 1, min(at + 1 + REACH, len(work.op)))
         near = near[reading[near] & (work.schedule.stream[near] == work.schedule.stream[at]) & (work.step[near] == work.step[at])]
         for after in near.tolist():
             call = int(one_call[work.op[after]])

@@ -88,6 +88,14 @@ class GpuWork:
         return within(self.launched_us, spans)
 
     @cached_property
+    def parts(self) -> list[Ints]:
+        """Positions of the kernels of each stream in each step, in their order."""
+        at = np.flatnonzero(self.kernel)
+        at = at[np.argsort(self.schedule.stream[at], kind="stable")]
+        ends = np.flatnonzero((np.diff(self.schedule.stream[at]) != 0) | (np.diff(self.step[at]) != 0)) + 1
+        return np.split(at, ends) if len(at) else []
+
+    @cached_property
     def backward(self) -> Mask:
         """(n,) whether autograd launched it; not where no op was recorded."""
         nodes = np.array([*(name.startswith(AUTOGRAD) for name in self.ops.categories), False], bool)

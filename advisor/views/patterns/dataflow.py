@@ -1,0 +1,197 @@
+"""Which call reads what another made: no trace records it, so it is inferred once, from order, sizes and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens.families import Family, op_family
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
+
+REACH = 60  # calls between what makes a tensor and what reads it, at most: layers repeat, and sizes that coincide further off tell nothing
+
+Tensor = tuple[tuple[int, ...], str]
+"""Shape and type, as recorded."""
+Size = tuple[int, str]
+"""Elements of a tensor and their type."""
+
+
+class Sure(IntEnum):
+    """How sure it is that a call reads what another made."""
+
+    GUESS = 1
+    """Something else has made as much of that type since."""
+    NEAREST = 2
+    """Nothing has since, but something else in reach did before."""
+    ONLY = 3
+    """Nothing else in reach did."""
+
+
+class Edge(NamedTuple):
+    """A call that made as many elements of a type as another reads, and how sure it is that they are the same."""
+
+    call: int
+    sure: Sure
+
+
+class Product(NamedTuple):
+    """A product [batch, rows, inner] x [batch, inner, columns]."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Dataflow:
+    """n calls, numbered in the order of their streams: ops, with the kernels that each launched in a row, and kernels whose op is unknown.
+
+    op: (n,) rows of `cpu_ops`, -1 where unknown. part: (n,) numbers of the stretches of one stream in one step, which no edge leaves.
+    bounds: (n + 1,) where the kernels of each call begin in `at`, their positions.
+    """
+
+    work: GpuWork
+    shapes: Shapes
+    op: Ints
+    part: Ints
+    bounds: Ints
+    at: Ints
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes) -> Dataflow:
+        at = np.concatenate([*work.parts, work.rows[:0]])
+        op = work.op[at]
+        part = np.repeat(np.arange(len(work.parts)), [len(part) for part in work.parts])
+        begins = np.flatnonzero((op < 0) | (np.diff(op, prepend=-2) != 0) | (np.diff(part, prepend=-1) != 0))
+        return cls(work, shapes, op[begins], part[begins], np.r_[begins, len(at)], at)
+
+    def name(self, call: int) -> str:
+        """The op, else the kernel."""
+        return self.work.name(int(self.at[self.bounds[call]]))
+
+    def is_a(self, call: int, token: str) -> bool:
+        """Whether that is a token of what the call is named."""
+        return is_a(self.name(call), token)
+
+    def inputs(self, call: int) -> list[Tensor]:
+        """Each tensor among its arguments; [] where that was not recorded."""
+        return self.shapes.inputs(int(self.op[call]))
+
+    def kernels(self, begin: int, end: int) -> Ints:
+        """Positions of the kernels of calls from one up to another, in their order."""
+        return self.at[self.bounds[begin] : self.bounds[end]]
+
+    def product(self, call: int) -> Product | None:
+        """The sizes of what a call multiplies, None where it multiplies nothing or that was not recorded."""
+        return self._products.get(call)
+
+    @property
+    def products(self) -> Iterable[tuple[int, Product]]:
+        """Every call that multiplies tensors of recorded sizes, in order."""
+        return self._products.items()
+
+    def sources(self, call: int) -> Iterator[Edge]:
+        """Who may have made what a call reads, for each of its tensors in turn, the nearest first."""
+        made, read = self._sizes
+        begin = max(call - REACH, int(np.searchsorted(self.part, self.part[call])))
+        for size in dict.fromkeys(read[call]):
+            found = (np.flatnonzero(made[begin:call] == size)[::-1] + begin).tolist()
+            for nth, other in enumerate(found):
+                yield Edge(other, Sure.GUESS if nth else Sure.NEAREST if len(found) > 1 else Sure.ONLY)
+
+    def readers(self, call: int) -> Iterator[Edge]:
+        """Who may read what a call makes, the nearest first."""
+        made, read = self._sizes
+        begin, end = (int(np.searchsorted(self.part, self.part[call], side)) for side in ("left", "right"))
+        before, sure = made[max(call - REACH, begin) : call], Sure.ONLY
+        for other in range(call + 1, min(call + REACH + 1, end)):
+            if made[call] in read[other]:
+                yield Edge(other, Sure.NEAREST if sure is Sure.ONLY and made[call] in before else sure)
+            sure = Sure.GUESS if made[other] == made[call] else sure
+
+    def origins(self, call: int, through: str) -> Iterator[int]:
+        """Calls whose results a call may read, as they are or behind others of that token, the nearest first."""
+        return self._reached(call, self.sources, through)
+
+    def uses(self, call: int, through: str) -> Iterator[int]:
+        """Calls that may read what a call makes, as it is or behind others of that token, the nearest first."""
+        return self._reached(call, self.readers, through)
+
+    def _reached(self, call: int, edges: Callable[[int], Iterator[Edge]], through: str) -> Iterator[int]:
+        waiting, seen = [call], {call}
+        for at in waiting:
+            for other in dict.fromkeys(edge.call for edge in edges(at)):
+                if other not in seen and abs(other - call) <= REACH:
+                    seen.add(other)
+                    yield other
+                    if self.is_a(other, through):
+                        waiting.append(other)
+
+    @cached_property
+    def _products(self) -> dict[int, Product]:
+        dense = self.work.of(Family.GEMM)[self.at[self.bounds[:-1]]] & (self.op >= 0)
+        found = ((call, multiplied([shape for shape, _ in self.inputs(call)])) for call in np.flatnonzero(dense).tolist())
+        return {call: product for call, product in found if product}
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints, list[tuple[int, ...]]]:
+        """(n,) a number for what each makes, -1 where that is not known, and those of what each reads; each distinct call is looked at once."""
+        numbers: dict[Size, int] = {}
+        known: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
+        pointwise = self.work.of(Family.ELEMENTWISE)[self.at[self.bounds[:-1]]].tolist()
+        found = []
+        for call, key in enumerate(
+            zip(
+                self.op.tolist() if not len(self.work.ops.names) else np.where(self.op >= 0, self.work.ops.names[self.op], -1).tolist(),
+                *self.shapes.alike(self.op),
+                pointwise,
+                strict=True,
+            )
+        ):
+            if key not in known:
+                reads, makes = sizes(self.name(call), self.inputs(call), pointwise[call])
+                known[key] = numbers.setdefault(makes, len(numbers)) if makes[0] > 0 else -1, tuple(numbers.setdefault(size, len(numbers)) for size in reads)
+            found.append(known[key])
+        return np.array([makes for makes, _ in found], np.int64), [reads for _, reads in found]
+
+
+def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Size], Size]:
+    """What an op of that name reads, and what it makes: 0 elements where shapes do not tell, as of a reduction. pointwise: whether its kernel is."""
+    read = [(prod(shape), kind) for shape, kind in inputs]
+    if not read:
+        return [], (0, "")
+    if is_a(name, "write_first_argument"):
+        return read[1:2], read[0]
+    family = op_family(name)
+    if family is Family.REDUCTION or is_a(name, "gather"):
+        return read, (0, "")
+    if family is Family.GEMM and (product := multiplied([shape for shape, _ in inputs])):
+        return read, (product.batch * product.rows * product.columns, inputs[-1][1])
+    largest, kind = max(read, key=lambda size: (size[0], DTYPE_BYTES[size[1]]))
+    if pointwise and broadcasts(name):
+        return read, (broadcast_elements([shape for shape, _ in inputs]), "bool" if is_a(name, "compare") else kind)
+    return read, (largest, kind)
+
+
+def multiplied(shapes: Sequence[Sequence[int]]) -> Product | None:
+    """The sizes of a product, of the last two matrices among an op's tensors, or of the first two where the third takes the result."""
+    matrices = [shape for shape in shapes if len(shape) >= 2]
+    written = len(matrices) == 3 and matrices[0][-1] == matrices[1][-2] and tuple(matrices[2][-2:]) == (matrices[0][-2], matrices[1][-1])
+    matrices = matrices[:2] if written else matrices[-2:]
+    if len(matrices) != 2:
+        return None
+    (*lead, rows, inner), (*other, inner_too, columns) = matrices
+    if inner != inner_too or prod(lead) != prod(other) or prod(lead) < 1:
+        return None
+    return Product(prod(lead), rows, inner, columns)
