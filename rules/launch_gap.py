@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.knowledge import cuda_api
 from advisor.knowledge.shares import HARDLY_ANY
-from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules.fixes import for_program, known_fix, of_server
 from advisor.rules.fixes.compiling import WORTH_COMPILING, compiling
 from advisor.rules.fixes.written_out import spelt
-from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.graph_capture import Capturable
-from advisor.views.patterns.launch_gaps import before_what, fewer_launches, jitted_calls
+from advisor.views.patterns.launch_gaps import LaunchGaps
 from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
-from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, Edits, combine
-from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
-from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.replay import Replay
-from advisor.views.time.idle_gaps import Gaps
-from advisor.views.trace.evidence import folded
-from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
 
@@ -40,22 +25,13 @@ FEWEST_JITTED = 1.5
 
 @rule("launch-gap", relies_on=("host",), min_saving_share=0.03)
 def launch_gap(
-    timeline: Timeline,
-    steps: Steps,
-    work: GpuWork,
-    calls: HostCalls,
-    gaps: Gaps,
-    launches: Launches,
+    gaps: LaunchGaps,
     program: Program,
     optimizer: OptimizerStep,
     spellings: Spellings,
-    sources: Sources,
-    host_time: HostTime,
-    compiled: CompiledStep,
     capturable: Capturable,
     recurrent: RecurrentLoop,
-    replay: Replay,
-    first: FirstPass,
+    steps: Steps,
     *,
     min_idle_share: float = 0.10,
 ) -> Outcome:
@@ -105,57 +81,33 @@ def launch_gap(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
-    waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
-    big = np.flatnonzero((waiting > 0) & (gaps.next_op >= 0))
-    share = float(waiting.sum()) / gaps.run_us
-    most = max(share, gaps.most_share("launch"))
-    if most < min_idle_share or not len(big):
+    share, most = gaps.share, gaps.most_share
+    if most < min_idle_share or not len(gaps.at):
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")
-    frame = timeline.gpu_ops
-    inside = steps.holds(frame["start_us"].to_numpy())
-    replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
-    if replayed > 0.5:
+    if (replayed := gaps.replayed_share) > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")
-    if program.framework == "jax" and len(jitted_calls(work, calls)) / work.schedule.steps < FEWEST_JITTED:
+    if program.framework == "jax" and gaps.jitted_calls_a_step < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")
-    # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
-    beside = ["dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
-    pauses_us = float(gaps.causes[beside].to_numpy().sum()) / steps.steps
-    lost_us = float(waiting.sum()) / steps.steps + pauses_us
-    if unsure := share < min_idle_share:
-        lost_us += (gaps.most_us["launch"] - float(gaps.causes["launch"].sum())) / steps.steps
-    graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    edits = fewer_launches(program, graph, timeline, host_time, compiled, capturable, calls, work.kernel)
-    if recurrent.cells:
-        edits = edits._replace(expected=recurrent.edit)
-    only_capture = (
-        not program.compiles_whole and not recurrent.cells and not capturable.why_not and replay.share(replay.corrected, edits.expected) < WORTH_COMPILING
-    )
-    if only_capture:
-        edits = Edits(combine(), graph, graph)
-    next_op = gaps.next_op[big]
+    pauses_us, unsure = gaps.pauses_us, share < min_idle_share
+    lost_us = gaps.waiting_a_step_us + pauses_us
+    if unsure:
+        lost_us += gaps.unseen_us
+    only_capture = gaps.only_capture(WORTH_COMPILING)
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{counted(inside.sum() / steps.steps, 'GPU op')} a step, with a median of "
-        f"{duration(float(np.median(frame['dur_us'].to_numpy()[inside])))}; the GPU waits {duration(waiting.sum() / steps.steps)} "
-        f"of each {duration(work.step_us)} step ({share:.0%}{f', or {most:.0%} where recording cost the host least' if unsure else ''}) for the host to issue the next one"
+        summary=f"{counted(gaps.ops_a_step, 'GPU op')} a step, with a median of {duration(gaps.median_us)}; the GPU waits {duration(gaps.waiting_a_step_us)} "
+        f"of each {duration(gaps.work.step_us)} step ({share:.0%}{f', or {most:.0%} where recording cost the host least' if unsure else ''}) for the host to issue the next one"
         + (f", and {duration(pauses_us)} more in pauses of the host between launches." if pauses_us >= HARDLY_ANY * lost_us else "."),
-        edits=edits,
+        edits=gaps.capturing if only_capture else gaps.compiling,
         removes="the host's cost of issuing kernels one by one",
         at_most_us=lost_us,
         quiet=f"the GPU waits for launches {percent(share)} of the step",
-        evidence=folded(
-            before_what(work.ops, work.kernels, next_op),
-            gaps.start_us[big],
-            waiting[big],
-            device=frame["device"].to_numpy()[next_op],
-            source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
-        ),
+        evidence=gaps.evidence,
         # Of 29 loops that wait 25 gained 3 % or more, 21 half of what is expected; of 127 other programs 114 and 101.
         confidence=0.7 if capturable.in_passes else 0.9,
         # Which calls belong to one step, to be jitted as one, is not known where none repeats.
         status="possible" if unsure else "found",
-        at_most="low" if first.only else "medium" if program.framework == "jax" and not steps.repeats else "high",
+        at_most="low" if gaps.only_first_pass else "medium" if program.framework == "jax" and not steps.repeats else "high",
         fix=(of_server(program) or for_program(program, "launch-gap", known_fix("pytorch", "capture")))
         if only_capture
         else _fix(program, optimizer, capturable, spellings, recurrent),
