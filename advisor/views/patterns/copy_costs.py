@@ -1,0 +1,215 @@
+"""What copies between host and device cost, and what is left of it where they are pinned, packed or not made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask, Spans
+from advisor.knowledge.host_waits import HostWait
+from advisor.knowledge.measured_costs import cost
+from advisor.knowledge.op_tokens import TORCH
+from advisor.knowledge.shares import HARDLY_ANY
+from advisor.recordings.timeline import CopyKind, MemoryKind
+from advisor.views.device_rates import DeviceRates
+from advisor.views.patterns.host_tensors import MadeOnHost, created_on_host
+from advisor.views.patterns.released_memory import ReleasedMemory
+from advisor.views.patterns.transfers import HostCopies, StagedCopies, us_a_step_inside
+from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import MOSTLY, HostCalls
+from advisor.views.replay.replay import Replay
+from advisor.views.time.device_time import Partition
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import spans_of
+from advisor.views.trace.waited_calls import WaitedCalls
+
+DEFAULT_LINK_GBPS = cost("unknown-link")
+
+
+COPY_LATENCY_US = cost("copy-latency")
+
+MIN_WAIT_SHARE = HARDLY_ANY
+"""Waits for copies that are said beside what the copies take."""
+
+_HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
+
+
+@dataclass(frozen=True)
+class CopyCost:
+    """What some copies cost. Times in µs a step: exposed, that overlap no computing; waited, by the host as recorded; issuing, of small ones by the host;
+    launching and paused, what the device then waits for the host; at_most and likely_at_most, what no fix gains more than.
+
+    pageable: share of the copies. pinned: whether all are known to be. many: whether issuing small ones is most of it. call: most of it is of, where nobody
+    wrote a copy. created: share of those to the device that the host had just made. fetched: share of their time to the host.
+    """
+
+    copies: HostCopies
+    exposed_us: float
+    waited_us: float
+    issuing_us: float
+    launching_us: float
+    paused_us: float
+    at_most_us: float
+    likely_at_most_us: float
+    bytes_moved: float
+    pageable: float
+    pinned: bool
+    many: bool
+    loader: bool
+    created: float
+    fetched: float
+    made: MadeOnHost
+    call: HostWait | None
+    edits: Edits
+
+
+@dataclass(frozen=True)
+class CopyCosts:
+    """What copies between host and device cost, and the step without: which of them count, a size in bytes decides."""
+
+    steps: Steps
+    work: GpuWork
+    calls: HostCalls | None
+    launches: Launches
+    host: HostActivity
+    partition: Partition
+    gaps: Gaps
+    replay: Replay
+    rates: DeviceRates
+    staged: StagedCopies
+    waited_calls: WaitedCalls
+    released: ReleasedMemory
+
+    @classmethod
+    def build(
+        cls, steps: Steps, work: GpuWork, calls: HostCalls | None, launches: Launches, host: HostActivity, partition: Partition, gaps: Gaps, replay: Replay,
+        rates: DeviceRates, staged: StagedCopies, waited_calls: WaitedCalls, released: ReleasedMemory,
+    ) -> CopyCosts:  # fmt: skip
+        return cls(steps, work, calls, launches, host, partition, gaps, replay, rates, staged, waited_calls, released)
+
+    def _moving(self, small_bytes: int) -> Mask:
+        """Of all GPU ops. Small reads of a value are waits, not transfers, but for those that only pageable memory makes wait."""
+        work, calls = self.work, self.calls
+        kind, nbytes = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
+        moves: Mask = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (nbytes < small_bytes))
+        moves[work.rows] |= work.pageable & calls.held_unasked(work.pageable)[work.schedule.op_call] if calls else False
+        return moves
+
+    def copies(self, small_bytes: int) -> HostCopies:
+        """Those of the window."""
+        return HostCopies(np.flatnonzero(self._moving(small_bytes)[self.work.rows]), self.work.column("bytes"), self.work.pageable)
+
+    def of(self, copies: HostCopies, small_bytes: int) -> CopyCost:
+        """Of some of `copies(small_bytes)`, where the device's time is known."""
+        work, calls, gaps, steps, staged, released = self.work, self.calls, self.gaps, self.steps, self.staged, self.released
+        main = self.partition.main
+        assert main is not None
+        pageable, at = copies.pageable, copies.at
+        exposed_us = us_a_step_inside(work, steps, np.flatnonzero(self._moving(small_bytes)), main.copy)
+        # Copies cost the time that nothing hides and, where they hold the host up, what the GPU then waits for it; no fix of them gains more.
+        blocking = np.isin(self.launches.call[work.rows], self.host.blocking_copies)
+        # A call outlasts a transfer of a microsecond whether it waits for it or not.
+        long = (work.dur_us >= COPY_LATENCY_US) & blocking
+        spare = copies.spare(work, small_bytes)
+        holds = bool(len(spare)) or bool(
+            (pageable | long | (copies.bytes >= small_bytes))[at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[at]).any())
+        )
+        launching_us, paused_us = (float(gaps.causes[causes].to_numpy().sum()) / steps.steps if holds else 0.0 for causes in (["launch"], ["sync", "host"]))
+        pinned = (work.column("src_kind") == MemoryKind.PINNED.value) | (work.column("dst_kind") == MemoryKind.PINNED.value)
+        held = calls.held_by_copies(work.schedule.op_call[at]) if calls else at[:0]
+        waited_us = calls.us_a_step(held) if calls else 0.0
+        issuing_us = sum(change.host_us for change in changes(work.schedule, WithoutOps(spare)))
+        loader = len(self.host.data_loading[0]) > 0
+        up = copies.to_device(work)
+        made = MadeOnHost.of(work, up[(pageable | blocking)[up]])
+        # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
+        staging_us = (copies.host_us(calls, main.idle) if calls else 0.0) + staged.us + released.us
+        edits = copy_edits(
+            work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, made, released.gone, main.communication, WithoutOps(spare), loader
+        )
+        # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
+        # A wait as recorded is shorter by what recording had the host do before it.
+        of_waits = len(held) / max(int(calls.waits.sum()), 1) if calls else 0.0
+        behind_us = gaps.behind_us(work.timeline.gpu_ops.iloc[work.rows[at]])
+        seen_us = exposed_us + waited_us + behind_us + staged.us + released.us + of_waits * self.replay.true_step.recording_us
+        likely, most = (seen_us + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
+        return CopyCost(
+            copies=copies,
+            exposed_us=exposed_us,
+            waited_us=waited_us,
+            issuing_us=issuing_us,
+            launching_us=launching_us,
+            paused_us=paused_us,
+            at_most_us=min(exposed_us + launching_us + paused_us, max(likely, most)),
+            likely_at_most_us=min(exposed_us + launching_us + min(paused_us, staging_us + issuing_us + made.us(work.schedule.steps)), likely),
+            bytes_moved=float(copies.bytes[at].clip(min=0).sum()),
+            pageable=float(pageable[at].mean()),
+            pinned=bool(pinned[at].all()),
+            # What moves in no time may still be waited for, and each costs the host its call.
+            many=bool(issuing_us > max(exposed_us, waited_us, MIN_WAIT_SHARE * work.step_us)),
+            loader=loader,
+            created=max(created_on_host(work.timeline, work.ops, work.rows[up]), len(made.copies) / max(len(up), 1)),
+            fetched=float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[at].sum()), 1e-9)),
+            made=made,
+            call=sending_call(work, calls, self.launches, self.waited_calls, at) if calls else None,
+            edits=edits,
+        )
+
+
+def copy_edits(
+    work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
+    staged: StagedCopies, made: MadeOnHost, unreleased: Edit, communication: Spans, packed: Edit, loader: bool,
+) -> Edits:  # fmt: skip
+    """At the rate of pinned memory, what comes to the host waited for; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
+    schedule, nbytes = work.schedule, copies.bytes
+    peaks = rates.of(work.device_at(int(copies.at[0])))
+    rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
+    # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
+    slow = copies.at[(copies.pageable | blocking)[copies.at]]
+    large = slow[nbytes[slow] >= small_bytes]
+    held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
+    waits = WithoutWaits(held)
+    theirs = held[calls.inside(held, communication)] if calls else held[:0]
+    pinned = FasterCopies(slow, COPY_LATENCY_US + np.where(nbytes[slow] >= small_bytes, nbytes[slow] / rate, 0.0))
+    pinning = copies.pinned_by_loader(work, large) if loader else combine()
+    # What comes to the host is there to be used: at the least, the host waits for it as before.
+    used = np.intersect1d(held, calls.held_by_copies(schedule.op_call[copies.to_host(work)])) if calls else held
+    # Nor is it known that what is sent on another stream could have begun before.
+    ordered = NextAfter(copies.at[np.isin(schedule.op_call[copies.at], held)])
+    least = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, used])), pinned, ordered)
+    read = copies.read_at_once(work, calls) if calls else held[:0]
+    needed = calls.held_by_copies(schedule.op_call[read]) if calls else held[:0]
+    faster = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, needed])), pinned)
+    # Copies that have a stream to themselves are ahead already.
+    beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
+    # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
+    own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
+    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), made.on_device(calls, replay, kept=False), unreleased)
+    if staged.us:
+        ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
+        return Edits(ahead, gone if staged.same else ahead, gone)
+    copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
+    away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True), unreleased)
+    return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
+
+
+def sending_call(work: GpuWork, calls: HostCalls, launches: Launches, waited: WaitedCalls, copies: Ints) -> HostWait | None:
+    """The call, none that was written as a copy but those that wait though their memory is pinned, which most of what these copies (positions) take is of: of the device's time and the host's in them."""
+    took = work.dur_us[copies] + calls.held_us(work.schedule.op_call[copies])
+    of = waited.rows_of(launches.call[work.rows[copies]], [outer_op(work.ops, op) for op in work.op[copies].tolist()])
+    total: dict[HostWait, float] = {}
+    for row, us in zip(of, took.tolist(), strict=True):
+        if row and (row.memory or not row.general):
+            total[row] = total.get(row, 0.0) + us
+    largest = max(total, key=total.__getitem__, default=None)
+    return largest if largest and total[largest] >= MOSTLY * took.sum() else None
+
+
+def outer_op(ops: Ops, op: int) -> str:
+    return next((n for n in reversed(ops.chain(op)) if n.startswith(TORCH)), "a runtime call")
