@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
-from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
@@ -78,7 +78,30 @@ class Dataflow:
 
     def name(self, call: int) -> str:
         """The op, else the kernel."""
-        return self.work.name(int(self.at[self.bounds[call]]))
+        return self.work.name(int(self._firsts[call]))
+
+    def calls(self, token: str) -> list[int]:
+        """Those of a token, in order."""
+        return np.flatnonzero(self.work.launched_by(names_of(token).search)[self._firsts]).tolist()
+
+    def last(self, call: int) -> int:
+        """Position of its last kernel."""
+        return int(self.at[self.bounds[call + 1] - 1])
+
+    def backward(self, call: int) -> bool:
+        """Whether autograd launched it."""
+        return bool(self.work.backward[self.last(call)])
+
+    def reads(self, call: int) -> list[Size]:
+        """Each tensor that it reads, in the order of its arguments; [] where that was not recorded."""
+        return self._of(call)[0]
+
+    def makes(self, call: int) -> Size:
+        """What it makes; 0 elements where shapes do not tell, as of a reduction."""
+        return self._of(call)[1]
+
+    def _of(self, call: int) -> tuple[list[Size], Size]:
+        return sizes(self.name(call), self.inputs(call), bool(self._pointwise[call]))
 
     def is_a(self, call: int, token: str) -> bool:
         """Whether that is a token of what the call is named."""
@@ -139,8 +162,16 @@ class Dataflow:
                         waiting.append(other)
 
     @cached_property
+    def _firsts(self) -> Ints:
+        return self.at[self.bounds[:-1]]
+
+    @cached_property
+    def _pointwise(self) -> Mask:
+        return self.work.of(Family.ELEMENTWISE)[self._firsts]
+
+    @cached_property
     def _products(self) -> dict[int, Product]:
-        dense = self.work.of(Family.GEMM)[self.at[self.bounds[:-1]]] & (self.op >= 0)
+        dense = self.work.of(Family.GEMM)[self._firsts] & (self.op >= 0)
         found = ((call, multiplied([shape for shape, _ in self.inputs(call)])) for call in np.flatnonzero(dense).tolist())
         return {call: product for call, product in found if product}
 
@@ -149,18 +180,11 @@ class Dataflow:
         """(n,) a number for what each makes, -1 where that is not known, and those of what each reads; each distinct call is looked at once."""
         numbers: dict[Size, int] = {}
         known: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
-        pointwise = self.work.of(Family.ELEMENTWISE)[self.at[self.bounds[:-1]]].tolist()
+        names = np.r_[self.work.ops.names, -1][self.op].tolist()
         found = []
-        for call, key in enumerate(
-            zip(
-                self.op.tolist() if not len(self.work.ops.names) else np.where(self.op >= 0, self.work.ops.names[self.op], -1).tolist(),
-                *self.shapes.alike(self.op),
-                pointwise,
-                strict=True,
-            )
-        ):
+        for call, key in enumerate(zip(names, *self.shapes.alike(self.op), self._pointwise.tolist(), strict=True)):
             if key not in known:
-                reads, makes = sizes(self.name(call), self.inputs(call), pointwise[call])
+                reads, makes = self._of(call)
                 known[key] = numbers.setdefault(makes, len(numbers)) if makes[0] > 0 else -1, tuple(numbers.setdefault(size, len(numbers)) for size in reads)
             found.append(known[key])
         return np.array([makes for makes, _ in found], np.int64), [reads for _, reads in found]
@@ -173,8 +197,11 @@ def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Si
         return [], (0, "")
     if is_a(name, "write_first_argument"):
         return read[1:2], read[0]
+    if is_a(name, "fetch_by_index"):
+        index, rows = (read[1][0], 1 if is_a(name, "gather") else prod(inputs[0][0][1:])) if len(read) > 1 else (0, 0)
+        return read, (index * rows, read[0][1])
     family = op_family(name)
-    if family is Family.REDUCTION or is_a(name, "gather"):
+    if family is Family.REDUCTION:
         return read, (0, "")
     if family is Family.GEMM and (product := multiplied([shape for shape, _ in inputs])):
         return read, (product.batch * product.rows * product.columns, inputs[-1][1])

@@ -392,8 +392,8 @@ class _Reader:
         return sorted(map(_key, self._sizes(op)[0]), reverse=True)
 
     def _result(self, op: int) -> Key:
-        """The same of what an op makes, 0 where that is not known."""
-        return _key(self._sizes(op)[1])
+        """The same of what an op makes, 0 where that is not known, and of picking one value a row."""
+        return (0, 0) if is_a(self.work.ops.name(op), "gather") else _key(self._sizes(op)[1])
 
     def _sizes(self, op: int) -> tuple[list[Size], Size]:
         return sizes(self.work.ops.name(op), self.shapes.inputs(op), op in self._pointwise)

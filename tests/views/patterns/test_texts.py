@@ -1,0 +1,37 @@
+"""Patterns by pairs of texts, matching and not: `texts/PATTERN.txt`, read by `texts.py`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.views.patterns.attention import Attentions
+from advisor.views.patterns.casts import Casts
+from advisor.views.patterns.lora import Adapters
+from advisor.views.patterns.norms import WrittenOut
+from advisor.views.patterns.shared_heads import RepeatedHeads
+from advisor.views.patterns.transposes import RoundTrips
+from tests.build import Trace
+from tests.views.patterns.texts import cases, recorded
+
+GROUPS: dict[str, Callable[[Trace], list[list[int]]]] = {
+    "attention": lambda trace: [one.members.tolist() for one in trace.get(Attentions).found],
+    "casts": lambda trace: [[one.position] for one in trace.get(Casts).all],
+    "lora": lambda trace: [one.members.tolist() for one in trace.get(Adapters).found],
+    "norms": lambda trace: [one.members.tolist() for one in trace.get(WrittenOut).chains],
+    "shared_heads": lambda trace: [[one.at, *one.reader.tolist()] for one in trace.get(RepeatedHeads).found],
+    "transposes": lambda trace: [list(pair) for pair in zip(trace.get(RoundTrips).there.tolist(), trace.get(RoundTrips).back.tolist(), strict=True)],
+}
+"""Positions of the kernels of each group that a pattern finds: the k-th line of a text is position k."""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "case"), [(pattern, case) for pattern in GROUPS for case in cases(pattern)], ids=lambda value: getattr(value, "why", value)
+)
+def test_groups(pattern, case):
+    assert [[at + 1 for at in group] for group in GROUPS[pattern](recorded(case.lines))] == case.groups
+
+
+def test_each_text_is_read():
+    assert {path.stem for path in Path(__file__).with_name("texts").glob("*.txt")} == {*GROUPS}
+    assert all({bool(case.groups) for case in cases(pattern)} == {True, False} for pattern in GROUPS), "each has what matches and what does not"
