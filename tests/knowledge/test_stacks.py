@@ -1,0 +1,194 @@
+"""What is said in the words of frameworks: every option exists in the versions for which it is printed, by the names that were read out of their packages."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from advisor.engine.rule import built_in
+from advisor.knowledge.framework_loops import LOOPS
+from advisor.knowledge.stacks import Asked, Option, Owner, Pack, Pinned, named, number, packs, pinned
+from advisor.knowledge.stacks.check import Difference, differences, not_held, pinned_from, refused
+from advisor.knowledge.stacks.spelled import Archive, names_in, read_names
+
+SERVED = [pack for pack in packs().values() if pack.archive != "checkout"]
+OPTIONS = [(pack, option) for pack in packs().values() for option in pack.options]
+
+
+def called(one: object) -> str:
+    return one.package if isinstance(one, Pack) else one.option if isinstance(one, Option) else str(one)
+
+
+@pytest.mark.parametrize("pack", packs().values(), ids=called)
+def test_every_option_that_is_printed_for_a_version_is_in_that_version(pack: Pack) -> None:
+    held = pinned()[pack.package]
+    assert [*not_held(pack, held)] == []
+    assert all(name.rpartition(".")[0] in held.names for option in pack.options for name in option.names)
+    assert pack.package in LOOPS
+
+
+@pytest.mark.parametrize("pack", SERVED, ids=called)
+def test_what_took_the_place_of_an_option_is_there_from_the_version_on_in_which_that_one_ends(pack: Pack) -> None:
+    held = pinned()[pack.package]
+    for option in pack.options:
+        assert bool(option.until) == bool(option.replaced_by), option.option
+        later = [version for version in held.versions if option.until and number(version) >= number(option.until)]
+        for version in later:
+            assert any(option.replaced_by in names and names[option.replaced_by][held.versions.index(version)] == "1" for names in held.names.values()), (
+                option.option,
+                version,
+            )
+            # Somebody who runs that version is told the new one, for the same rule.
+            others = [o for o in pack.options if o.rule == option.rule and o.when == option.when and o.is_in(version)]
+            assert others and option not in others, (option.option, version)
+
+
+@pytest.mark.parametrize(("pack", "option"), OPTIONS, ids=called)
+def test_an_option_mends_a_rule_that_there_is_and_is_written_as_code(pack: Pack, option: Option) -> None:
+    assert option.rule in {*built_in(), "graph-coverage", "padding-waste", "step-gap"}
+    assert not option.loop or option.loop in pack.loops, option.loop
+    assert option.url.startswith("https://") and option.does.endswith(".") and not option.default.startswith("'")
+    assert option.after and option.after != option.before
+    for code in (option.before, option.after):
+        if not code.startswith(("{", "python", "./", "vllm", "torchrun", "#")):
+            ast.parse(code)
+
+
+def test_servers_flags_are_those_of_the_version_that_was_recorded() -> None:
+    sglang = packs()["sglang"]
+
+    def graphs(version: str) -> str:
+        option = sglang.option_for(Asked("launch-gap", kind="server", version=version))
+        return option.option if option else ""
+
+    assert graphs("0.5.13") == graphs("0.4.9") == "--cuda-graph-max-bs"
+    assert graphs("0.5.14") == graphs("0.5.23") == graphs("") == "--cuda-graph-max-bs-decode"
+
+
+def test_a_version_compares_by_its_numbers_with_what_is_released_behind_it() -> None:
+    assert number("0.5.13") < number("0.5.13.post1") < number("0.5.14") < number("0.5.14.dev3") or number("0.5.14") == number("0.5.14.dev3")
+    assert number("5.9.0") < number("5.10.0") and number("4.57") == number("4.57.0") and number("main") == ()
+
+
+def test_an_option_asks_for_the_loop_the_kind_the_cause_and_the_code_that_it_stands_for() -> None:
+    def option(**more: object) -> Option:
+        return Option(**{"rule": "precision", "option": "x=True", "does": "Pass x.", "names": ("A.x",), "url": "https://x", **more})  # type: ignore[arg-type]
+
+    pack = Pack(name="Own", package="accelerate", options=(option(loop="Trainer", when="training", stands_for=("autocast(",)),))
+    asked = Asked("precision", code="with autocast(): ...", kind="training", loops=("Trainer",))
+    assert pack.option_for(asked)
+    for other in ({"loops": ()}, {"kind": "inference"}, {"code": "model.half()"}, {"cause": "fp64"}, {"rule": "launch-gap"}):
+        assert pack.option_for(asked._replace(**other)) is None, other
+
+
+def test_a_default_is_named_where_it_is_seen_to_be_the_cause_and_nowhere_else() -> None:
+    asked = Asked("sync-stall", kind="training", loops=("Trainer",))
+    assert packs()["transformers"].option_for(asked) is None
+    found = packs()["transformers"].option_for(asked._replace(defaults=frozenset({"logging_nan_inf_filter=False"})))
+    assert found and found.default == "True"
+
+
+def test_a_framework_is_found_by_what_people_call_it() -> None:
+    assert [named(text) and named(text).package for text in ("hf", "Transformers", "pytorch_lightning", "YOLO", "megatron", "trtllm", "nothing")] == [
+        "transformers", "transformers", "lightning", "ultralytics", "megatron-core", "tensorrt-llm", None,
+    ]  # fmt: skip
+
+
+MODULE = '''
+from dataclasses import dataclass, field
+
+DEEP = "deep_key"
+
+class Base:
+    first: int = 1
+
+@dataclass
+class Settings(Base):
+    """..."""
+    second: bool = field(default=False, metadata={"help": "x"})
+    _hidden: int = 0
+
+    @dataclass
+    class Config:
+        inner: str = "default"
+
+class Kinds:
+    ONE = "one"
+
+def build(a, b=2, *, c=None, **kwargs):
+    other = kwargs.pop("taken", None)
+    if "asked" in kwargs:
+        pass
+    if "never" in other:
+        pass
+
+def add(parser):
+    parser.add_argument("--flag-one", "-f", default=3)
+'''
+
+
+@pytest.mark.parametrize(
+    ("read", "of", "names"),
+    [
+        ("fields", "Settings", {"first": "1", "second": "False"}),
+        ("fields", "Settings.Config", {"inner": "'default'"}),
+        ("signature", "build", {"a": "", "b": "2", "c": "None"}),
+        ("taken", "build", {"taken": "", "asked": ""}),
+        ("arguments", "", {"--flag-one": "3"}),
+        ("values", "Kinds", {"one": ""}),
+        ("literals", "", {"deep_key": ""}),
+        ("functions", "", {"Base": "", "Settings": "", "Kinds": "", "build": "", "add": ""}),
+    ],
+)
+def test_names_are_read_out_of_the_syntax_tree(read: str, of: str, names: dict[str, str]) -> None:
+    assert read_names(MODULE, Owner(files=("m.py",), read=read, of=(of,)), "m") == names  # type: ignore[arg-type]
+
+
+def test_keys_of_a_yaml_file_are_read_with_their_defaults() -> None:
+    assert read_names("# about\nworkers: 8 # (int) more\ncache: # none\n  deeper: 1\n", Owner(files=("c.yaml",), read="keys"), "c") == {
+        "workers": "8",
+        "cache": "",
+    }
+
+
+def test_a_wheel_a_source_distribution_and_a_checkout_read_alike(tmp_path: Path) -> None:
+    (tmp_path / "checkout" / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "checkout" / "src" / "pkg" / "m.py").write_text(MODULE)
+    with zipfile.ZipFile(tmp_path / "pkg-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("pkg/m.py", MODULE)
+        wheel.writestr("pkg/deeper/pkg/m.py", "class Settings: ...")
+    with tarfile.open(tmp_path / "pkg-1.0.tar.gz", "w:gz") as sdist:
+        held = tarfile.TarInfo("pkg-1.0/pkg/m.py")
+        held.size = len(MODULE.encode())
+        sdist.addfile(held, io.BytesIO(MODULE.encode()))
+    pack = Pack(
+        name="Own",
+        package="accelerate",
+        owners={"Settings": Owner(files=("gone.py", "pkg/m.py"), read="fields"), "Other": Owner(files=("pkg/m.py",), read="fields")},
+    )
+    for archive in ("checkout", "pkg-1.0-py3-none-any.whl", "pkg-1.0.tar.gz"):
+        assert names_in(Archive(tmp_path / archive), pack) == {"Settings": {"first": "1", "second": "False"}}
+
+
+def test_a_check_tells_what_is_gone_renamed_and_new_and_what_would_be_refused() -> None:
+    option = Option(rule="precision", option="old=True", does="Pass old.", names=("A.old",), url="https://x", default="False")
+    pack = Pack(name="Own", package="accelerate", options=(option,))
+    before = pinned_from([("1.0", {"A": {"old": "False", "cuda_graph": "", "kept": ""}})])
+    now = {"A": {"cuda_graphs": "", "kept": "", "bf16": ""}}
+    assert [*differences(pack, before, now)] == [
+        Difference("renamed", "A.cuda_graph", "cuda_graphs"), Difference("gone", "A.old"), Difference("new", "A.bf16"), Difference("new", "A.cuda_graphs"),
+    ]  # fmt: skip
+    assert refused(pack, "2.0", now) == [Difference("printed but not there", "A.old")]
+    assert refused(pack, "2.0", {"A": {"old": "True"}}) == [Difference("another default", "A.old", "True")]
+    assert refused(pack, "2.0", {"A": {"old": "False"}}) == []
+
+
+def test_the_pinned_copy_tells_which_versions_have_a_name() -> None:
+    made = pinned_from([("2.0", {"A": {"x": "", "y": ""}}), ("10.0", {"A": {"y": ""}}), ("1.0", {"A": {"x": ""}})])
+    assert made == Pinned(("1.0", "2.0", "10.0"), {"A": {"x": "110", "y": "011"}})
+    assert made.has("A.x", "2.0") and not made.has("A.x", "10.0") and not made.has("B.x", "1.0")
