@@ -19,6 +19,7 @@ from advisor.cli.terminal import (
     FailOnOption,
     ForceOption,
     FormatOption,
+    FrameworkOption,
     OpenOption,
     OutputOption,
     OutputsOption,
@@ -76,6 +77,7 @@ def analyze(
     waits: Annotated[
         bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with what stands in for it; in text, Markdown and JSON.")
     ] = False,
+    framework: FrameworkOption = None,
     step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")] = None,
     each: Annotated[
         bool, typer.Option("--each", help="Several traces, or those of a directory, are no job: analyse each by itself, one after the other.")
@@ -115,7 +117,7 @@ def analyze(
     check_executor(executor)
     check_format(format, formats())
     request = _Request(
-        chosen=selection(config, rules, rule),
+        chosen=selection(config, rules, rule, framework),
         format=format, outputs=tuple(outputs), force=force, quiet=quiet, open=open, fail_on=fail_on, allow_unjudged=allow_unjudged, strict=strict,
         max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, waits=waits, step_ms=step_ms, executor=executor, workers=workers, part=part_of(shard),
     )  # fmt: skip

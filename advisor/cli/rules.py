@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.terminal import ConfigOption, RulesOption, progress_of, rule_names
+from advisor.cli.terminal import ConfigOption, FrameworkOption, RulesOption, progress_of, rule_names
 from advisor.errors import no_such
 
 if TYPE_CHECKING:
@@ -33,17 +34,21 @@ def explain(
     rule: Annotated[str, typer.Argument(help="The id of a rule, as `advisor rules` lists it.", autocompletion=rule_names)],
     trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
     views: Annotated[bool, typer.Option("--views", help="Of a trace: list the views that its report is made of, from what, and the ms each took.")] = False,
+    framework: FrameworkOption = None,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the page of a rule, or what the rule says of one trace.
 
-    Of a trace: the value, the threshold, and what it rests on; with --views TRACE (no rule is needed), what all of that is made of.
+    Of a trace: the value, the threshold, and what it rests on; with --views TRACE (no rule is needed), what all of that is made of. Of a framework:
+    its own switch for what the rule finds.
     """
     from advisor.engine import settings
     from advisor.engine.rule import catalog
 
     chosen_settings = settings.load(config)
+    if framework is not None:
+        chosen_settings = replace(chosen_settings, framework=settings.framework_named(framework, "--framework: "))
     known = catalog((*chosen_settings.rules, *(rules or ())))
     if views and trace is None:
         _print_views(rule, [item for item in known.values() if item.id not in chosen_settings.disable], chosen_settings)
@@ -66,8 +71,15 @@ def explain(
             return
         # The others run too: what bounds the program, and which fix already gains this, only all of them tell.
         every = [item for item in known.values() if item is found or item.id not in chosen_settings.disable]
-        report = run(recording, every, chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices)
+        report = run(recording, every, chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices, framework=chosen_settings.framework)
         print(why(report, rule, options, found.relies_on))
+        return
+    if framework is not None and chosen_settings.framework is not None:
+        from advisor.knowledge.stacks import packs
+        from advisor.knowledge.stacks.page import explained
+
+        pack = packs()[chosen_settings.framework.package]
+        print(f"{rule}: {found.title}\n\n{explained(pack, rule) or f'{pack.name} has no switch of its own for it: what the page says holds as it is.'}")
         return
     print(f"{rule}: {found.page}")
     if options:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -34,6 +35,12 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
+def _frameworks() -> list[str]:
+    from advisor.knowledge.stacks import packs
+
+    return list(packs())
+
+
 def format_option(*names: str, alone: str | bool = False) -> Any:
     """`--format`, which takes one of these. alone: what is written where none is asked for."""
     said = f"{', '.join(names[:-1])} or {names[-1]}."
@@ -57,6 +64,14 @@ OutputsOption = Annotated[
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[=VERSION]",
+        help="The framework that the program is written in, as transformers, lightning or vllm=0.33.0, whatever the recording tells.",
+        autocompletion=lambda incomplete: [name for name in _frameworks() if name.startswith(incomplete)],
+    ),
+]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, the table tool.advisor of the nearest pyproject.toml.")]
 RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")]
 
@@ -94,7 +109,7 @@ class Selection(NamedTuple):
         """The analysis of a recording by these rules and settings; raises as `engine.run.analysis`."""
         from advisor.engine.run import analysis
 
-        return analysis(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices, waits)
+        return analysis(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices, waits, self.settings.framework)
 
     def judging(self) -> Judging:
         """The same for the traces of a job's ranks, each read by a worker."""
@@ -103,12 +118,14 @@ class Selection(NamedTuple):
         return Judging(tuple(rule.id for rule in self.rules), tuple(map(str, self.paths)), self.settings.options, devices=self.settings.devices)
 
 
-def selection(config: Path | None, paths: list[Path] | None, only: list[str] | None = None) -> Selection:
-    """The rules that a team's settings leave, or `only` these. Raises UsageError where one does not exist."""
+def selection(config: Path | None, paths: list[Path] | None, only: list[str] | None = None, framework: str | None = None) -> Selection:
+    """The rules that a team's settings leave, or `only` these; with the framework that is named, if one is. Raises UsageError where one does not exist."""
     from advisor.engine import settings
     from advisor.engine.rule import catalog
 
     chosen = settings.load(config)
+    if framework is not None:
+        chosen = replace(chosen, framework=settings.framework_named(framework, "--framework: "))
     files = (*chosen.rules, *(paths or ()))
     known = catalog(files)
     chosen.check(known)

@@ -12,6 +12,7 @@ import msgspec
 from advisor.engine.analysis import Analysis
 from advisor.engine.fitting import fitted, lacks, told
 from advisor.engine.grade import graded
+from advisor.engine.in_words_of import in_words_of
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
@@ -34,6 +35,7 @@ from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import Calibration, Timed
 from advisor.views.replay.wait_table import WaitTable
 from advisor.views.trace.program import Program
+from advisor.views.trace.stack import Framework, GivenFramework, Stack, as_given
 from advisor.views.workspace import Workspace, speaks_of
 
 if TYPE_CHECKING:
@@ -68,13 +70,15 @@ def evaluate(
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
     waits: bool = False,
+    framework: GivenFramework | None = None,
 ) -> Analysis:
     """What `analysis` says of a recording that holds no traces that are still to be reduced."""
     for rule in rules:
         rule.check()
     settled = {rule.id: rule.settled(options.get(rule.id, {})) for rule in rules}
     measured = () if step_ms is None else (Calibration((step_ms * 1000,)),)
-    workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))
+    given = () if framework is None else (framework,)
+    workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)), *given)
     if step_ms is not None:
         _refuse_other_step(workspace.get(Replay).true_step.timed)
     if recording.kind == "job":
@@ -91,7 +95,7 @@ def evaluate(
     made = kind.report(workspace, recording, outcomes)
     if waits:
         made = msgspec.structs.replace(made, host_waits=_host_waits(workspace))
-    made = _in_its_terms(made, workspace)
+    made = _in_its_terms(made, workspace, framework)
     return Analysis(made, _drawing(workspace, outcomes.found) if recording.kind == "trace" else None, workspace.plan())
 
 
@@ -104,17 +108,29 @@ def _drawing(workspace: Workspace, found: list[Judged]) -> Callable[[], Picture]
     return draw
 
 
-def _in_its_terms(made: Report, workspace: Workspace) -> Report:
+def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework | None) -> Report:
     """The report in the terms of its program: its framework, its device, and whether it has steps."""
     if made.window is not None and made.window.basis == "whole":
         made = in_terms_of_one_run(made)
     program = workspace.get(Program) if workspace.can(Program.build) else None
     if program and not program.accelerator.of_cuda:
         made = in_terms_of_device(made, program.accelerator)
-    framework = program.framework if program else ""
-    if made.source.format == "jax" or framework == "jax":
-        return told(in_terms_of_jax(made))
-    return told(in_terms_of_cuda(made) if framework == "cuda" else made)
+    base = program.framework if program else ""
+    if made.source.format == "jax" or base == "jax":
+        made = in_terms_of_jax(made)
+    elif base == "cuda":
+        made = in_terms_of_cuda(made)
+    return told(in_words_of(made, *_frameworks(workspace, program, framework)))
+
+
+def _frameworks(workspace: Workspace, program: Program | None, given: GivenFramework | None) -> tuple[Sequence[Framework], str]:
+    """The frameworks in whose words fixes are said, and the kind of the program; none where the recording does not tell."""
+    if program:
+        return workspace.get(Stack).likely, program.kind
+    if workspace.can(Job.build):
+        job = workspace.get(Job)
+        return as_given(given, job.frameworks) if given else job.frameworks, "training" if job.trains else "inference"
+    return (), ""
 
 
 def _host_waits(workspace: Workspace) -> HostWaits:

@@ -55,16 +55,16 @@ def _directory(source: Path, target: Path) -> None:
         left: list[Path] = []
         recorded: dict[str, bytes] = {}
         if run.recognises(source):
-            held, step_us = run.held(source)
+            held, step_us, in_use = run.held(source)
             traces = {name + _suffixes(path): path for name, path in held.items()}
-            recorded[run.FILE] = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
+            recorded[run.FILE] = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us, *in_use)
         elif (several := run.processes(source))[1]:
             traces, told = {}, {}
             for folder in map(Path, several[1]):  # called by rank or by number, and by nothing that names anybody
-                held, step_us = run.held(folder)
+                held, step_us, in_use = run.held(folder)
                 traces |= {f"{folder.name}/{name}{_suffixes(path)}": path for name, path in held.items()}
                 told[folder.name] = {name: name + _suffixes(path) for name, path in held.items()}
-                recorded[f"{folder.name}/{run.FILE}"] = run.told(told[folder.name], step_us)
+                recorded[f"{folder.name}/{run.FILE}"] = run.told(told[folder.name], step_us, *in_use)
             recorded[run.MANIFEST] = run.told_of_processes(several[0], told)
         elif logged := every_run(log := Path(os.path.abspath(source))):  # a log's directories are known by their names, and `.` has none
             traces = _of_log(log, logged)

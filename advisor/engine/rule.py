@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from advisor.errors import STOPS, RuleError, UsageError, no_such
+from advisor.knowledge.stacks.page import HEADINGS, rows_of
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
 from advisor.views.workspace import annotated, names_a_view
@@ -361,5 +362,8 @@ def pages_as_markdown(rules: Iterable[Rule]) -> str:
             title, (headings, *rows) = item.table()
             lines += ["", f"**{title}**", "", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
             lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+        if rows := rows_of(item.id):
+            lines += ["", "**In the words of a framework**", "", f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
+            lines += [f"| {name} | `{option}` | {' | '.join(rest)} |" for name, option, *rest in rows]
         lines += ["", "Options: " + ", ".join(f"`{name}` = {value}" for name, value in item.options.items()) + "."]
     return "\n".join(line.rstrip() if not line.startswith("http") else line for line in lines)

@@ -20,6 +20,7 @@ from advisor.report.model import Report
 from advisor.sources import load, read
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.stack import GivenFramework
 from advisor.views.workspace import Workspace
 
 GIVEN_BESIDE = ("kernels-joined", "memory-joined")
@@ -67,9 +68,10 @@ def run(
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
     waits: bool = False,
+    framework: GivenFramework | None = None,
 ) -> Report:
     """The report of `analysis`, which takes the same."""
-    return analysis(recording, rules, options, allow, step_ms, devices, waits).report
+    return analysis(recording, rules, options, allow, step_ms, devices, waits, framework).report
 
 
 def analysis(
@@ -80,12 +82,14 @@ def analysis(
     step_ms: float | None = None,
     devices: Sequence[Peaks] = (),
     waits: bool = False,
+    framework: GivenFramework | None = None,
 ) -> Analysis:
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are accepted.
     step_ms: the step time measured without a profiler, where the recording does not hold it: everything is in that time.
     devices: peak rates that the user gave, before those that are known. waits: with every call that waits for the GPU.
+    framework: the one that the program is written in, whatever the recording tells.
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
         raise UsageError(f"{step_ms} ms is no step time", "Give the step time in ms, as measured without a profiler.")
@@ -102,7 +106,7 @@ def analysis(
         for rule in rules:
             rule.settled(options.get(rule.id, {}))  # what cannot be is refused before ranks are read
         recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options, devices=tuple(devices)))
-    made = evaluate(recording, rules, options, allow or {}, step_ms, devices, waits)
+    made = evaluate(recording, rules, options, allow or {}, step_ms, devices, waits, framework)
     _refuse_another_program(made.report)
     return made
 

@@ -12,6 +12,8 @@ from typing import Any
 from advisor.engine.rule import Rule
 from advisor.errors import UsageError, no_such
 from advisor.knowledge.devices import Peaks, own
+from advisor.knowledge.stacks import named, number, packs
+from advisor.views.trace.stack import GivenFramework
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,6 +26,7 @@ OWN_RULES = "ADVISOR_OWN_RULES"
 EXAMPLE = """
 [tool.advisor]
 disable = ["low-arithmetic-intensity"]
+framework = "lightning"
 rules = ["perf/our_rules.py"]
 allow = { "sync-stall" = "the loss decides about early stopping" }
 
@@ -45,6 +48,7 @@ FORMS: dict[str, tuple[type, str]] = {
     "rules": (list, "a list of files"),
     "budgets": (dict, "a table of limits"),
     "devices": (dict, "a table of rates by device"),
+    "framework": (str, 'a name, or a name and a version: framework = "transformers=4.57.1"'),
 }
 """Each setting, what it is in TOML, and that in words."""
 
@@ -52,7 +56,8 @@ FORMS: dict[str, tuple[type, str]] = {
 @dataclass(frozen=True)
 class Settings:
     """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own.
-    budgets: limits as they stand; `advisor.compare.budgets` reads them. devices: peak rates of devices, before those that are known."""
+    budgets: limits as they stand; `advisor.compare.budgets` reads them. devices: peak rates of devices, before those that are known.
+    framework: the one that the program is written in, whatever a recording tells."""
 
     disable: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -61,6 +66,7 @@ class Settings:
     path: Path | None = None
     budgets: Mapping[str, Any] = field(default_factory=dict)
     devices: tuple[Peaks, ...] = ()
+    framework: GivenFramework | None = None
 
     def check(self, known: Mapping[str, Rule]) -> None:
         """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type or is out of range."""
@@ -128,7 +134,19 @@ def _settings(table: Any, path: Path) -> Settings:
     return Settings(
         tuple(map(str, table.get("disable", ()))), table.get("options", {}), allow,
         tuple(path.parent / str(p) for p in table.get("rules", ())), path, table.get("budgets", {}), _devices(table.get("devices", {}), path),
+        framework_named(table["framework"], f"{path}: ") if "framework" in table else None,
     )  # fmt: skip
+
+
+def framework_named(text: str, where: str = "") -> GivenFramework:
+    """A framework that the user names, as `transformers` or `hf=4.57.1`. Raises UsageError where there is no pack of it, or no such version."""
+    name, _, version = text.partition("=")
+    pack = named(name.strip())
+    if pack is None:
+        raise no_such("framework", name, packs(), where=where)
+    if version and not number(version):
+        raise UsageError(f"{where}{version!r} is no version", f"Name it as {pack.package}=1.2.3, or {pack.package} alone.")
+    return GivenFramework(pack.package, version)
 
 
 def _devices(table: Mapping[str, Any], path: Path) -> tuple[Peaks, ...]:

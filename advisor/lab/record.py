@@ -18,7 +18,7 @@ from weakref import ref
 
 from ..errors import UsageError, require
 from ..report.numbers import counted, duration, interval
-from . import profilers, recorded
+from . import frameworks, profilers, recorded
 from .clock import (
     SETTLED_STEPS,
     StepClock,
@@ -93,6 +93,7 @@ class Run:
         self._traces: dict[str, str] = {}
         self._profiler: profile | None = None
         self._profiled = False
+        self._frameworks: dict[str, Any] = {}
         self._over = False
         """Whether what was recorded is written: nothing more is."""
         self._between_steps = threading.RLock()
@@ -285,6 +286,7 @@ class Run:
         self._keep()
         yield from self._settle()
         yield from self._time()
+        self._frameworks = frameworks.in_use()
         self._keep()
         o = self.options
         if o.light:
@@ -405,6 +407,7 @@ class Run:
             "device": device_name(self._device),
             "torch": torch.__version__,
             "options": asdict(self.options),
+            **self._frameworks,
         }
 
     @property

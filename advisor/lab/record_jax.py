@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..report.numbers import counted
-from . import recorded
+from . import frameworks, recorded
 from .clock import SETTLED_STEPS, median, settled
 from .guard import Guard, said_of
 from .options import Options
@@ -206,6 +206,7 @@ class JaxRun:
             "device": jax.local_devices()[0].device_kind,
             "jax": jax.__version__,
             "options": asdict(self.options),
+            **frameworks.in_use(),
         }
 
     def _put(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.errors import require
 from advisor.lab.clock import StepClock, device_in_use, device_name, without_start_up
 from advisor.lab.export import METADATA_KEY, export
+from advisor.lab.frameworks import in_use
 from advisor.lab.guard import Guard, said_of
 from advisor.sources.ranks import head
 
@@ -103,6 +104,7 @@ class _Handler:
             "options": {
                 "record_shapes": profiler.record_shapes, "with_stack": profiler.with_stack, "profile_memory": profiler.profile_memory,
             },
+            **in_use(),
         }  # fmt: skip
 
 

@@ -238,6 +238,10 @@ class Source:
     """How much later the devices' times are than recorded: launches took less time than any does, so that their clock was behind."""
     borrowed: bool = False
     """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
+    frameworks: dict[str, str] = field(default_factory=dict)
+    """Frameworks that the program had imported, by package, with their versions, as the recorder found them; none where it did not look."""
+    loops: tuple[str, ...] = ()
+    """The loops of theirs that were alive, as `package.Loop`."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """Versions of the producer, driver and runtime; never paths, hosts or environment."""
 

@@ -49,6 +49,14 @@ class Code(msgspec.Struct, frozen=True):
     after: str
 
 
+class StackOption(msgspec.Struct, frozen=True):
+    """The switch of a framework that a fix names: of which, in which version ("" where that is not known), and the option as it is written."""
+
+    framework: str
+    version: str
+    option: str
+
+
 class Fix(msgspec.Struct, frozen=True):
     """What to change. At least one step."""
 
@@ -59,6 +67,8 @@ class Fix(msgspec.Struct, frozen=True):
     risk: str = ""
     holds_for: tuple[str, ...] = ()
     """What a program must have for it to hold, of `training`, `torch`, `jax` and `cuda`; empty where any program will do. The engine fills it in."""
+    stack: StackOption | None = None
+    """The framework's own switch, where the fix is said in its words; else None."""
 
     def __post_init__(self) -> None:
         if not self.steps:

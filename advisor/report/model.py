@@ -13,7 +13,7 @@ from advisor.report.kernels import KernelRow, UtilizationRow
 from advisor.report.memory import Memory, TracedMemory
 from advisor.report.numbers import duration
 from advisor.report.ranks import CollectiveMoment, CollectiveRow, Matching, RankRow, Slowdown, WaitRow
-from advisor.report.recording import DeviceInfo, DeviceTime, Health, Prediction, SourceInfo, UnseenWork, Window
+from advisor.report.recording import DeviceInfo, DeviceTime, FrameworkInfo, Health, Prediction, SourceInfo, UnseenWork, Window
 from advisor.report.serving import Serving
 from advisor.report.step import CategoryRow, OpRow, Part, PathPart, Rates, Work
 
@@ -109,6 +109,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was not recorded, failed or was not read, by kind: no figure of the report holds it."""
     categories: tuple[CategoryRow, ...] = ()
     """Of a TPU: its HLO ops by category, most time first."""
+    framework: FrameworkInfo | None = None
+    """The framework in whose words fixes are said; None where they are said in those of PyTorch, JAX or CUDA."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
     serving: Serving | None = None

@@ -131,3 +131,11 @@ class Health(msgspec.Struct, frozen=True):
     """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
     record_with: str = ""
     """How to record again so that it holds."""
+
+
+class FrameworkInfo(msgspec.Struct, frozen=True):
+    """The framework that the program is written in, in whose words fixes are said: version "" where it is not known, sure 0 to 1."""
+
+    name: str
+    version: str = ""
+    sure: float = 1.0

@@ -12,7 +12,7 @@ from typing import Any
 from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
-from advisor.sources.measured import step_times
+from advisor.sources.measured import as_recorded, frameworks_of, step_times
 
 FILE = "recording.json"
 MANIFEST = "manifest.json"
@@ -46,29 +46,31 @@ def processes(directory: Path) -> tuple[str, list[str]]:
 
 def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
     """The recording in a directory; `load` reads one of its traces. Raises TraceError where it holds none that can be read."""
-    traces, measured = held(directory)
+    traces, measured, (frameworks, loops) = held(directory)
     loaded = {name: load(path) for name, path in traces.items()}
     timeline = next(iter(loaded.values()))
     if "light" in loaded and "deep" in loaded:
         from advisor.sources.attribute import attributed
 
         timeline = attributed(loaded["light"], loaded["deep"])
-    measured = measured or timeline.source.unprofiled_step_us
-    return Recording("trace", str(directory), (replace(timeline, source=replace(timeline.source, path=str(directory), unprofiled_step_us=measured)),))
+    source = replace(timeline.source, path=str(directory), unprofiled_step_us=measured or timeline.source.unprofiled_step_us)
+    if frameworks:
+        source = replace(source, frameworks=frameworks, loops=loops)
+    return Recording("trace", str(directory), (replace(timeline, source=source),))
 
 
-def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...]]:
-    """The traces in a directory by what they were recorded for, and the step times. Raises TraceError where it holds no trace."""
+def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...], tuple[dict[str, str], tuple[str, ...]]]:
+    """The traces in a directory by what they were recorded for, the step times, and the frameworks with their loops. Raises TraceError where it holds no trace."""
     said = _said(directory / FILE)
     traces = {name: path for name in _TRACES if (path := _inside(directory, said.get(name)))}
     if not traces:
         raise TraceError(f"the recording {directory} holds no trace: the program ended before one was recorded", _RECORD_AGAIN)
-    return traces, step_times(said.get("unprofiled_step_us"))
+    return traces, step_times(said.get("unprofiled_step_us")), frameworks_of(said)
 
 
-def told(traces: Mapping[str, str], step_us: tuple[float, ...]) -> bytes:
+def told(traces: Mapping[str, str], step_us: tuple[float, ...], frameworks: Mapping[str, str], loops: tuple[str, ...]) -> bytes:
     """What `held` reads, as its file holds it: names of files in the directory, by what they were recorded for."""
-    return json.dumps({"version": 1, "unprofiled_step_us": list(step_us), **traces}, indent=1).encode()
+    return json.dumps({"version": 1, **as_recorded(step_us, frameworks, loops), **traces}, indent=1).encode()
 
 
 def told_of_processes(kind: str, held: Mapping[str, Mapping[str, str]]) -> bytes:

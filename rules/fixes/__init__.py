@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from advisor.engine.in_words_of import switched
 from advisor.knowledge.data import read
+from advisor.knowledge.stacks import Asked, named
 from advisor.report.finding import Fix
 from advisor.views.trace.program import Program
 
@@ -37,9 +39,16 @@ def for_framework(framework: str, rule: str, fix: Fix) -> Fix:
 
 def of_server(program: Program) -> Fix | None:
     """How an inference server is told to launch less; None where the program is none."""
-    return _theme("servers").get(program.server)
+    return _by_its_pack("servers", program, "graph-candidate")
 
 
 def planning_of(program: Program) -> Fix | None:
     """How an inference server is told to plan the next step beside the GPU's work; None where the program is none."""
-    return _theme("scheduling").get(program.server)
+    return _by_its_pack("scheduling", program, "step-gap")
+
+
+def _by_its_pack(theme: str, program: Program, rule: str) -> Fix | None:
+    """The fix for a server with the switch that its pack has for a rule, as the newest version spells it."""
+    pack, fix = named(program.server) if program.server else None, _theme(theme).get(program.server)
+    option = pack.option_for(Asked(rule, kind=program.kind)) if pack else None
+    return switched(fix, pack, "", option) if pack and fix and option else fix

@@ -29,7 +29,7 @@ from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
 from advisor.sources.limits import MOST_LEFT_OUT
-from advisor.sources.measured import step_times
+from advisor.sources.measured import frameworks_of, step_times
 from advisor.sources.opened import Opened
 from advisor.sources.ranks import of_one_file, recording_of, repeats_ids
 from advisor.sources.stream import Stream
@@ -466,6 +466,8 @@ def _source(
 ) -> Source:
     ops = tables.get("cpu_ops")
     recording = metadata.get("advisor_recording")
+    recording = recording if isinstance(recording, dict) else {}
+    frameworks, loops = frameworks_of(recording)
     distributed = metadata.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     versions = {key: metadata[key] for key in _VERSIONS if isinstance(metadata.get(key), (int, str))}
@@ -480,10 +482,12 @@ def _source(
         stacks="python_calls" in tables or (ops is not None and any(ops["call_stack"].cat.categories)),
         memory="memory" in tables,
         syncs="syncs" in tables,
-        unprofiled_step_us=step_times(recording.get("unprofiled_step_us")) if isinstance(recording, dict) else (),
+        unprofiled_step_us=step_times(recording.get("unprofiled_step_us")),
         rank=_rank(distributed.get("rank")),
         world_size=_rank(distributed.get("world_size")),
         issues=issues,
+        frameworks=frameworks,
+        loops=loops,
         metadata=versions,
     )
 

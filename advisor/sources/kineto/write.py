@@ -13,6 +13,7 @@ import pandas as pd
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.report.numbers import counted
 from advisor.sources.kineto.events import Args
+from advisor.sources.measured import as_recorded
 
 _KEY = {field.name: field.encode_name for field in msgspec.structs.fields(Args)}
 """What Kineto calls each argument."""
@@ -68,8 +69,8 @@ def write(timeline: Timeline) -> bytes:
     whole: dict[str, Any] = {"schemaVersion": 1, **source.metadata, "deviceProperties": devices}
     if any(value is not None for value in ranks.values()):
         whole["distributedInfo"] = {key: value for key, value in ranks.items() if value is not None}
-    if source.unprofiled_step_us:
-        whole["advisor_recording"] = {"unprofiled_step_us": list(source.unprofiled_step_us)}
+    if source.unprofiled_step_us or source.frameworks:
+        whole["advisor_recording"] = as_recorded(source.unprofiled_step_us, source.frameworks, source.loops)
     events = [event for name in TABLES for event in _events(timeline, name)]
     return msgspec.json.encode({**whole, "baseTimeNanoseconds": timeline.base_ns, "traceEvents": events})
 

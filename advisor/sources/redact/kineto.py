@@ -18,7 +18,7 @@ from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.fields import TABLE_OF, WINDOW
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import OF_A_RANK
-from advisor.sources.measured import step_times
+from advisor.sources.measured import as_recorded, frameworks_of, step_times
 from advisor.sources.redact.names import Names, device, one_of, version, words
 from advisor.sources.stream import Stream
 
@@ -219,7 +219,7 @@ def _top(metadata: Mapping[str, Any]) -> bytes:
         kept["distributedInfo"] |= {"backend": words(str(world.get("backend", "")), _BACKENDS)} if "backend" in world else {}
         kept["distributedInfo"] |= {"nccl_version": found} if (found := version(world.get("nccl_version"))) is not None else {}
     if isinstance(recording := metadata.get("advisor_recording"), dict):
-        kept["advisor_recording"] = {"unprofiled_step_us": list(step_times(recording.get("unprofiled_step_us")))}
+        kept["advisor_recording"] = as_recorded(step_times(recording.get("unprofiled_step_us")), *frameworks_of(recording))
     return b"".join(b",\n%b: %b" % (json.dumps(key).encode(), json.dumps(value).encode()) for key, value in kept.items())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from advisor.views.ranks.matching import Matched, match, taken
 from advisor.views.ranks.replay import JobReplay, replay_of
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.replay.true_step import TrueStep
+from advisor.views.trace.stack import Framework
 
 RECORD_RANKS = "record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')"
 
@@ -230,16 +231,21 @@ class Job:
     @property
     def server(self) -> str:
         """The inference server that most ranks are part of, "" where none is."""
-        return self._common("server", "")
+        return str(self._common("server", ""))
 
     @property
     def framework(self) -> str:
         """Whose functions launch the work of most ranks, as in `Program`."""
-        return self._common("framework", "torch")
+        return str(self._common("framework", "torch"))
 
-    def _common(self, fact: str, otherwise: str) -> str:
+    @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """Those in whose words fixes are said of most ranks."""
+        return self._common("frameworks", ())
+
+    def _common(self, fact: str, otherwise: Any) -> Any:
         said, count = Counter(getattr(s.facts, fact) for s in self.ranks).most_common(1)[0]
-        return str(said) if count > MOST_RANKS * len(self.ranks) else otherwise
+        return said if count > MOST_RANKS * len(self.ranks) else otherwise
 
     def by_rank(self, entries: Floats) -> Floats:
         """(ranks,) sum of a quantity of entries over the window's collectives, a step."""

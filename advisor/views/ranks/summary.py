@@ -28,6 +28,7 @@ from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
+from advisor.views.trace.stack import Framework, Stack
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
@@ -88,6 +89,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whose functions launch its work, as in `Program`."""
     server: str = ""
     """The inference server that its program is, "" where it is none."""
+    frameworks: tuple[Framework, ...] = ()
+    """Those in whose words fixes are said, as of `Stack.likely`."""
     accumulations: float = 1.0
     """Times a step that the same gradients are averaged."""
     contended_us: float = 0.0
@@ -208,6 +211,7 @@ class RankSummary:
         partition: Partition,
         replay: Replay,
         program: Program,
+        stack: Stack,
     ) -> RankSummary:
         found, device = collectives, partition.main.device if partition.main else -1
         trigger_us = _triggers(timeline, kernels, launches, device, found, lane)
@@ -228,7 +232,7 @@ class RankSummary:
         splits, split = coded(found.split)
         return cls(
             facts=msgspec.structs.replace(
-                _facts(timeline, steps, kernels, found, lane, replay, device, program),
+                _facts(timeline, steps, kernels, found, lane, replay, device, program, stack),
                 groups=groups, dtypes=dtypes, peers=peers, communicators=communicators, splits=splits,
             ),
             kind=found.kind,
@@ -264,7 +268,9 @@ class RankSummary:
         )  # fmt: skip
 
 
-def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives, lane: Lane, replay: Replay, device: int, program: Program) -> RankFacts:
+def _facts(
+    timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives, lane: Lane, replay: Replay, device: int, program: Program, stack: Stack
+) -> RankFacts:
     """device: the one that works most, -1 where none does. What collectives are of, their lists, is left empty."""
     source, per_step = timeline.source, max(steps.steps, 1)
     described = timeline.device(device) if device >= 0 else None
@@ -292,6 +298,7 @@ def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollec
         trains=program.training or program.framework == "jax",
         framework=program.framework,
         server=program.server,
+        frameworks=stack.likely,
         accumulations=_accumulations(timeline, steps),
         contended_us=beside.extra_us / per_step,
         contention_ratio=beside.ratio,

@@ -1,0 +1,49 @@
+"""A report in the words of the framework that the user runs: its own switch in place of a fix's first step and code. The finding stays what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from advisor.knowledge.stacks import Asked, Option, Pack, packs
+from advisor.report.finding import Code, Finding, Fix, StackOption
+from advisor.report.model import Report
+from advisor.report.recording import FrameworkInfo
+from advisor.views.trace.stack import Framework
+
+
+def in_words_of(report: Report, frameworks: Iterable[Framework], kind: str) -> Report:
+    """The report, each of whose fixes is said as the first of these frameworks that has a switch for it says it. kind: that of the program."""
+    frameworks = tuple(frameworks)
+    if not frameworks:
+        return report
+    first = frameworks[0]
+    named = FrameworkInfo(packs()[first.package].name, first.version, first.sure)
+    findings = tuple(_said(finding, frameworks, kind) for finding in report.findings)
+    return msgspec.structs.replace(report, framework=named, findings=findings)
+
+
+def _said(finding: Finding, frameworks: tuple[Framework, ...], kind: str) -> Finding:
+    code = f"{finding.fix.code.before}\n{finding.fix.code.after}" if finding.fix.code else ""
+    for one in frameworks:
+        asked = Asked(finding.rule, finding.cause, code, kind, one.loops, one.version, frozenset(one.defaults))
+        pack = packs()[one.package]
+        if option := pack.option_for(asked):
+            return msgspec.structs.replace(finding, fix=switched(finding.fix, pack, one.version, option))
+    return finding
+
+
+def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
+    """The fix with the framework's switch in place of its first step and its code."""
+    since = f" Since {pack.name} {option.since}." if option.since else ""
+    leave = (option.leave,) if option.leave else ()
+    return msgspec.structs.replace(
+        fix,
+        title=option.title or fix.title,
+        steps=(f"{option.does}{since}", *leave, *(() if option.alone else fix.steps[1:])),
+        code=Code(option.before, option.after) if option.after else fix.code,
+        url=option.url,
+        risk=" ".join(filter(None, (option.effects, fix.risk))),
+        stack=StackOption(pack.name, version, option.option),
+    )

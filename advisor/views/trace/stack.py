@@ -1,0 +1,127 @@
+"""Which framework the user writes his program in, as the recorder found it or as the trace tells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from advisor.knowledge.framework_loops import MODEL
+from advisor.knowledge.stacks import Evidence, Pack, packs
+from advisor.recordings.timeline import Timeline
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
+from advisor.views.trace.steps import Steps
+
+LIKELY = 0.9
+"""How sure a framework must be for its words to be used: advice for one that is not there cannot be followed."""
+
+RECORDED, IMPORTED = 1.0, 0.5
+"""How sure it is where the recorder found an object of it alive, and where the program had only imported it, as a library of another does."""
+
+
+@dataclass(frozen=True)
+class GivenFramework:
+    """The framework that the user names, and its version, "" where he names none: it overrules what was found."""
+
+    package: str
+    version: str = ""
+
+
+class Framework(msgspec.Struct, frozen=True):
+    """package: on PyPI. version: "" where it is not known. sure: 0 to 1. loops: which of its loops, or models, were seen. defaults: options whose defaults are seen at work."""
+
+    package: str
+    version: str = ""
+    sure: float = RECORDED
+    loops: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
+
+    @property
+    def drives(self) -> bool:
+        """Whether a loop of its own runs the program, and not its models alone."""
+        return any(loop != MODEL for loop in self.loops)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """frameworks: that in which the user writes first, then those whose models it runs; none where the program is plain PyTorch or JAX."""
+
+    frameworks: tuple[Framework, ...] = ()
+
+    @property
+    def likely(self) -> tuple[Framework, ...]:
+        """Those that are sure enough to speak in their words."""
+        return tuple(one for one in self.frameworks if one.sure >= LIKELY)
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops, steps: Steps, program: Program, given: GivenFramework | None) -> Stack:
+        known = [pack for pack in packs().values() if pack.of == program.framework]
+        found = [one for pack in known if (one := _recorded(pack, timeline) or _seen(pack, timeline, ops, program))]
+        ordered = as_given(given, found) if given else outermost(found)
+        return cls(tuple(msgspec.structs.replace(one, defaults=tuple(_defaults(one, timeline, ops, steps))) for one in ordered))
+
+
+def _recorded(pack: Pack, timeline: Timeline) -> Framework | None:
+    """As the recorder found it."""
+    if pack.package not in timeline.source.frameworks:
+        return None
+    loops = tuple(name.partition(".")[2] for name in timeline.source.loops if name.partition(".")[0] == pack.package)
+    return Framework(pack.package, timeline.source.frameworks[pack.package], RECORDED if loops else IMPORTED, loops)
+
+
+def _seen(pack: Pack, timeline: Timeline, ops: Ops, program: Program) -> Framework | None:
+    """As frames, ranges, ops and modules of a trace tell it; a server as its marks do too."""
+    if timeline.source.frameworks:
+        return None  # the recorder looked, and it was not there
+    told = [one for one in pack.seen if any(re.search(one.pattern, text) for text in _texts(one.by, timeline, ops))]
+    loops = tuple(dict.fromkeys(one.loop for one in told if one.loop))
+    if pack.kind == "server" and program.server == pack.name:
+        return Framework(pack.package, sure=max([LIKELY, *(one.sure for one in told)]), loops=loops or tuple(pack.loops)[:1])
+    return Framework(pack.package, sure=max(one.sure for one in told), loops=loops) if told else None
+
+
+def _texts(kind: Evidence, timeline: Timeline, ops: Ops) -> Iterable[str]:
+    if kind == "op":
+        return ops.categories
+    if kind == "range":
+        return map(str, timeline.annotations["name"].cat.categories)
+    if kind == "kernel":
+        return map(str, timeline.gpu_ops["name"].cat.categories)
+    frames = map(str, timeline.python_calls["name"].cat.categories)
+    if kind == "module":
+        return (text.removeprefix(_MODULE) for text in frames if text.startswith(_MODULE))
+    return (*frames, *map(str, timeline.cpu_ops["call_stack"].cat.categories))
+
+
+_MODULE = "nn.Module: "
+
+
+def outermost(found: Iterable[Framework]) -> list[Framework]:
+    """The framework whose loop the user starts first, then those that it takes models of: what runs inside of another's loop is no concern of his."""
+    found = sorted(found, key=lambda one: -one.sure)
+    drivers = [one for one in found if one.drives]
+    outer = [one for one in drivers if not any(other.package in packs()[one.package].within for other in drivers)]
+    servers = [one for one in outer if packs()[one.package].kind == "server"]
+    return servers[:1] or [*outer[:1], *(one for one in found if not one.drives)]
+
+
+def as_given(given: GivenFramework, found: Iterable[Framework]) -> list[Framework]:
+    """What the user names, with every loop that was found of it, else all that it has."""
+    same = next((one for one in found if one.package == given.package), None)
+    loops = same.loops if same and same.loops else tuple(packs()[given.package].loops)
+    return [Framework(given.package, given.version or (same.version if same else ""), RECORDED, loops)]
+
+
+def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) -> Iterator[str]:
+    """Options whose defaults leave in the trace what they cost: all of their ops, each at least so many times a step."""
+    begins = steps.of_host_time(timeline.cpu_ops["start_us"].to_numpy()) >= 0
+    for option in packs()[framework.package].options:
+        if option.seen is None or (option.loop and option.loop not in framework.loops):
+            continue
+        times = [np.count_nonzero(ops.named(re.compile(f"^{re.escape(op)}$")) & begins) for op in option.seen.ops]
+        if min(times) >= option.seen.a_step * steps.steps:
+            yield option.option
