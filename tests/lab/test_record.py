@@ -71,7 +71,7 @@ def test_every_trace_carries_what_was_measured_and_nothing_private(tmp_path, tra
     for name in ("light", "deep"):
         carried = trace_of(tmp_path / f"{name}.json.gz")["advisor_recording"]
         assert carried["unprofiled_step_us"] == run.unprofiled_step_us and carried["torch"] == torch.__version__
-    assert set(carried) == {"unprofiled_step_us", "steady", "peak_memory_bytes", "device", "torch", "options"}
+    assert set(carried) == {"unprofiled_step_us", "steady", "peak_memory_bytes", "device", "torch", "options", "frameworks", "loops"}
     assert str(tmp_path) not in (tmp_path / "recording.json").read_text()
 
 

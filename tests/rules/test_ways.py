@@ -21,7 +21,7 @@ GENERAL = Fix(title="Compile the model", steps=("Compile it.",))
 
 def test_vllm_and_sglang_are_told_their_own_switches():
     told = {name: of_server(Program(False, False, server=name)) for name in ("vLLM", "SGLang")}
-    assert "enforce_eager" in told["vLLM"].steps[0] and "--disable-cuda-graph" in told["SGLang"].steps[0]
+    assert "enforce_eager" in told["vLLM"].steps[0] and "--cuda-graph-max-bs-decode" in told["SGLang"].code.after
 
 
 @pytest.mark.parametrize("rule", ["memcpy", "memcpy of pinned memory", "sync-stall", "sync-stall of copies", "launch-gap"])

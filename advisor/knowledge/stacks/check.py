@@ -17,10 +17,6 @@ from advisor.errors import UsageError
 from advisor.knowledge.stacks import Option, Pack, Pinned, number
 from advisor.knowledge.stacks.spelled import Archive, Names, names_in
 
-ALIKE = 0.75
-"""How alike two names are, of 1, from which one may be the other renamed: `group_by_length` and `train_sampling_strategy` are not, `enable_cuda_graph` and `cuda_graph_impl` are told by hand."""
-
-
 _WHEEL = ("--only-binary", ":all:", "--python-version", "3.12")
 """A wheel of that Python or of any: one that is read need not run here."""
 _SDIST = ("--no-binary", ":all:", "--no-build-isolation", "--no-clean")
@@ -83,7 +79,7 @@ def differences(pack: Pack, before: Pinned, now: dict[str, Names]) -> Iterator[D
         new = there.keys() - was
         for name in sorted(was - there.keys()):
             told = next((option.replaced_by for option in pack.options if f"{owner}.{name}" in option.names and option.replaced_by), "")
-            like = told or next(iter(get_close_matches(name, new, 1, ALIKE)), "")
+            like = told or next(iter(get_close_matches(name, new, 1)), "")
             yield Difference("renamed" if like else "gone", f"{owner}.{name}", like)
         yield from (Difference("new", f"{owner}.{name}") for name in sorted(new))
 

@@ -17,9 +17,6 @@ Names = dict[str, str]
 EVERY = "*"
 """In place of a class: all of a file."""
 
-LONGEST_DEFAULT = 60
-"""Characters of a default that are kept: what is longer is no value but a text."""
-
 
 class Archive:
     """Texts of a wheel (.whl), a source distribution (.tar.gz) or a folder, by the end of their path."""
@@ -96,12 +93,11 @@ def _fields(tree: ast.Module, of: str) -> Names:
 
 
 def _default(value: ast.expr | None) -> str:
-    """A default as it is written: that of `field(default=…)` and `Field(…)` rather than the call."""
+    """A default that is a value, as it is written: that of `field(default=…)` and `Field(…)` rather than the call."""
     if isinstance(value, ast.Call):
         given = [word.value for word in value.keywords if word.arg == "default"]
         value = given[0] if given else value.args[0] if value.args and isinstance(value.args[0], ast.Constant) else None
-    text = ast.unparse(value) if value is not None else ""
-    return text if len(text) <= LONGEST_DEFAULT else ""
+    return ast.unparse(value) if isinstance(value, ast.Constant) else ""
 
 
 def _signature(tree: ast.Module, of: str) -> Names:

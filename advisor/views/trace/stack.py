@@ -10,17 +10,15 @@ import msgspec
 import numpy as np
 
 from advisor.knowledge.framework_loops import MODEL
+from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.knowledge.stacks import Evidence, Pack, packs
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-LIKELY = 0.9
+LIKELY = NEARLY_ALL
 """How sure a framework must be for its words to be used: advice for one that is not there cannot be followed."""
-
-RECORDED, IMPORTED = 1.0, 0.5
-"""How sure it is where the recorder found an object of it alive, and where the program had only imported it, as a library of another does."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Framework(msgspec.Struct, frozen=True):
 
     package: str
     version: str = ""
-    sure: float = RECORDED
+    sure: float = 1.0
     loops: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
 
@@ -66,11 +64,11 @@ class Stack:
 
 
 def _recorded(pack: Pack, timeline: Timeline) -> Framework | None:
-    """As the recorder found it."""
+    """As the recorder found it: no more likely than not where the program had only imported it, as a library of another does."""
     if pack.package not in timeline.source.frameworks:
         return None
     loops = tuple(name.partition(".")[2] for name in timeline.source.loops if name.partition(".")[0] == pack.package)
-    return Framework(pack.package, timeline.source.frameworks[pack.package], RECORDED if loops else IMPORTED, loops)
+    return Framework(pack.package, timeline.source.frameworks[pack.package], 1.0 if loops else MOST, loops)
 
 
 def _seen(pack: Pack, timeline: Timeline, ops: Ops, program: Program) -> Framework | None:
@@ -113,7 +111,7 @@ def as_given(given: GivenFramework, found: Iterable[Framework]) -> list[Framewor
     """What the user names, with every loop that was found of it, else all that it has."""
     same = next((one for one in found if one.package == given.package), None)
     loops = same.loops if same and same.loops else tuple(packs()[given.package].loops)
-    return [Framework(given.package, given.version or (same.version if same else ""), RECORDED, loops)]
+    return [Framework(given.package, given.version or (same.version if same else ""), loops=loops)]
 
 
 def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) -> Iterator[str]:

@@ -333,3 +333,14 @@ def test_ties_keep_the_order_of_the_file() -> None:
 )
 def test_step_times_measured_without_the_profiler_are_read_where_they_are_times(written: Any, read_as: tuple[float, ...]) -> None:
     assert one(advisor_recording=written).source.unprofiled_step_us == read_as
+
+
+def test_frameworks_that_the_recorder_found_are_read_where_they_are_known() -> None:
+    written = {
+        "unprofiled_step_us": [],
+        "frameworks": {"transformers": "4.57.1", "mine": "1", "timm": "x/../y"},
+        "loops": ["transformers.Trainer", "transformers.Other", "timm.Model", 3],
+    }
+    source = one(advisor_recording=written).source
+    assert source.frameworks == {"transformers": "4.57.1"} and source.loops == ("transformers.Trainer",)
+    assert one(advisor_recording={"frameworks": ["transformers"]}).source.frameworks == {}

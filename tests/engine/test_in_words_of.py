@@ -1,0 +1,62 @@
+"""A fix in the words of the framework: its own switch in place of the first step and the code, in the spelling of the version that was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import advisor
+from advisor.engine.run import run
+from advisor.engine.settings import framework_named
+from advisor.errors import UsageError
+from advisor.report.model import Report
+from advisor.rules.optimizer_foreach import optimizer_foreach
+from tests.paths import ROOT, sample
+
+LOOP = [optimizer_foreach.advisor_rule]  # type: ignore[attr-defined]
+
+
+def said(framework: str | None = None, versions: dict[str, str] | None = None, *loops: str) -> Report:
+    """What is said of a sample whose optimizer updates one parameter after the other."""
+    timeline = advisor.load(sample("optimizer-foreach/slow"))
+    timeline = replace(timeline, source=replace(timeline.source, frameworks=versions or {}, loops=loops))
+    return run(timeline, LOOP, framework=framework_named(framework) if framework else None)
+
+
+def test_the_switch_of_the_framework_takes_the_place_of_the_first_step_and_the_code() -> None:
+    plain, lightning = said(), said("lightning")
+    assert plain.framework is None and plain.findings[0].fix.stack is None
+    assert lightning.framework and lightning.framework.name == "Lightning" and lightning.framework.sure == 1.0
+    was, now = plain.findings[0], lightning.findings[0]
+    assert now.fix.stack and now.fix.stack.framework == "Lightning" and "configure_optimizers" in now.fix.steps[0]
+    assert now.fix.code and "configure_optimizers" in now.fix.code.after and now.fix.steps[1:] == was.fix.steps[1:]
+    assert (now.saving, now.severity, now.summary, now.evidence) == (was.saving, was.severity, was.summary, was.evidence)
+
+
+def test_what_was_recorded_tells_the_framework_and_its_version() -> None:
+    fix = said(None, {"transformers": "4.57.1"}, "transformers.Trainer").findings[0].fix
+    assert fix.stack and (fix.stack.framework, fix.stack.version, fix.stack.option) == ("Transformers", "4.57.1", 'optim="adamw_torch_fused"')
+
+
+def test_a_framework_without_a_switch_for_it_leaves_the_fix_as_it_is() -> None:
+    report = said("ultralytics")
+    assert report.framework and report.framework.name == "Ultralytics"
+    assert report.findings[0].fix == said().findings[0].fix
+
+
+def test_a_framework_that_was_only_imported_says_nothing() -> None:
+    assert said(None, {"lightning": "2.6.6"}).framework is None
+
+
+@pytest.mark.parametrize("text", ["pytorch lightening", "hf=new"])
+def test_a_framework_that_there_is_not_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        framework_named(text)
+
+
+def test_the_page_of_frameworks_is_that_of_the_packs() -> None:
+    from advisor.knowledge.stacks.page import as_markdown
+
+    path = ROOT / "docs" / "frameworks.md"
+    assert path.read_text(encoding="utf-8") == as_markdown(), "python -m advisor.knowledge.stacks --page > docs/frameworks.md"
