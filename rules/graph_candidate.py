@@ -24,7 +24,7 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 
-NEARLY_ALL = 0.8
+ALIKE_PASSES = 0.8
 """Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
 
 
@@ -94,7 +94,7 @@ def graph_candidate(
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
     parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
-    loop = bool(parts) and parts[0].times >= FEWEST_REPEATS and len(parts[0].rows) >= NEARLY_ALL * int(np.count_nonzero(work.kernel))
+    loop = bool(parts) and parts[0].times >= FEWEST_REPEATS and len(parts[0].rows) >= ALIKE_PASSES * int(np.count_nonzero(work.kernel))
     shapes, waits, masks = work.timeline.source.shapes, capturable.removable, len(capturable.masks) > 0
     if capturable.why_not and (loop or masks or not len(waits)):
         differ = capturable.why_not in (DIFFERENT, SIZED)

@@ -19,10 +19,8 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.measured import MeasuredKernels, unlike
 from advisor.views.patterns.few_blocks import candidates, filled_edits
 from advisor.views.patterns.grid_occupancy import Grids, beside_others, named_by_its_author
+from advisor.views.time.bound import SAID_BESIDE
 from advisor.views.trace.gpu_kernels import FAMILIES
-
-WORTH_A_WORD = 0.25
-"""Of the time of all such kernels, from which what is done about those of one kind is said too."""
 
 
 @rule("small-grid", relies_on=("kernels",), min_saving_share=0.03)
@@ -97,7 +95,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     families = work.kernels.family[work.rows[at]]
     of_family = np.bincount(families, dur_us)
     most, *rest = np.argsort(-of_family).tolist()
-    kinds = [most, *(n for n in rest if of_family[n] >= max(WORTH_A_WORD * dur_us.sum(), 1e-9))]
+    kinds = [most, *(n for n in rest if of_family[n] >= max(SAID_BESIDE * dur_us.sum(), 1e-9))]
     longest, *others = (int(at[np.argmax(np.where(families == n, dur_us, 0.0))]) for n in kinds)
     also = [(FAMILIES[n], work.kernel_name(k)) for n, k in zip(kinds[1:], others, strict=True)]
     maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())

@@ -14,7 +14,7 @@ from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family
-from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.patterns.dataflow import Size, sizes
 from advisor.views.patterns.gather_scatter import ByIndex
 from advisor.views.replay.gpu_work import GpuWork
@@ -39,7 +39,7 @@ SLOWER, LIKELY, FASTER = costs("generated-kernel")
 
 RANDOM_PER_S = cost("random-numbers")
 
-NARROW_US = 20.0
+NARROW_US = LATENCY_BOUND_US
 """Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
 
 _OPTIMIZER = names_of("optimizer_work")

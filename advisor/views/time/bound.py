@@ -31,7 +31,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unseen import Unseen
 
-WORTH_SAYING = 0.25
+SAID_BESIDE = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
 
 NO_DOUBT = LITTLE
@@ -130,7 +130,7 @@ class Bound:
         unsure = is_open and shares.idle < MOST
         largest = shares._replace(idle=0.0).largest if unsure else shares.largest
         made = _made_of(timeline, steps, kernels, roofline, program, main.device)
-        paced = not is_open and largest == "compute" and host_share > MOST and shares.idle >= WORTH_SAYING
+        paced = not is_open and largest == "compute" and host_share > MOST and shares.idle >= SAID_BESIDE
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
@@ -194,14 +194,14 @@ def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
 def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep) -> tuple[str, bool]:
     """What recording did to the idle time, in a sentence, and whether it leaves open what bounds the step."""
     busy_us, recorded = main.busy_us / steps.steps, float(total(main.idle).sum()) / (steps.end_us - steps.start_us)
-    if step.basis == "recorded" or recorded < WORTH_SAYING or not step.slowed:
+    if step.basis == "recorded" or recorded < SAID_BESIDE or not step.slowed:
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
     seen = f" Recorded, the GPU is idle for {percent(recorded)}"
     between = percent(least) if percent(least) == percent(most) else f"{percent(least)} to {percent(most)}"
     if most < NO_DOUBT:
         return f"{seen}: recording made that.", False
-    if most < WORTH_SAYING:
+    if most < SAID_BESIDE:
         return f"{seen}; recording made most of that: unrecorded it is idle for {between}.", False
     if step.basis == "estimated" and least < likely / 2:
         return f"{seen}; recording may have made most of that: unrecorded it is idle for {between}.", True
@@ -216,7 +216,7 @@ def _beside(shares: Shares, largest: str, span: str) -> str:
         "compute": "Kernels run for {}.",
         "idle": "The GPU is idle for {}.",
     }
-    others = [name for name in shares._fields if name != largest and getattr(shares, name) >= WORTH_SAYING]
+    others = [name for name in shares._fields if name != largest and getattr(shares, name) >= SAID_BESIDE]
     if not others:
         return ""
     other = max(others, key=lambda name: float(getattr(shares, name)))

@@ -11,9 +11,6 @@ from advisor.recordings.timeline import Timeline
 from advisor.views.trace.marks import MOST_WORK
 from advisor.views.trace.repeats import FEWEST_REPEATS
 
-MOST = MOST_WORK
-"""Of the GPU's time, what the function's program takes: less, and a step is made of several, or each call does something else."""
-
 _JITTED = re.compile(r"PjitFunction\((?P<name>.*)\)")
 _MODULE = re.compile(r"(?:jit|pjit|pmap)_+")
 _ODD = re.compile(r"\W+")
@@ -64,7 +61,7 @@ def _main_module(timeline: Timeline) -> str:
     rows, dur = ops["compiled"].to_numpy(), ops["dur_us"].to_numpy()
     programs = compiled.groupby(["module", "program"], observed=True, sort=False).ngroup().to_numpy()
     spent = np.bincount(programs[rows[rows >= 0]], weights=dur[rows >= 0], minlength=1)
-    if spent.max() < MOST * float(dur.sum()):
+    if spent.max() < MOST_WORK * float(dur.sum()):
         return ""
     return str(compiled["module"].iloc[int(np.argmax(programs == spent.argmax()))])
 

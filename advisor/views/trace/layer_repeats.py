@@ -64,7 +64,7 @@ def _around(frame: pd.DataFrame, start_us: float, end_us: float) -> Mask:
     return found
 
 
-NEARLY_ALL = 0.95
+ON_ONE_THREAD = 0.95
 """A repeat may begin with the last kernel before the backward pass: where the sequence is cut is not where the program cuts it."""
 
 
@@ -73,7 +73,7 @@ def _backward_alone(timeline: Timeline, launches: Launches, inside: Mask, start_
     whole step of training needs both."""
     threads, counts = np.unique(_threads(timeline, launches, inside), return_counts=True)
     before = (launches.start_us < start_us) & computing_ops(timeline)
-    if counts.max() < NEARLY_ALL * counts.sum() or not before.any():
+    if counts.max() < ON_ONE_THREAD * counts.sum() or not before.any():
         return False
     return bool((_threads(timeline, launches, before) != threads[counts.argmax()]).mean() > 0.5)
 
