@@ -14,9 +14,9 @@ from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import SHARED_HEADS, a_step
 from advisor.rules.fixes.attention import DEEP, MASKED, PLANNED, RISK, SHARED_MASKED, SINGLE, call_flex_attention
-from advisor.views.patterns.attention import MIN_BETWEEN_SHARE, Attentions
-from advisor.views.patterns.attention_call import attention_by_order, planned_anew, shared_heads_taken
-from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel
+from advisor.views.patterns.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
+from advisor.views.patterns.attention_call import planned_anew, shared_heads_taken
+from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel, by_products
 from advisor.views.patterns.shared_heads import RepeatedHeads
 from advisor.views.replay.edits import Edits, WithoutOps, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
@@ -64,8 +64,8 @@ def unfused_attention(
     multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on H100s, H200s and B200s, where cuDNN plans anew for each; `high` 0.6.
     The call costs the host what one of the products does, and in 16 bits takes heads that share keys as they are: copies that repeat these go (`low`: they stay).
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
-    softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
-    took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
+    softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the
+    products took (`low` 1.2, `high` 0.4), in the backward pass with those of the same nodes of autograd; twice that in FP32. The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
 
     How to fix it
     Call `torch.nn.functional.scaled_dot_product_attention`, with `attn_mask` where there is a mask; with `is_causal=True` in its place
@@ -82,8 +82,8 @@ def unfused_attention(
     if work.timeline.source.shapes:
         found, kept, times = fused.found, fused.kept, fused.times_us
     else:
-        found, times = attention_by_order(work, min_between_share)
-        kept = [chain[[0, -1]] for chain in found]
+        found = attentions_by_order(work, min_between_share)
+        kept, times = by_products(work, found)
     if not found and program.framework == "jax" and not (work.timeline.compiled_ops["operands"] != "").any():
         raise Unavailable("what the kernels that XLA made do was not recorded", XPLANE)
     if not found:

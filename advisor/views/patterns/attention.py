@@ -300,13 +300,22 @@ def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SH
     for part in work.parts:
         used = -1
         for match in re.finditer(f"(?=(P(?=f*S)[fS]{{1,{MOST_BETWEEN - 1}}}P))", "".join(signs[part])):
-            chain = part[slice(*match.span(1))]
-            ends, between = chain[[0, -1]], float(work.dur_us[chain[1:-1]].sum())
-            told = work.op[chain[0]] >= 0 or between >= min_between_share * float(work.dur_us[ends].sum())
-            if match.start() > used and told and not layer[ends].any():
-                found.append(chain)
-                used = match.end(1) - 1
+            first, end = match.span(1)
+            ends, between = part[[first, end - 1]], float(work.dur_us[part[first + 1 : end - 1]].sum())
+            told = work.op[ends[0]] >= 0 or between >= min_between_share * float(work.dur_us[ends].sum())
+            if first > used and told and not layer[ends].any():
+                while first - 1 > used and _of_one_node(work, part[first - 1], ends[0]):
+                    first -= 1
+                while end < len(part) and _of_one_node(work, part[end], ends[1]):
+                    end += 1
+                found.append(part[first:end])
+                used = end - 1
     return found
+
+
+def _of_one_node(work: GpuWork, at: int, product: int) -> bool:
+    """Whether the node of autograd that launched a product launched this kernel too: it makes a gradient of both operands."""
+    return bool(work.backward[product] and work.op[at] >= 0 and work.ops.outermost[work.op[at]] == work.ops.outermost[work.op[product]])
 
 
 def host_between(work: GpuWork, patterns: Iterable[Ints], gone: Ints) -> Spans:

@@ -6,11 +6,10 @@ from collections import Counter
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Ints
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.knowledge.op_tokens import is_a
-from advisor.views.patterns.attention import Attentions, attentions_by_order
-from advisor.views.patterns.fused_attention import FASTEST, LIKELY, SLOWEST
+from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.shared_heads import RepeatedHeads
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import Program
@@ -34,10 +33,3 @@ def planned_anew(written: Attentions, work: GpuWork) -> bool:
             sizes.setdefault(int(work.step[one.members[0]]), set()).add(one.scores)
     steps_of = Counter(size for own in sizes.values() for size in own)
     return len(sizes) > 1 and all(min(steps_of[size] for size in own) == 1 for own in sizes.values())
-
-
-def attention_by_order(work: GpuWork, min_between_share: float) -> tuple[list[Ints], Floats]:
-    """The same without shapes: a product, what lies between, a product."""
-    found = attentions_by_order(work, min_between_share)
-    products = np.array([work.dur_us[a[0]] + work.dur_us[a[-1]] for a in found])
-    return found, np.outer(products, (SLOWEST, LIKELY, FASTEST))

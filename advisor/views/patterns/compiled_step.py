@@ -15,6 +15,7 @@ from advisor.recordings.timeline import CopyKind
 from advisor.views.patterns.fusion import LIKELY, Fusion, in_optimizer
 from advisor.views.patterns.memory_format import ChannelsLast
 from advisor.views.patterns.optimizer import OptimizerStep, fused_optimizer
+from advisor.views.patterns.pointwise_chains import by_longest
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -81,11 +82,12 @@ class CompiledStep:
 
 
 def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
-    """Likely time of each stretch as it is compiled: its own where nothing tells its bytes."""
+    """Likely time of each stretch as it is compiled, by its longest kernel where nothing tells its bytes."""
     on = work.column("device").tolist()
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     found = [(stretch, rates.get(on[stretch.members[0]])) for stretch in fusion.stretches]
-    return [stretch.fused_us(rate)[1] if rate and stretch.known else stretch.own_us for stretch, rate in found]
+    longest = by_longest(work, [stretch.members for stretch in fusion.stretches])[:, 1].tolist()
+    return [stretch.fused_us(rate)[1] if rate and stretch.known else us for (stretch, rate), us in zip(found, longest, strict=True)]
 
 
 def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
 from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import Family
 from advisor.views.patterns.attention import Attentions, WrittenOut, host_between
 from advisor.views.replay.edits import Edit, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -17,7 +19,7 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
 
-SLOWEST, LIKELY, FASTEST = costs("fused-attention")
+SLOWEST, LIKELY, FASTEST, SINGLE = costs("fused-attention")
 
 SLOWER, FASTER = costs("fused-attention-spread")
 
@@ -61,6 +63,16 @@ def as_one_kernel(work: GpuWork, host_time: HostTime, kept: list[Ints], found: l
     gone = np.setdiff1d(np.concatenate(found), at)
     share = np.array([len(k) for k in kept])
     return combine(Fused(at, gone, np.repeat(us / share, share)), host_time.without(host_between(work, found, gone)))
+
+
+def by_products(work: GpuWork, found: Sequence[Ints]) -> tuple[list[Ints], Floats]:
+    """Of attentions that no shapes tell: their first and last product, and the (n, 3) time of the kernel that replaces each, at most, likely and at least;
+    never above their own."""
+    product, precision = work.of(Family.GEMM), np.asarray(work.kernels.precision, object)[work.rows]
+    products = [chain[product[chain]] for chain in found]
+    us = np.array([work.dur_us[at].sum() * (SINGLE if precision[at[0]] in ("fp32", "tf32") else 1.0) for at in products])
+    own_us = np.array([work.dur_us[chain].sum() for chain in found]).reshape(-1, 1)
+    return [at[[0, -1]] for at in products], np.minimum(np.outer(us, (SLOWEST, LIKELY, FASTEST)), own_us)
 
 
 def _times_us(work: GpuWork, one: WrittenOut, roofline: Roofline) -> tuple[float, float, float]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -240,11 +241,18 @@ class _Reader:
         return np.isin(self.work.op, casts)
 
     @cached_property
+    def _casts(self) -> set[int]:
+        """Copies that `to` calls for another type, or to take over what another device holds."""
+        ops = self.work.ops
+        copies = np.unique(self.work.op[self.work.launched_by(_COPYING.match)])
+        return {op for op in copies.tolist() if ops.parent[op] >= 0 and is_a(ops.name(int(ops.parent[op])), "cast_copy")}
+
+    @cached_property
     def _alike(self) -> list[Hashable]:
         """(n,) what all that is asked of each one's op depends on: a step's ops come again in the next, moving the same."""
         op = self.work.op
         names = np.where(op >= 0, self.work.ops.names[op], -1) if len(self.work.ops.names) else op
-        asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise))
+        asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise, self._casts))
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
     def _moved(self, ops: list[int], given: tuple[int, ...], taken: int) -> _Moved:
@@ -340,7 +348,10 @@ class _Reader:
 
     def _apart(self, ops: list[int]) -> int:
         """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
-        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one."""
+        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one. Where no shapes say what an op reads, a
+        cast right before another is such: none casts what was cast just then."""
+        if not any(self._keys(op) for op in ops):
+            return sum(op in self._casts and after in self._casts for op, after in pairwise(ops))
         wanted: set[Key] = set()
         sizes: list[int] = []
         for op in reversed(ops):

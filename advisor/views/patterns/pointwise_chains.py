@@ -56,12 +56,17 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     ]
     left_out = in_optimizer(work)
     left_out[np.concatenate([*chosen, kind[:0]])] = True
-    full_us = _on_full_device(work)
-    longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in chosen], BY_LONGEST)
-    whole = np.array([work.dur_us[at].sum() for at in chosen])
     chains = _chains(work, fusion.elements, left_out, min_chain)
     times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
-    return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
+    return chosen + chains, np.r_[by_longest(work, chosen), np.reshape(times, (-1, 3))]
+
+
+def by_longest(work: GpuWork, stretches: Sequence[Ints]) -> Floats:
+    """(n, 3) time of one kernel in place of each stretch, at most, likely and at least, as its longest kernel tells it; never above their own."""
+    full_us = _on_full_device(work)
+    longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in stretches], BY_LONGEST).reshape(-1, 3)
+    own_us = np.array([work.dur_us[at].sum() for at in stretches]).reshape(-1, 1)
+    return np.minimum(longest, own_us)
 
 
 def _on_full_device(work: GpuWork) -> Floats:

@@ -83,6 +83,19 @@ def test_casts_of_weights_stay_launches_beside_what_is_done_with_activations():
     assert fusion.launches[0] == 3 and fusion.saved == len(fusion.stretches)
 
 
+def test_without_shapes_a_cast_right_before_another_stays_a_launch():
+    trace, ops = Trace(), ("gelu", "copy_", "copy_", "copy_", "mm")
+    for s in range(3):
+        trace.step(1000 * s, 999, s + 1)
+        for k, name in enumerate(ops):
+            at = 1000 * s + 20 * k
+            if name == "copy_":
+                trace.op("aten::_to_copy", at - 0.5, 19)
+            kernel = "nvjet_sm90_hsh_128x128" if name == "mm" else "vectorized_elementwise_kernel"
+            trace.op(f"aten::{name}", at, 18).launch(at + 5, at + 8, at + 10, kernel, dur=8)
+    assert {(stretch.kernels, stretch.apart) for stretch in trace.get(Fusion).stretches} == {(1, 2)}
+
+
 def test_a_cast_that_the_stretch_reads_is_no_launch_of_its_own():
     x, table = [8, 128, 768], [128, 768]
     trace = ops_in_a_row(

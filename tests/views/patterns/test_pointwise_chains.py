@@ -113,4 +113,4 @@ def test_without_shapes_a_kernel_of_few_blocks_does_not_tell_what_a_chain_moves(
 
         return found("unfused-elementwise", queued(body, gpu=680)).saving.expected_us
 
-    assert chain(33) == pytest.approx(577 - 0.8 * 399 / 4, abs=3) and chain(4096) == pytest.approx(577 - 0.8 * 399, abs=3)
+    assert chain(33) == pytest.approx(577 - 399 / 4, abs=3) and chain(4096) == pytest.approx(577 - 399, abs=3)
