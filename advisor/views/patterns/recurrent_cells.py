@@ -15,6 +15,7 @@ from advisor.knowledge.shares import LITTLE
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.repeats import ALIKE, repeats
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.spellings import CELL, FEWEST, Spellings
 
@@ -28,12 +29,6 @@ read before, the loop is no recurrence that a library has one call for."""
 HEAD = 0.4
 """The same of products of the cells' state, and their activations, where nothing else is in the loop, and what they make is too wide or narrow to come back into a
 cell: all passes' can be made at once, behind it. One head and its activation beside one cell of three kernels are two fifths."""
-
-LAYERS = 4
-"""Cells that one pass of a loop steps by turns, at the most: as much stands between its last one and the next pass as in the passes before and after."""
-
-CELLS = 10
-"""Cells of a loop, in the mean, from which several loops are told apart: fewer, with more between each, are the layers of one pass."""
 
 KERNELS_A_CELL = 2
 """cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
@@ -105,12 +100,12 @@ def _loops(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -
 
 
 def _apart(between: Ints) -> Mask:
-    """Where one loop has ended or another begins: more stands between two cells than between those of the passes before, or of those after."""
-    if not len(between):
-        return between > 0
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(between.astype(float), LAYERS, constant_values=np.inf), LAYERS).max(1)
-    apart = (between > windows[: len(between)]) | (between > windows[LAYERS + 1 :])
-    return apart & (apart.mean() * CELLS <= 1)
+    """Where one loop has ended or another begins: more stands between two cells than anywhere in the periods that nearly all of them come in."""
+    for found in repeats(np.unique(between, return_inverse=True)[1]):
+        if found.length >= ALIKE * len(between):
+            inside = np.concatenate([between[first:end] for first, end in found.stretches.tolist()])
+            return np.asarray(between > inside.max())
+    return np.zeros(len(between), bool)
 
 
 def _library_us(work: GpuWork, cells: Mask, at: Ints) -> float:
