@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.knowledge import cuda_api
-from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import LITTLE
 from advisor.rules._batches import merged
 from advisor.rules._few_requests import TOGETHER, of_few_requests
 from advisor.rules._few_rows import of_products
-from advisor.views.groups import distinct
 from advisor.views.patterns.casts import Casts
 from advisor.views.patterns.gradient_accumulation import MicroBatches
-from advisor.views.patterns.grid_occupancy import Grids, filled
+from advisor.views.patterns.little_work import LittleWork
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 OF_A_NETWORK = LITTLE
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
-
-_RECURRENT = names_of("recurrent_layer")
-"""Ops of a network whose kernels are neither products nor convolutions by their names."""
 
 
 @rule("low-arithmetic-intensity", relies_on=("kernels",), min_saving_share=0.03)
@@ -40,11 +28,8 @@ def low_arithmetic_intensity(
     roofline: Roofline,
     witness: Witness,
     steps: Steps,
-    gaps: Gaps,
     program: Program,
-    first: FirstPass,
-    launches: Launches,
-    grids: Grids | None,
+    little: LittleWork,
     micro: MicroBatches | None,
     casts: Casts | None,
     *,
@@ -91,17 +76,10 @@ def low_arithmetic_intensity(
     """
     outcome = of_products(program.training, work, arguments, roofline, witness, casts, max_of_ridge, min_busy_share, min_step_share)
     if not isinstance(outcome, Found) and micro and micro.times > 1:
-        return merged(work, micro, filled(work, grids), witness)
+        return merged(work, micro, little.fill, witness)
     if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
         return outcome
-    waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
-    waits = float(waiting.sum()) / gaps.run_us
-    of_network = work.of(*PRODUCTS) | work.launched_by(_RECURRENT.search)
-    fill = filled(work, grids)
-    little_us = work.us_a_step(np.flatnonzero((fill <= 1 / TOGETHER) & ~work.held_up)) / len(distinct(work.column("device")))
-    few = little_us / work.step_us if work.step_us else 0.0
-    # Gaps inside a replayed graph come from recording its nodes.
-    replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
-    if replayed.any() or waits + few < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
+    waits, few = little.waits, little.in_small_kernels(1 / TOGETHER)
+    if little.replayed or waits + few < min_launch_share or little.network_share < OF_A_NETWORK:
         return outcome
-    return of_few_requests(work, witness, fill, of_network, waits, few)
+    return of_few_requests(work, witness, little.fill, little.of_network, waits, few)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear
@@ -12,20 +10,10 @@ from advisor.rules._chains import chain_label, largest_kind, named, told_of_chai
 from advisor.rules.fixes import for_program, known_fix
 from advisor.rules.fixes.written_out import spelt
 from advisor.views.health.steps import FEWEST_OPS
-from advisor.views.patterns.attention import Attentions
-from advisor.views.patterns.compiled_step import COMPILED_CALL_US, CompiledStep
-from advisor.views.patterns.fused_attention import FusedAttentions
-from advisor.views.patterns.fused_chains import compiled_chains, fused_beside, memory_confidence
-from advisor.views.patterns.fusion import Fusion
-from advisor.views.patterns.pointwise_chains import chains_by_order, chains_by_shapes
-from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
+from advisor.views.patterns.fused_chains import FusedChains
+from advisor.views.replay.edits import gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_time import HostTime
-from advisor.views.time.idle_gaps import Gaps
-from advisor.views.time.roofline import Roofline
-from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
@@ -37,18 +25,10 @@ _LOSS = names_of("softmax_of_loss")
 def unfused_elementwise(
     work: GpuWork,
     steps: Steps,
-    gaps: Gaps,
-    roofline: Roofline,
-    fusion: Fusion,
-    measured: Utilization,
-    compiled: CompiledStep | None,
-    attentions: Attentions,
-    attention: FusedAttentions,
-    host_time: HostTime,
+    fused: FusedChains,
     witness: Witness,
     program: Program,
     spellings: Spellings,
-    first: FirstPass,
     *,
     min_chain: int = 2,
     min_gpu_share: float = 0.01,
@@ -96,45 +76,33 @@ def unfused_elementwise(
         return Clear(
             why=f"{counted(len(work.rows), 'GPU op')} that {'do not repeat are' if len(work.rows) > 1 else 'does not repeat is'} a start, not a program"
         )
-    chains, durations = (chains_by_shapes if work.timeline.source.shapes else chains_by_order)(work, fusion, roofline, min_chain)
-    if not chains:
+    chains = fused.of(min_chain)
+    if chains is None:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
-    members = np.concatenate(chains)
-    spent, fused = work.us_a_step(members), float(durations[:, 1].sum()) / work.schedule.steps
+    members = chains.members
+    spent, left = work.us_a_step(members), float(chains.durations_us[:, 1].sum()) / work.schedule.steps
     count = f"{counted(work.a_step(members), 'pointwise kernel')} a step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
-    passed = compiled.passed if compiled else members[:0]
-    beside_us = gpu_us_removed(work.schedule, compiled.beside) if compiled else 0.0
-    own = (spent - fused + beside_us * bool(len(passed))) / work.step_us
+    passed, beside_us = fused.passed, fused.beside_us
+    own = (spent - left + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
-    beside = fused_beside(work, members)
-    likely, fastest = (
-        compiled_chains(work, host_time, chains, durations[:, k], kernels, attention, k) for k, kernels in ((1, fusion.kernels(chains)), (2, []))
-    )
-    edits = Edits(
-        combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
-        combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
-        combine(fastest, WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
-    )
-    # What a first pass waits for launches, later ones need not.
-    waiting_us = 0.0 if first.only or first.taken else gaps.waited_for_us(work.rows[members], steps)
-    kinds = [tuple(named(work, position) for position in chain) for chain in chains]
-    saved_us = np.array([work.dur_us[chain].sum() for chain in chains]) - durations[:, 1]
+    edits, waiting_us, saved_us = fused.edits(chains), fused.waiting_us(chains), chains.saved_us(work)
+    kinds = [tuple(named(work, position) for position in chain) for chain in chains.at]
     of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()
     return Found(
-        summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
-        f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
-        f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
+        summary=f"{count} stand in {counted(work.a_step(chains.at), 'chain')} of up to {max(len(c) for c in chains.at)} and take "
+        f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(left)}, with "
+        f"{counted(work.a_step(members) - work.a_step(chains.at), 'launch', 'launches')} fewer."
         + largest_kind(kinds, saved_us)
-        + told_of_chains(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us, bool(attention.by_compiler.any())),
+        + told_of_chains(work, spent, fused.in_attention(chains), passed, beside_us, bool(fused.attention.by_compiler.any())),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
         likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [chain_label(kind) for kind in kinds for _ in kind]),
-        confidence=memory_confidence(work, measured, work.device_at(members[0]).id),
+        confidence=fused.confidence(chains),
         fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "picked", leads=2 * of_losses_us > saved_us.sum()),
     )
 

@@ -2,17 +2,103 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_tokens.families import Family
-from advisor.views.patterns.compiled_step import UNALIGNED
+from advisor.views.patterns.attention import Attentions
+from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
 from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel
-from advisor.views.patterns.fusion import FUSED, in_optimizer
-from advisor.views.replay.edits import Edit, Fused, combine
+from advisor.views.patterns.fusion import FUSED, Fusion, in_optimizer
+from advisor.views.patterns.pointwise_chains import chains_by_order, chains_by_shapes
+from advisor.views.replay.edits import Edit, Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
+from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True)
+class Chains:
+    """at: positions of each chain. durations_us: (n, 3) of each as one kernel, at the slowest, likely, at the fastest. members: positions of all."""
+
+    at: list[Ints]
+    durations_us: Floats
+    members: Ints
+
+    def saved_us(self, work: GpuWork) -> Floats:
+        """(n,) in all steps, what each is likely to save on the GPU."""
+        saved: Floats = np.array([work.dur_us[chain].sum() for chain in self.at]) - self.durations_us[:, 1]
+        return saved
+
+
+@dataclass(frozen=True)
+class FusedChains:
+    """Pointwise chains, and what compiling them, and the model around them, does to the step."""
+
+    work: GpuWork
+    steps: Steps
+    gaps: Gaps
+    roofline: Roofline
+    fusion: Fusion
+    measured: Utilization
+    compiled: CompiledStep | None
+    attentions: Attentions
+    attention: FusedAttentions
+    host_time: HostTime
+    first: FirstPass
+
+    @classmethod
+    def build(
+        cls, work: GpuWork, steps: Steps, gaps: Gaps, roofline: Roofline, fusion: Fusion, measured: Utilization, compiled: CompiledStep | None,
+        attentions: Attentions, attention: FusedAttentions, host_time: HostTime, first: FirstPass,
+    ) -> FusedChains:  # fmt: skip
+        return cls(work, steps, gaps, roofline, fusion, measured, compiled, attentions, attention, host_time, first)
+
+    def of(self, least_ops: int) -> Chains | None:
+        """Those of so many pointwise kernels at least."""
+        found = (chains_by_shapes if self.work.timeline.source.shapes else chains_by_order)(self.work, self.fusion, self.roofline, least_ops)
+        return Chains(*found, np.concatenate(found[0])) if found[0] else None
+
+    @property
+    def passed(self) -> Ints:
+        """Gathers and scatters (positions) with pointwise work between, which a compiler fuses too."""
+        return self.compiled.passed if self.compiled else np.zeros(0, int)
+
+    @property
+    def beside_us(self) -> float:
+        """A step, what a compiler saves on the GPU beside the chains."""
+        return gpu_us_removed(self.work.schedule, self.compiled.beside) if self.compiled else 0.0
+
+    def in_attention(self, chains: Chains) -> Ints:
+        """Kernels (positions) of the chains that are attention's, which one call fuses whole."""
+        return np.intersect1d(chains.members, self.attentions.members(self.work))
+
+    def edits(self, chains: Chains) -> Edits:
+        """Each chain compiled by itself; the whole model compiled; the same at the fastest, copies beside it too."""
+        work, compiled = self.work, self.compiled
+        beside = fused_beside(work, chains.members)
+        likely, fastest = (
+            compiled_chains(work, self.host_time, chains.at, chains.durations_us[:, k], kernels, self.attention, k)
+            for k, kernels in ((1, self.fusion.kernels(chains.at)), (2, []))
+        )
+        return Edits(
+            combine(Fused.chains(chains.at, chains.durations_us[:, 0]), WithHostTime(np.array([chain[0] for chain in chains.at]), COMPILED_CALL_US)),
+            combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
+            combine(fastest, WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
+        )
+
+    def waiting_us(self, chains: Chains) -> float:
+        """A step, what the device was seen to wait for the chains' launches; what a first pass waits for, later ones need not."""
+        return 0.0 if self.first.only or self.first.taken else self.gaps.waited_for_us(self.work.rows[chains.members], self.steps)
+
+    def confidence(self, chains: Chains) -> float:
+        return memory_confidence(self.work, self.measured, self.work.device_at(chains.members[0]).id)
 
 
 def compiled_chains(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats, kernels: list[int], attention: FusedAttentions, column: int) -> Edit:
