@@ -12,8 +12,8 @@ from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
+from advisor.rules import fixes
 from advisor.rules._phrases import led_by
-from advisor.rules.fixes import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
 from advisor.rules.fixes.host_work import host_work
 from advisor.views.groups import distinct
 from advisor.views.patterns.host_tensors import unsent_behind
@@ -22,10 +22,10 @@ from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace import host_code
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.host_code import UNNAMED_FACTOR, around, names_pauses, own_work
 from advisor.views.trace.launches import Launches, behind_reads
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
@@ -53,16 +53,16 @@ def between_launches(
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
     host_time = host_time.seen()
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans, released.spans)
-    spans, works = own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
+    spans, works = host_code.own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
     if not len(works):
         if not seen and program.framework != "cuda":
             raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
         # What a shorter pause without a name is, nobody knows.
-        least_us = min_pause_us * (1.0 if names_pauses(timeline, host) else UNNAMED_FACTOR)
+        least_us = min_pause_us * (1.0 if host_code.names_pauses(timeline, host) else host_code.UNNAMED_FACTOR)
         return Clear(why=f"the host never pauses for {least_us:.0f} µs, nor computes on tensors of its own for as long, inside the window")
     # Whether what one step does comes again, the step that closes the window tells.
     looked_at = steps if steps.steps > 1 else steps.with_closing()
-    seen_in = spans if looked_at is steps else own_work(timeline, looked_at, host, work.ops, program, others, min_pause_us)[0]
+    seen_in = spans if looked_at is steps else host_code.own_work(timeline, looked_at, host, work.ops, program, others, min_pause_us)[0]
     per_step = overlap_with(looked_at.host_edges_us[:-1], looked_at.host_edges_us[1:], seen_in)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * looked_at.steps):
@@ -74,7 +74,7 @@ def between_launches(
     told = np.array([w.kind != "generated" for w in works])
     named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
     least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
-    whole = around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
+    whole = host_code.around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
     spent_us = host_time.spent_us(joined(whole, guessed))
     spent = duration(spent_us)
     start, end = spans
@@ -100,10 +100,10 @@ def between_launches(
         confidence=0.85 if known and told.any() else 0.5,
         at_most="high" if seen else "medium",
         status="possible" if program.server else "found",
-        possible_why=PLANS_WHY if program.server else "",
-        decide_with=PLANS_DECIDE if program.server else "",
-        fix=planning_of(program)
-        or for_program(
+        possible_why=fixes.PLANS_WHY if program.server else "",
+        decide_with=fixes.PLANS_DECIDE if program.server else "",
+        fix=fixes.planning_of(program)
+        or fixes.for_program(
             program,
             "host-bound",
             host_work(main, reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),

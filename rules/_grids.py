@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.knowledge.grids import DIVISIBLE, FEW_ON_PURPOSE
-from advisor.knowledge.occupancy import SCHEDULERS, WARP
+from advisor.knowledge import grids, occupancy
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.report.numbers import counted
 from advisor.rules._kernels import Fine, Question, Seen
 from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.grids import divided
-from advisor.views.kernels.counters import stalls, waits_for_atomics
-from advisor.views.kernels.fill import divided_in_vain, fill, warps
+from advisor.views.kernels import counters
+from advisor.views.kernels import fill as filling
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel
-from advisor.views.patterns.few_blocks import LEAST_RATE, LIKELY_RATE, SECOND_PASS_US
+from advisor.views.patterns import few_blocks
 from advisor.views.patterns.grid_occupancy import Grids
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import NAMED_BY_TORCH
@@ -37,33 +36,35 @@ def measured_grid(
     blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
     if not blocks or not sms or not dur_us or not kernel.limits.known:
         return None
-    name, filled = kernel.profile.name, fill(kernel)
-    meant = FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
-    if dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
+    name, filled = kernel.profile.name, filling.fill(kernel)
+    meant = grids.FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
+    if dur_us < min_kernel_us or busy > max_limit_share or meant or counters.waits_for_atomics(kernel.profile):
         return Fine(max(1 - filled, 0.0))
-    joined = SECOND_PASS_US / dur_us
-    in_step = stalls(kernel.profile).get("barrier", 0.0) >= 0.5
+    joined = few_blocks.SECOND_PASS_US / dur_us
+    in_step = counters.stalls(kernel.profile).get("barrier", 0.0) >= 0.5
     # A page of few digits writes 0.00 waves of few blocks.
     places = min(filled, kernel.waves or filled)
-    vain = divided_in_vain(kernel, others)
+    vain = filling.divided_in_vain(kernel, others)
     starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
     # Where the name says neither a kind nor PyTorch, nothing tells that a framework launched it.
     own = family(name) == Family.OTHER and not NAMED_BY_TORCH.search(name)
     fix = known_fix("cuda", "small-grid") if own else divided(family(name), False)
-    best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
+    best, unsure = max(places, busy) + joined, max(max_fill, busy / few_blocks.LIKELY_RATE) + joined
     if filled > max_fill and not starved:
         return Fine(max(1 - filled, 0.0))
     if vain or filled > max_fill:
-        told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
+        told = (
+            f"runs {counted(blocks, 'block')} of {counted(filling.warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
+        )
         why = f"; as many threads in {vain} blocks take as long, so what each does has to be divided." if vain else f", and is at most at {busy:.0%} of a peak."
         return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, fix, "medium")
-    divides = family(name) in DIVISIBLE
-    worst = max(min(2 * filled, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
-    likely = max(filled, busy / LIKELY_RATE, max_fill if in_step else 0.0)
+    divides = family(name) in grids.DIVISIBLE
+    worst = max(min(2 * filled, 1.0), busy / few_blocks.LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
+    likely = max(filled, busy / few_blocks.LIKELY_RATE, max_fill if in_step else 0.0)
     gain = Gain.of_time(best, likely + joined, worst + joined)
     told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(filled, 1.0):.0%} of the device is without one."
-    if warps(kernel) < SCHEDULERS:
-        told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
+    if filling.warps(kernel) < occupancy.SCHEDULERS:
+        told = f"runs {counted(blocks, 'block')} of {counted(filling.warps(kernel), 'warp')} on {sms} multiprocessors, which take {occupancy.SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
     return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, fix, "high" if divides else "medium")
 
 
@@ -82,4 +83,4 @@ def grid_label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
 def blocks_in_words(work: GpuWork, grids: Grids, position: int) -> str:
     """A kernel's blocks in words, and how many threads they are where all of them are no more than a warp."""
     blocks, threads = int(grids.blocks[position]), int(work.column("block_threads")[position])
-    return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= WARP else "")
+    return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= occupancy.WARP else "")

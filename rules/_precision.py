@@ -11,8 +11,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
 from advisor.rules._kernels import Fine, Question, Seen
 from advisor.rules.fixes.tensor_cores import IN_KERNEL, in_16_bits
-from advisor.views.kernels.counters import fused_share, pipe_busy
-from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
+from advisor.views.kernels import counters, limits
 from advisor.views.kernels.measured import MeasuredKernel
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -41,8 +40,8 @@ one that does less waits for something else first."""
 def measured_precision(kernel: MeasuredKernel) -> Seen | Fine | None:
     """Of one measured kernel: a product whose fused multiply-adds run on CUDA cores while the Tensor Cores idle."""
     profile, name = kernel.profile, kernel.profile.name
-    fma, tensor = pipe_busy(profile, "fma"), pipe_busy(profile, "tensor")
-    fused = fused_share(profile)
+    fma, tensor = counters.pipe_busy(profile, "fma"), counters.pipe_busy(profile, "tensor")
+    fused = counters.fused_share(profile)
     if fma is None or fused is None or not kernel.limits.known:
         return None
     tensor = tensor or 0.0  # the details page names only the busiest unit
@@ -56,18 +55,18 @@ def measured_precision(kernel: MeasuredKernel) -> Seen | Fine | None:
     # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
     library = tensor_core(name, "") is False and library_product(name)
     best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE[:2]
-    same_tiles = max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
+    same_tiles = max(kernel.limits.busy.get(limits.L1, 0.0) / limits.REACHED[-1], ratio)
     worst = (single / (reduced or rate) if single and rate else ratio) if library else same_tiles
-    dram = kernel.limits.busy.get(DRAM, 0.0)
-    gain = Gain.of_time(max(best * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
+    dram = kernel.limits.busy.get(limits.DRAM, 0.0)
+    gain = limits.Gain.of_time(max(best * kernel.limits.busy[limits.COMPUTE], dram / 2), max(ratio, dram / 2 / limits.REACHED[1]), worst)
     told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
     fix = in_16_bits(half, training=False, tf32=bool(reduced), convolutions=family(name) == Family.CONV) if library else IN_KERNEL
-    if library or fma >= BUSY:
+    if library or fma >= limits.BUSY:
         return Seen(told, gain, 0.85, fix)
     # Whether all of a kernel of one's own can be written as matrix products is not known: the units explain the time for which they work.
     # Behind loads that are as fast as they get, faster arithmetic alone gains nothing.
-    full = max(kernel.limits.busy.get(L1, 0.0), dram) >= REACHED[0]
-    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
+    full = max(kernel.limits.busy.get(limits.L1, 0.0), dram) >= limits.REACHED[0]
+    return Seen(told, replace(limits.in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
 
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)

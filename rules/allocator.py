@@ -11,20 +11,19 @@ from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration
-from advisor.rules._phrases import a_step, led_by
-from advisor.rules.fixes import for_program
-from advisor.rules.fixes.allocating import explained, keep_memory
+from advisor.rules import _phrases as phrases
+from advisor.rules.fixes import allocating, for_program
 from advisor.views.memory.attached_snapshot import MemoryBeside
-from advisor.views.patterns.allocation_loops import looped, lost_us
+from advisor.views.patterns import allocation_loops
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
+from advisor.views.trace import table_filters
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.table_filters import matches, spans_of
 
 _EMPTIES = re.compile(r": empty_cache$|_cuda_emptyCache")
 
@@ -77,31 +76,31 @@ def allocator(
     """
     chosen = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
     if not steps.repeats:
-        chosen = looped(work, calls, chosen)
+        chosen = allocation_loops.looped(work, calls, chosen)
     per_step = len(chosen) / work.schedule.steps
     if per_step < min_per_step or not len(chosen):
         return Clear(
-            why=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory; reported from {min_per_step:.0f}"
+            why=f"{phrases.a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory; reported from {min_per_step:.0f}"
             if len(chosen)
             else "no call in the window allocates or frees device memory" + ("" if steps.repeats else " again and again")
         )
-    emptying = matches(timeline.python_calls, _EMPTIES)
-    wrapped = WithDispatch(replay.outside(spans_of(timeline.python_calls, emptying)))
+    emptying = table_filters.matches(timeline.python_calls, _EMPTIES)
+    wrapped = WithDispatch(replay.outside(table_filters.spans_of(timeline.python_calls, emptying)))
     gone = combine(WithoutWaits(chosen), wrapped)
     names = calls.names(chosen)
     evidence = witness.of_calls(calls.rows[chosen], names)
-    idle_us, alone_us = lost_us(partition.main, steps)
+    idle_us, alone_us = allocation_loops.lost_us(partition.main, steps)
     return Found(
         title="Memory is allocated and freed inside the step",
-        summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
-        f"{duration(calls.us_a_step(chosen))} a step as recorded, {led_by(evidence)}."
+        summary=f"{phrases.a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
+        f"{duration(calls.us_a_step(chosen))} a step as recorded, {phrases.led_by(evidence)}."
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",
         at_most_us=idle_us + alone_us,
         likely_at_most_us=idle_us,
-        quiet=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} memory",
+        quiet=f"{phrases.a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} memory",
         evidence=evidence,
         confidence=0.85,
-        fix=explained(for_program(program, "allocator", keep_memory(names, bool(emptying.any()))), beside),
+        fix=allocating.explained(for_program(program, "allocator", allocating.keep_memory(names, bool(emptying.any()))), beside),
     )

@@ -14,12 +14,12 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import LOW_SHARE, SUMMARY_CHARACTERS, Clear
 from advisor.report.numbers import duration
 from advisor.rules.fixes.data_loading import load_ahead
-from advisor.views.patterns.batch_waits import copies_from_pageable, loading_ahead, loading_evidence, slowest_frame
+from advisor.views.patterns import batch_waits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace import loader
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.loader import STARTS_WORKERS, loading_spans, uses_workers
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import begins_inside, matches
 
@@ -68,7 +68,7 @@ def data_loading(
     https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#enable-asynchronous-data-loading-and-augmentation
     """
-    loading = loading_spans(timeline, host)
+    loading = loader.loading_spans(timeline, host)
     spans = clip(loading, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
@@ -76,8 +76,8 @@ def data_loading(
         return Clear(why="no DataLoader is asked for a batch inside the window")
     loader_us = host_time.seen().spent_us(loading)
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
-    starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, STARTS_WORKERS)
-    multi = uses_workers(timeline, spans)
+    starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, loader.STARTS_WORKERS)
+    multi = loader.uses_workers(timeline, spans)
     # The device's window begins and ends later than the host's, and may hold a longer wait: it idles all the while then, and no longer is said.
     idle = gaps.share("data_loading")
     meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of the step meanwhile"
@@ -85,19 +85,19 @@ def data_loading(
     idle_us = float(gaps.causes.drop(columns="profiler").to_numpy().sum()) / steps.steps
     if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + LOW_SHARE:
         meanwhile += f", and {in_all:.0%} in all"
-    slowest = slowest_frame(timeline, spans)
+    slowest = batch_waits.slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
     summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; the GPU idles {meanwhile}."
     return Found(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
-        edits=loading_ahead(host_time, loading, loader_us, work.step_us, multi, workers),
+        edits=batch_waits.loading_ahead(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
         likely_at_most_us=idle_us,
         quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
-        evidence=loading_evidence(timeline, spans, slowest),
+        evidence=batch_waits.loading_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         # Workers that have just begun are behind once; those that stay behind set the pace.
         paces=multi and not starts.any(),
-        fix=load_ahead(timeline, multi, copies_from_pageable(work), slowest, workers, spans),
+        fix=load_ahead(timeline, multi, batch_waits.copies_from_pageable(work), slowest, workers, spans),
     )

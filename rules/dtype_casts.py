@@ -15,8 +15,8 @@ from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.casts import cast_less
+from advisor.views.patterns import needless_casts
 from advisor.views.patterns.casts import Casts, Purpose, WideActivations
-from advisor.views.patterns.needless_casts import backwards_a_step, cast_again, in_their_type, longest_between, sixteen_bits, us_by_purpose
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -83,13 +83,13 @@ def dtype_casts(
     training = program.training
     easy = [c.position for c in found if c.purpose == Purpose.SUM or (c.purpose == Purpose.WEIGHT and not training)]
     if training:
-        easy += cast_again(found, work.step, backwards_a_step(work.ops, steps, timeline))
+        easy += needless_casts.cast_again(found, work.step, needless_casts.backwards_a_step(work.ops, steps, timeline))
     likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND, Purpose.WIDENED)]
-    spent = us_by_purpose([c for c in found if c.position in {*likely}], work.dur_us)
+    spent = needless_casts.us_by_purpose([c for c in found if c.position in {*likely}], work.dur_us)
     if not spent:
         return Clear(why=f"{quiet}; the fix would gain nothing: they are there on purpose, or for something the trace does not tell")
     main = sorted(spent, key=lambda kind: -spent[kind])
-    narrow = in_their_type(work, roofline, found)
+    narrow = needless_casts.in_their_type(work, roofline, found)
     # A model in 16 bits hands 16 bits on: what autocast had made FP32 between its products is narrower too, all of it or what no norm makes FP32 again.
     whole = not training and main[0] in (Purpose.WEIGHT, Purpose.INPUT) and Purpose.WEIGHT in spent
     handed_on = [wide.narrowed(part) if whole else combine() for part in (HANDED_ON, 1.0)]
@@ -106,8 +106,8 @@ def dtype_casts(
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
         confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,
-        fix=cast_less(main, training, longest_between(found, work.dur_us), narrow_type)
-        if (narrow_type := sixteen_bits(found))
+        fix=cast_less(main, training, needless_casts.longest_between(found, work.dur_us), narrow_type)
+        if (narrow_type := needless_casts.sixteen_bits(found))
         else known_fix("pytorch", "one-type"),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
-from advisor.knowledge.alignment import ALIGNED_BYTES, Product
+from advisor.knowledge import alignment
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
@@ -17,7 +17,7 @@ from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes.alignment import pad
-from advisor.views.patterns.aligned_products import ALIGN, loads_whole, products_of
+from advisor.views.patterns import aligned_products
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -78,13 +78,13 @@ def gemm_alignment(
         return Clear(why="no matrix products with known shapes in the window")
     peaks = roofline.peaks_of(work.device_at(int(dense[0])))
     precision = np.asarray(work.kernels.precision, object)[rows]
-    products = products_of(timeline, ops, roofline, precision, rows, dense.tolist())
+    products = aligned_products.products_of(timeline, ops, roofline, precision, rows, dense.tolist())
     limit = roofline.limit_us[rows]
     rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in dict.fromkeys(precision[dense].tolist())}
     by_flops = roofline.flops[rows] / np.array([rates.get(p, np.nan) for p in precision]) * 1e6
     # By arithmetic, not by memory, and not by filling the device.
     bound = (by_flops >= 0.999 * limit) & (dur_us >= LATENCY_BOUND_US)
-    wrong = [p for p, product in products.items() if product.wrong and not loads_whole(work.kernel_name(p), product)]
+    wrong = [p for p, product in products.items() if product.wrong and not aligned_products.loads_whole(work.kernel_name(p), product)]
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
         return Clear(
@@ -103,9 +103,9 @@ def gemm_alignment(
     low = min([PADDED_LOW, *(s for s in shares.values() if s)])
     at_worst = max(slow, key=lambda p: (not work.backward[p], float(dur_us[p])))  # of the backward pass M, K and N name other sizes of the layer
     worst = products[at_worst]
-    told = any(ALIGN.search(work.kernel_name(p)) for p in slow)
+    told = any(aligned_products.ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
-        summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): "
+        summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {alignment.ALIGNED_BYTES} bytes ({worst.advice}): "
         f"{duration(work.us_a_step(found))} of {duration(work.step_us)} at "
         f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
         edits=Edits(at(low), at(None), at(1.0)),
@@ -123,5 +123,5 @@ def _share(products: Sequence[int], limit_us: Floats, dur_us: Floats) -> float |
     return min(1.0, float(limit_us[at].sum() / dur_us[at].sum())) if len(at) else None
 
 
-def _label(ops: Ops, op: int, product: Product) -> str:
+def _label(ops: Ops, op: int, product: alignment.Product) -> str:
     return f"{ops.name(op)} {product.m} × {product.k} × {product.n} (M × K × N): {product.advice}"

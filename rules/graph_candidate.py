@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge import shares
 from advisor.knowledge.op_tokens.families import PRODUCTS
-from advisor.knowledge.shares import LITTLE, MOST
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._graphs import at_most, cause_of, in_parts, of_training
-from advisor.rules.fixes.capturing import DECIDE, FIRST, KEEP, MASK, SEND, capturing
+from advisor.rules import _graphs as graphs
+from advisor.rules.fixes import capturing
+from advisor.views.patterns import graph_capture
 from advisor.views.patterns.compiled_step import CompiledStep
-from advisor.views.patterns.graph_capture import BRANCHING, DIFFERENT, SIZED, Capturable
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -28,7 +28,7 @@ ALIKE_PASSES = 0.8
 """Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
 
 
-FEW_PRODUCTS = LITTLE
+FEW_PRODUCTS = shares.LITTLE
 """Of a step: a mask that picks one row in ten makes them ten times as large where it picks none."""
 
 
@@ -38,7 +38,7 @@ def graph_candidate(
     work: GpuWork,
     gaps: Gaps,
     launches: Launches,
-    capturable: Capturable,
+    capturable: graph_capture.Capturable,
     program: Program,
     witness: Witness,
     compiled: CompiledStep | None,
@@ -97,11 +97,11 @@ def graph_candidate(
     loop = bool(parts) and parts[0].times >= FEWEST_REPEATS and len(parts[0].rows) >= ALIKE_PASSES * int(np.count_nonzero(work.kernel))
     shapes, waits, masks = work.timeline.source.shapes, capturable.removable, len(capturable.masks) > 0
     if capturable.why_not and (loop or masks or not len(waits)):
-        differ = capturable.why_not in (DIFFERENT, SIZED)
+        differ = capturable.why_not in (graph_capture.DIFFERENT, graph_capture.SIZED)
         # Passes whose shapes grow are as many graphs as passes: of steps that are alike one part must do.
         parts = parts if differ or loop else parts[:1]
-        if loop or (parts and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
-            return in_parts(parts, loop, differ, program, work, witness, launches, share)
+        if loop or (parts and sum(len(part.rows) for part in parts) >= shares.MOST * np.count_nonzero(work.kernel)):
+            return graphs.in_parts(parts, loop, differ, program, work, witness, launches, share)
         if not masks:
             return Clear(why=capturable.why_not)
         products = work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
@@ -111,7 +111,7 @@ def graph_candidate(
             )
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
-    before_all = (FIRST,) if of_training(program) else ()
+    before_all = (capturing.FIRST,) if graphs.of_training(program) else ()
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     sends, asks = len(capturable.sent) > 0, work.a_step(capturable.masks)
     reads = work.a_step(waits) - work.a_step(capturable.sent) - asks
@@ -124,8 +124,8 @@ def graph_candidate(
     between = f"{', '.join(some)} and {last} in between" if some else f"{last} in between"
     missing = ["asked for no sizes"] * masks + ["read no values"] * (reads > 0)
     without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
-    decides = {BRANCHING: "conditions on tensors", SIZED: "the sizes of masks"}.get(capturable.why_not)
-    before = {DECIDE: capturable.why_not == BRANCHING, MASK: masks, KEEP: reads > 0, SEND: sends}
+    decides = {graph_capture.BRANCHING: "conditions on tensors", graph_capture.SIZED: "the sizes of masks"}.get(capturable.why_not)
+    before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads > 0, capturing.SEND: sends}
     every = "Both" if steps.steps <= 2 else f"All {steps.steps}"
     alike = (
         f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"
@@ -140,9 +140,9 @@ def graph_candidate(
         quiet="a graph could replay the step's launches",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes and not masks else 0.4,
-        at_most="info" if len(waits) else at_most(program, compiled, recurrent, replay, graph),
+        at_most="info" if len(waits) else graphs.at_most(program, compiled, recurrent, replay, graph),
         counted=False,  # its gain is launch-gap's
         instead_of=("launch-gap",),
-        cause=cause_of(work, program),
-        fix=capturing(program, None, *before_all, *(what for what, there in before.items() if there)),
+        cause=graphs.cause_of(work, program),
+        fix=capturing.capturing(program, None, *before_all, *(what for what, there in before.items() if there)),
     )

@@ -8,7 +8,7 @@ from advisor.report.numbers import at_rate, counted, duration, percent, size
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import for_program
 from advisor.rules.fixes.copying import Copied, copying
-from advisor.views.patterns.copy_costs import MIN_WAIT_SHARE, CopyCosts, outer_op
+from advisor.views.patterns import copy_costs
 from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.patterns.transfers import HostCopies, StagedCopies
 from advisor.views.replay.gpu_work import GpuWork
@@ -23,7 +23,7 @@ from advisor.views.trace.steps import Steps
 def memcpy(
     steps: Steps,
     work: GpuWork,
-    costs: CopyCosts,
+    costs: copy_costs.CopyCosts,
     staged: StagedCopies,
     released: ReleasedMemory,
     witness: Witness,
@@ -85,7 +85,7 @@ def memcpy(
     spent = f"{duration(exposed_us)} of each {duration(work.step_us)} step overlap no compute"
     if cost.many:
         spent += f"; issuing the small ones takes the host {duration(cost.issuing_us)}, where one copy could carry them"
-    elif waited_us - exposed_us * bool(cost.pageable) > max(exposed_us, MIN_WAIT_SHARE * work.step_us):
+    elif waited_us - exposed_us * bool(cost.pageable) > max(exposed_us, copy_costs.MIN_WAIT_SHARE * work.step_us):
         launches_late = cost.launching_us + cost.paused_us > exposed_us
         spent += f", and the host waits {duration(waited_us)} for them as recorded" + ("; only then it launches" if launches_late else "")
     count = work.a_step(copies.at)
@@ -98,7 +98,9 @@ def memcpy(
         at_most_us=cost.at_most_us,
         likely_at_most_us=cost.likely_at_most_us,
         quiet=f"{counted(count, 'copy', 'copies')} a step, {percent(exposed_us / work.step_us)} of its time in copies that nothing hides",
-        evidence=witness.of_gpu(work.rows[copies.at], [f"{work.kernel_name(k)} by {outer_op(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
+        evidence=witness.of_gpu(
+            work.rows[copies.at], [f"{work.kernel_name(k)} by {copy_costs.outer_op(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]
+        ),
         confidence=0.9,
         fix=for_program(
             program,

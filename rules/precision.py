@@ -10,10 +10,11 @@ from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
+from advisor.rules import _precision as off_tensor_cores
 from advisor.rules._double import in_double
 from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
-from advisor.rules._precision import AMPERE_ON, QUESTION, TENSOR_CORES, TF32, UNKNOWN_DEVICE, labels, measured_precision
+from advisor.rules._precision import measured_precision
 from advisor.rules.fixes import for_program
 from advisor.rules.fixes.tensor_cores import in_16_bits
 from advisor.views.kernel_work import InSteps, KernelWork
@@ -62,7 +63,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     https://docs.pytorch.org/docs/stable/amp.html
     """
     if isinstance(kernels.of, MeasuredKernels):
-        return ask(kernels.of, QUESTION, measured_precision)
+        return ask(kernels.of, off_tensor_cores.QUESTION, measured_precision)
     products, double = _in_steps(kernels.of, min_busy_share), in_double(kernels.of, min_busy_share)
     if double is None:
         return products
@@ -81,11 +82,11 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         return Clear(why=f"{quiet}, reported from {min_busy_share:.0%}{others}")
     device = work.device_at(chosen[0])
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
-    if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(AMPERE_ON).any():
+    if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(off_tensor_cores.AMPERE_ON).any():
         return _of_unknown_device(found, products, quiet)
     peaks = roofline.peaks_of(device)
-    half = "bf16" if device.compute_capability >= TF32 else "fp16"
-    if device.compute_capability < TENSOR_CORES or not peaks.flops_per_s(half):
+    half = "bf16" if device.compute_capability >= off_tensor_cores.TF32 else "fp16"
+    if device.compute_capability < off_tensor_cores.TENSOR_CORES or not peaks.flops_per_s(half):
         return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
     low = "tf32" if peaks.flops_per_s("tf32") else half
     pointwise, made = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM)), activations(work, found.shapes, chosen)
@@ -104,7 +105,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
         quiet=quiet,
-        evidence=witness.of_gpu(work.rows[chosen], labels(work, roofline, chosen)),
+        evidence=witness.of_gpu(work.rows[chosen], off_tensor_cores.labels(work, roofline, chosen)),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         status="found" if told else "possible",
         possible_why="" if told else "products that are small or read much gain nothing from a faster unit, and only shapes tell which these are",
@@ -127,7 +128,9 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
 def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Outcome:
     """The same where the device is not named, but runs kernels that only devices with Tensor Cores for BF16 run."""
     work = found.work
-    times = [WithDurations(products.at, np.where(products.now == "fp32", products.dur_us * ratio, products.dur_us)) for ratio in UNKNOWN_DEVICE]
+    times = [
+        WithDurations(products.at, np.where(products.now == "fp32", products.dur_us * ratio, products.dur_us)) for ratio in off_tensor_cores.UNKNOWN_DEVICE
+    ]
     return Found(
         title="Matrix products run in FP32 on CUDA cores",
         summary=f"{a_step(work.a_step(products.at), 'product', 'run')} in FP32 without Tensor Cores and take "

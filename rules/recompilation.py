@@ -10,20 +10,20 @@ from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration
-from advisor.rules.fixes.recompiling import FEW_LENGTHS, compile_once, compile_once_in_jax
+from advisor.rules.fixes import recompiling
 from advisor.views.patterns.compiling import compiling_spans
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace import compilation as compiles
+from advisor.views.trace import table_filters
 from advisor.views.trace.attention_plans import AttentionPlans
-from advisor.views.trace.compilation import Compilation, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.table_filters import begins_inside, line_around
 
 
 @rule("recompilation", relies_on=("host",), min_saving_share=0.03)
@@ -34,7 +34,7 @@ def recompilation(
     host: HostActivity,
     host_time: HostTime,
     launches: Launches,
-    compilation: Compilation,
+    compilation: compiles.Compilation,
     calls: HostCalls,
     program: Program,
     plans: AttentionPlans,
@@ -83,7 +83,7 @@ def recompilation(
         return Clear(why="nothing is compiled inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], compiling)
     compiled = int((per_step > 0).sum())
-    why = why_compiled(timeline, steps, compiling)
+    why = compiles.why_compiled(timeline, steps, compiling)
     recurs = compiled >= max(2.0, min_steps_share * steps.steps) if steps.repeats else why.recompiled >= 2
     if not recurs:
         seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
@@ -95,10 +95,10 @@ def recompilation(
     gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
     if program.framework == "jax":
         # XLA times candidates on the device as it compiles: these kernels go, and the waits for them.
-        timed = begins_inside(timeline.api_calls, compilation.compilers)[calls.rows]
+        timed = table_filters.begins_inside(timeline.api_calls, compilation.compilers)[calls.rows]
         gone = combine(gone, WithoutWaits(np.flatnonzero(timed)), WithoutOps(np.flatnonzero(work.launched_inside(compilation.compilers))))
     start, end = spans
-    line = line_around(timeline, host.on_threads(timeline.python_calls), float(start[0]), float(end[0]))
+    line = table_filters.line_around(timeline, host.on_threads(timeline.python_calls), float(start[0]), float(end[0]))
     return Found(
         title="Code is compiled again in every step",
         summary=f"Compilation takes {spent} of each {duration(work.step_us)} step, in "
@@ -106,9 +106,9 @@ def recompilation(
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",
         quiet=f"compilation takes {spent} a step",
-        evidence=folded(labels_of(timeline, spans), start, end - start, source=lambda _: line),
+        evidence=folded(compiles.labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
-        fix=compile_once_in_jax(why.argument) if program.framework == "jax" else compile_once(why),
+        fix=recompiling.compile_once_in_jax(why.argument) if program.framework == "jax" else recompiling.compile_once(why),
     )
 
 
@@ -127,5 +127,5 @@ def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: Ho
             ops["dur_us"].to_numpy(),
         ),
         confidence=0.9,
-        fix=FEW_LENGTHS,
+        fix=recompiling.FEW_LENGTHS,
     )

@@ -10,15 +10,14 @@ from advisor.knowledge.op_tokens import is_a
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration, percent
-from advisor.rules._grids import QUESTION, blocks_in_words, grid_label, measured_grid
+from advisor.rules import _grids as own
 from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import for_program
-from advisor.rules.fixes.grids import LEAST_CHANNELS, divided
+from advisor.rules.fixes import grids as fixes
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.measured import MeasuredKernels, unlike
-from advisor.views.patterns.few_blocks import candidates, filled_edits
-from advisor.views.patterns.grid_occupancy import Grids, beside_others, named_by_its_author
+from advisor.views.patterns import few_blocks, grid_occupancy
 from advisor.views.time.bound import SAID_BESIDE
 from advisor.views.trace.gpu_kernels import FAMILIES
 
@@ -74,19 +73,19 @@ def small_grid(
     """
     if isinstance(kernels.of, MeasuredKernels):
         alike = unlike(kernels.of.kernels)
-        return ask(kernels.of, QUESTION, lambda k: measured_grid(k, alike[k.name], max_fill, min_kernel_us, max_limit_share))
+        return ask(kernels.of, own.QUESTION, lambda k: own.measured_grid(k, alike[k.name], max_fill, min_kernel_us, max_limit_share))
     return _in_steps(kernels.of, max_fill, min_kernel_us, max_limit_share)
 
 
 def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Outcome:
     """Of the kernels of a step, all together."""
     work, roofline, witness = found.work, found.roofline, found.witness
-    grids = Grids.build(work)
+    grids = grid_occupancy.Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
-    few, tail = candidates(work, grids, limit, named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
+    few, tail = few_blocks.candidates(work, grids, limit, grid_occupancy.named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
-    at = at[~(beside_others(work, at) | work.held_up[at])]
+    at = at[~(grid_occupancy.beside_others(work, at) | work.held_up[at])]
     if not len(at):
         return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit")
     dur_us = work.dur_us[at]
@@ -100,29 +99,29 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     also = [(FAMILIES[n], work.kernel_name(k)) for n, k in zip(kinds[1:], others, strict=True)]
     maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())
     typical = (
-        f"{blocks_in_words(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
+        f"{own.blocks_in_words(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
         else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )
     return Found(
         summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
         f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
-        edits=filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
+        edits=few_blocks.filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
         removes="multiprocessors without a block",
         at_most_us=work.us_a_step(at),
         quiet=f"kernels on few multiprocessors take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
-        evidence=witness.of_gpu(work.rows[at], [grid_label(work, grids, p, not few[p]) for p in at.tolist()]),
+        evidence=witness.of_gpu(work.rows[at], [own.grid_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
         fix=for_program(
             found.program,
             "small-grid",
-            divided(
+            fixes.divided(
                 FAMILIES[kinds[0]],
                 not few[longest],
                 work.kernel_name(longest),
                 also,
-                maps[1] if len(maps) > 1 else LEAST_CHANNELS,
+                maps[1] if len(maps) > 1 else fixes.LEAST_CHANNELS,
                 found.program.training,
                 batched=any(FAMILIES[n] == Family.GEMM and is_a(work.name(k), "batched_product") for n, k in zip(kinds, (longest, *others), strict=True)),
             ),

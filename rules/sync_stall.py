@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Table, rule
-from advisor.knowledge.host_waits import about, as_rows
-from advisor.knowledge.measured_costs import cost
-from advisor.recordings.timeline import CopyKind
+from advisor.knowledge import host_waits
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
-from advisor.rules._phrases import a_step, led_by
-from advisor.rules.fixes import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
-from advisor.rules.fixes.waits import fix_of_jax, fix_of_waits
-from advisor.views.patterns.device_syncs import branching, sparing, value_waits, without_reads, without_waiting_ops
-from advisor.views.patterns.wait_losses import TIMES_A_RUN, end_ranges, lost_us, outermost_op, usually_lost_us, wait_label
-from advisor.views.replay.edits import Edits, WithoutWaits, combine
+from advisor.rules import _phrases as phrases
+from advisor.rules import fixes
+from advisor.rules.fixes import waits as waiting
+from advisor.views.patterns.device_waits import DeviceWaits
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
-from advisor.views.time.device_time import Partition
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
-from advisor.views.trace.shapes import Shapes
-from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.table_filters import matches
 from advisor.views.trace.waited_calls import WaitedCalls
-
-POWER_LIMITED_SHARE = cost("power-limited")
-
-MOST_TIMED = 100
-"""Waits for the whole device in a recording that does not repeat: two time a run, and some each of its parts; a hundred are the program's way."""
 
 SEVERAL_A_STEP = 1.5
 """Waits of an inference server, from which they are more than the one for a step's tokens."""
 
 
-@rule("sync-stall", relies_on=("host",), table=lambda: Table(about(), tuple(as_rows())))
+@rule("sync-stall", relies_on=("host",), table=lambda: Table(host_waits.about(), tuple(host_waits.as_rows())))
 def sync_stall(
     steps: Steps,
     work: GpuWork,
-    calls: HostCalls,
-    partition: Partition,
+    waits: DeviceWaits,
     replay: Replay,
     witness: Witness,
     program: Program,
-    startup: StartUp,
-    shapes: Shapes,
     waited: WaitedCalls,
     *,
     min_saving_share: float = 0.01,
@@ -89,41 +72,25 @@ def sync_stall(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
-    every = waits = value_waits(work, calls)
-    if not steps.repeats:
-        # Around a single run, waiting for the whole device, or for an event behind it, is how the run is timed.
-        timing = matches(calls.timeline.api_calls, TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
-        waits = waits[~timing | (timing.sum() > MOST_TIMED)]
-    waits = waits[~calls.inside(waits, startup.once)]
-    if steps.steps == 1:
-        # Nothing that was recorded comes after it: what the next step would gain was not seen.
-        waits = waits[waits < work.schedule.op_call.max(initial=-1)]
-    waits = waits[~sparing(work, calls, shapes, waits)]
-    if not len(waits):
-        left = f" but for {counted(len(every), 'wait')} of timing, of start-up, of the run's end or for what is left to work on" if len(every) else ""
+    if not len(waits.at):
+        left = (
+            f" but for {counted(len(waits.every), 'wait')} of timing, of start-up, of the run's end or for what is left to work on" if len(waits.every) else ""
+        )
         return Clear(why=f"no call inside the window makes the host wait for the GPU{left}")
-    removed = without_waiting_ops(work, calls, replay, waits)
-    share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps
+    share, per_step = replay.share(replay.corrected, waits.removed), waits.a_step
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
         return Clear(why=f"the host waits {times(per_step)} a step; without that the step would gain {percent(share)}, reported from {min_saving_share:.0%}")
-    main = partition.main
-    full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * steps.steps * work.step_us
-    rows = calls.rows[waits]
-    to_host = {*work.op[work.column("copy_kind") == CopyKind.DTOH.value].tolist()}
-    names = [wait_label(work.ops, op, name, op in to_host) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
+    rows, names = waits.calls.rows[waits.at], waits.labels
     evidence = witness.of_calls(rows, names)
-    known = waited.rows_of(rows, names)
-    lost = (lost_us(main) / steps.steps, usually_lost_us(main, steps))
-    # Without an `if` the work of both ways is done, which may take what the wait took.
-    timed, way = end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
-    least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
-    edits = Edits(least, removed, without_reads(work, calls, replay, waits, removed, program))
-    planning = planning_of(program) if per_step < SEVERAL_A_STEP else None
+    known, lost = waited.rows_of(rows, names), waits.lost_us
+    timed, way = waits.end_ranges, "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
+    edits = waits.edits(program)
+    planning = fixes.planning_of(program) if per_step < SEVERAL_A_STEP else None
     # What is said to be gained is what is saved: no more than the device was seen to lose.
     gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(
-        summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, {led_by(evidence)}; "
+        summary=f"{phrases.a_step(per_step, 'call', 'block')} the host for {duration(waits.calls.us_a_step(waits.at))} as recorded, {phrases.led_by(evidence)}; "
         + (
             "the GPU then idles until the host has launched again."
             if gain >= MEDIUM_SHARE
@@ -137,12 +104,12 @@ def sync_stall(
         confidence=0.85,
         at_most="high" if costs else "low",
         status="possible" if timed or planning else "found",
-        possible_why=PLANS_WHY if planning else "each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
-        decide_with=PLANS_DECIDE if planning else "the source: does the program go on without these waits where nobody times it?" if timed else "",
+        possible_why=fixes.PLANS_WHY if planning else "each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
+        decide_with=fixes.PLANS_DECIDE if planning else "the source: does the program go on without these waits where nobody times it?" if timed else "",
         fix=planning
         or (
-            fix_of_jax()
+            waiting.fix_of_jax()
             if program.framework == "jax"
-            else for_program(program, way, fix_of_waits(known, [outermost_op(work.ops, op) for op in calls.op[waits].tolist()], program.training))
+            else fixes.for_program(program, way, waiting.fix_of_waits(known, waits.ops_around, program.training))
         ),
     )

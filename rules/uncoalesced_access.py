@@ -7,7 +7,7 @@ from advisor.report.numbers import many
 from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules._wavefronts import many_wavefronts
 from advisor.rules.fixes import known_fix
-from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share, shared_bytes
+from advisor.views.kernels import counters
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -46,13 +46,13 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
     """
 
     def look(kernel: MeasuredKernel) -> Seen | Fine | None:
-        access = global_access(kernel.profile)
+        access = counters.global_access(kernel.profile)
         limits = kernel.limits
         if not limits.known:
             return None
         if access is None:
             # With shared memory in use its banks may be what conflicts.
-            crowded = None if shared_bytes(kernel.profile) else many_wavefronts(kernel, max_excess)
+            crowded = None if counters.shared_bytes(kernel.profile) else many_wavefronts(kernel, max_excess)
             return crowded and crowded.seen("its warps touch many lines at once", _FIX)
         busy = max(limits.busy.get(name, 0.0) for name in (DRAM, L2, L1))
         if access.excess < max_excess or busy < BUSY_MEMORY:
@@ -60,7 +60,7 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
         gain = in_part(relieved(limits, _load_left(kernel, access), _load_left(kernel, access, twice=True)), min(busy / BUSY, 1.0))
         times = access.sectors / max(access.ideal, 1.0)
         return Seen(
-            f"touches {times:.1f} times the {SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {many(access.sectors)} are excess.",
+            f"touches {times:.1f} times the {counters.SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {many(access.sectors)} are excess.",
             gain,
             0.9 if busy >= BUSY else 0.75,
             _FIX,
@@ -76,7 +76,7 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
     )
 
 
-def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = False) -> dict[str, float]:
+def _load_left(kernel: MeasuredKernel, access: counters.GlobalAccess, *, twice: bool = False) -> dict[str, float]:
     """Part of its load that each level keeps once data are packed. What L1 catches today never reached L2. A sector that is
     written in part may cost L2 `twice` what a whole one does, since it keeps which bytes are new. Local memory's load stays."""
     extra = access.partial_stores if twice else 0.0
@@ -86,10 +86,10 @@ def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = Fa
     read, written = (kernel.profile.get(f"dram__bytes_{way}.sum") for way in ("read", "write"))
     if read is not None and written is not None and access.load_bytes_ideal is not None and read + written > 0:
         left[DRAM] = (min(read, access.load_bytes_ideal) + written) / (read + written)
-    elif moved := dram_bytes(kernel.profile):
-        left[DRAM] = min(1.0, access.ideal * SECTOR_BYTES / moved)
-    local = local_share(kernel.profile) or 0.0
-    passed = local_miss_share(kernel.profile)
+    elif moved := counters.dram_bytes(kernel.profile):
+        left[DRAM] = min(1.0, access.ideal * counters.SECTOR_BYTES / moved)
+    local = counters.local_share(kernel.profile) or 0.0
+    passed = counters.local_miss_share(kernel.profile)
     other = {L1: local, L2: local if passed is None else passed, DRAM: local if passed is None else passed}
     return {level: other[level] + (1 - other[level]) * part for level, part in left.items()}
 

@@ -10,13 +10,11 @@ from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.op_tokens import is_a
 from advisor.knowledge.op_tokens.families import Family
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import duration
-from advisor.rules._phrases import SHARED_HEADS, a_step
-from advisor.rules.fixes.attention import DEEP, MASKED, PLANNED, RISK, SHARED_MASKED, SINGLE, call_flex_attention
-from advisor.views.patterns.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
-from advisor.views.patterns.attention_call import planned_anew, shared_heads_taken
-from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel, by_products
+from advisor.rules import _phrases as phrases
+from advisor.rules.fixes import attention as fixes
+from advisor.views.patterns import attention, attention_call, fused_attention
 from advisor.views.patterns.shared_heads import RepeatedHeads
 from advisor.views.replay.edits import Edits, WithoutOps, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
@@ -33,8 +31,8 @@ FUSED_AXES = 4
 @rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",), part_of=("unfused-elementwise",))
 def unfused_attention(
     work: GpuWork,
-    written: Attentions,
-    fused: FusedAttentions,
+    written: attention.Attentions,
+    fused: fused_attention.FusedAttentions,
     heads: RepeatedHeads,
     witness: Witness,
     program: Program,
@@ -42,7 +40,7 @@ def unfused_attention(
     gaps: Gaps,
     steps: Steps,
     *,
-    min_between_share: float = MIN_BETWEEN_SHARE,
+    min_between_share: float = attention.MIN_BETWEEN_SHARE,
 ) -> Outcome:
     """Attention is written out instead of fused
 
@@ -82,8 +80,8 @@ def unfused_attention(
     if work.timeline.source.shapes:
         found, kept, times = fused.found, fused.kept, fused.times_us
     else:
-        found = attentions_by_order(work, min_between_share)
-        kept, times = by_products(work, found)
+        found = attention.attentions_by_order(work, min_between_share)
+        kept, times = fused_attention.by_products(work, found)
     if not found and program.framework == "jax" and not (work.timeline.compiled_ops["operands"] != "").any():
         raise Unavailable("what the kernels that XLA made do was not recorded", XPLANE)
     if not found:
@@ -94,11 +92,11 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     masked = not written.found or any(one.masked for one in written.found)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
-    shared = shared_heads_taken(work, heads, written, program)
-    edits = Edits(*(as_one_kernel(work, host_time, kept, found, us) for us in times.T))
+    shared = attention_call.shared_heads_taken(work, heads, written, program)
+    edits = Edits(*(fused_attention.as_one_kernel(work, host_time, kept, found, us) for us in times.T))
     if len(shared):  # `low`: a mask keeps some libraries from handing shared heads on as they are
         edits = Edits(edits.low, *(combine(edit, WithoutOps(shared)) for edit in edits[1:]))
-    deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and planned_anew(written, work)
+    deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and attention_call.planned_anew(written, work)
     if deep or planned:
         edits = edits._replace(low=combine())
     return Found(
@@ -111,31 +109,15 @@ def unfused_attention(
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,
         at_most="low" if planned else "medium" if deep else "high",
-        fix=call_flex_attention(masked, bool(len(shared)), deep, single)
+        fix=fixes.call_flex_attention(masked, bool(len(shared)), deep, single)
         if any(is_a(work.name(k), "tanh") for k in members.tolist())
-        else Fix(
-            title="Use scaled_dot_product_attention",
-            steps=(
-                "Replace product, scale, mask, softmax, dropout and product by one call; pass scale= where scores are not divided by the root of a head's width.",
-                *((MASKED,) if masked else ()),
-                *(((SHARED_MASKED if masked else SHARED_HEADS),) if len(shared) else ()),
-                *((PLANNED,) if planned else ()),
-                *((DEEP,) if deep else ()),
-                *((SINGLE,) if single else ()),
-            ),
-            code=Code(
-                before=f"scores = q @ k.transpose(-2, -1) / math.sqrt(d){' + mask' * masked}\nout = scores.softmax(-1) @ v",
-                after=f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v{', attn_mask=mask' * masked})",
-            ),
-            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-            risk=RISK,
-        ),
+        else fixes.call_sdpa(masked, bool(len(shared)), planned, deep, single),
     )
 
 
-def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
+def _counted(work: GpuWork, found: list[Ints], written: attention.Attentions) -> str:
     """How many there are, the backward pass of each left out of the number: a model of 12 layers has 12."""
     forward = [one.members for one in written.found if not one.backward]
     if not forward or len(forward) == len(found):
-        return a_step(work.a_step(found), "attention", "take")
-    return a_step(work.a_step(forward), "attention", "with the backward pass take", "with the backward pass takes")
+        return phrases.a_step(work.a_step(found), "attention", "take")
+    return phrases.a_step(work.a_step(forward), "attention", "with the backward pass take", "with the backward pass takes")

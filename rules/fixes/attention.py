@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
+from advisor.rules._phrases import SHARED_HEADS
 
 SHARED_MASKED = (
     "Keys and values are repeated for the heads that share them: with a mask few fused kernels take them as they are. Time enable_gqa=True against repeating them; "
@@ -56,4 +57,26 @@ def call_flex_attention(masked: bool, shared: bool, deep: bool, single: bool) ->
         ),
         url="https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html",
         risk=f"{RISK} It takes no dropout, and the first call of each shape compiles.",
+    )
+
+
+def call_sdpa(masked: bool, shared: bool, planned: bool, deep: bool, single: bool) -> Fix:
+    """scaled_dot_product_attention in its place. masked: a mask is added; shared: keys and values are repeated for heads that share them; planned: cuDNN
+    would plan anew in each step; deep: there are more axes than fused kernels take; single: it is in FP32."""
+    return Fix(
+        title="Use scaled_dot_product_attention",
+        steps=(
+            "Replace product, scale, mask, softmax, dropout and product by one call; pass scale= where scores are not divided by the root of a head's width.",
+            *((MASKED,) if masked else ()),
+            *(((SHARED_MASKED if masked else SHARED_HEADS),) if shared else ()),
+            *((PLANNED,) if planned else ()),
+            *((DEEP,) if deep else ()),
+            *((SINGLE,) if single else ()),
+        ),
+        code=Code(
+            before=f"scores = q @ k.transpose(-2, -1) / math.sqrt(d){' + mask' * masked}\nout = scores.softmax(-1) @ v",
+            after=f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v{', attn_mask=mask' * masked})",
+        ),
+        url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        risk=RISK,
     )

@@ -1,9 +1,9 @@
 """What holds for every rule and every pair of samples, from what is installed and from the files alone."""
 
+import ast
 import inspect
 import json
 from math import isfinite
-from statistics import median
 
 import msgspec
 import pytest
@@ -28,7 +28,12 @@ CASES = json.loads((SAMPLES / "manifest.json").read_text())["cases"]
 BY_FILE = {path: case for case in CASES.values() for path in (*case.get("kineto", {}).values(), *case.get("nsys", {}).values())}
 LEVELS = ("info", "low", "medium", "high")
 LOUD = ("medium", "high")
-MOST_LINES = 250
+MOST_LINES, MOST_NAMES = 150, 15
+"""Of a file of rules/, with its page; and of what a rule imports from advisor beside `WORDS`."""
+WORDS = {"advisor.engine.rule", "advisor.errors", "advisor.intervals", "advisor.report.finding", "advisor.report.numbers", "advisor.views.replay.edits"}
+"""What every rule is written in: its contract, types of arrays, how numbers are said, and edits."""
+OF_A_KIND = {"advisor.rules._kernels", "advisor.rules._memory"}
+"""The same of rules about kernels that were measured, and about snapshots."""
 BY_HAND = {
     "communication-contention": "takes links that several jobs share",
     "dominant-resource": "speaks where no other rule does",
@@ -144,9 +149,17 @@ def test_a_page_prints_the_defaults_of_the_options_and_copies_none(rule):
 
 def test_a_rule_fits_on_a_few_screens():
     """What it looks at is a view, shared by others that look at the same; the rule says what it means and what to do."""
-    lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "rules").glob("[!_]*.py")}
+    lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "rules").rglob("*.py")}
     assert not {name: n for name, n in lines.items() if n > MOST_LINES}, f"longer than {MOST_LINES} lines: move what it derives into advisor/views"
-    assert median(lines.values()) < 150
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_knows_few_names(rule):
+    """What needs more is a view with a name, or a module whose functions belong together."""
+    tree = ast.parse((ROOT / "rules" / f"{rule.replace('-', '_')}.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and str(node.module).startswith("advisor")]
+    names = [name.name for node in imports if node.module not in WORDS | OF_A_KIND for name in node.names]
+    assert len(names) <= MOST_NAMES, names
 
 
 ENDS = ("allocator/slow.json.gz", "amp-scaler-sync/slow.json.gz", "dtype-casts/slow.json.gz", "memory/adam_state.slow.pickle.gz", "memory/attention_scores.slow.pickle.gz")  # fmt: skip
