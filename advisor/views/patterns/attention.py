@@ -13,7 +13,8 @@ import numpy as np
 from advisor.intervals import Ints, Mask, Spans, subtract, union
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
-from advisor.views.patterns.dataflow import REACH
+from advisor.views.patterns.dataflow import REACH, Tensor, multiplied
+from advisor.views.patterns.dataflow import Product as Batched
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
@@ -119,8 +120,7 @@ class _Reader:
     def attentions(self) -> Iterator[WrittenOut]:
         if not self.work.timeline.source.shapes:
             return
-        for stream in np.unique(self.work.schedule.stream):
-            here = np.flatnonzero((self.work.schedule.stream == stream) & self.work.kernel)
+        for here in self.work.parts:
             by_scores: dict[tuple[int, frozenset[int]], list[Product]] = {}
             for key, product in self._products(here):
                 by_scores.setdefault(key, []).append(product)
@@ -167,8 +167,7 @@ class _Reader:
     def _one(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
         work, backward = self.work, len(products) == 4
         firsts = _settled([p.first for p in products], softmax_after)
-        ends = [*products[0].at, *products[-1].at]
-        if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
+        if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]):
             return None
         first = products[firsts.index(True)]
         if backward and first.rows != first.columns and len({p.rows for p in products}) == 1:
@@ -276,18 +275,9 @@ def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
     return [first is True for first in firsts]
 
 
-def batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:
-    """batch, rows, inner and columns of the last two tensors of an op, or of the first two where the third takes the result, if they are batches
-    of matrices that multiply."""
-    matrices = [shape for shape, _ in inputs if len(shape) >= 3]
-    written = len(matrices) == 3 and matrices[0][-1] == matrices[1][-2] and matrices[2][-2:] == (matrices[0][-2], matrices[1][-1])
-    matrices = matrices[:2] if written else matrices[-2:]
-    if len(matrices) != 2:
-        return None
-    (*lead, rows, inner), (*other, inner_too, columns) = matrices
-    if inner != inner_too or prod(lead) != prod(other) or prod(lead) < 1:
-        return None
-    return prod(lead), rows, inner, columns
+def batched(inputs: list[Tensor]) -> Batched | None:
+    """The sizes of a product of batches of matrices; None where they are none."""
+    return multiplied([shape for shape, _ in inputs if len(shape) >= 3])
 
 
 def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:

@@ -60,32 +60,50 @@ _PICKING = names_of("gather_or_scatter")
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
-    at least, likely and at most; how many random numbers are made; how many kernels
-    it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; how many casts of something else
-    are launched beside; time of softmaxes of
-    so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
-    the stretch reads, which has to be written whatever is fused; the bytes that it leaves, of which the joined ones are a part; how many casts
-    it holds of tensors as large as any; whether, where all that it does is move, what is joined in it is then moved on; and what is fetched by index
-    for it or adds its result (positions): such tensors are neither read nor left by it; and whether shapes tell what it moves."""
+class Traffic:
+    """What ops in a row move, whichever kernels they launch.
 
-    members: Ints
-    full: Ints
-    own_us: float
+    largest: elements of the largest tensor that they read, or make where they read none; 0 where shapes do not tell. least, likely, most: bytes that must cross
+    memory; left: of these, what is written. random: how many random numbers are made. kernels: how many are left of them: what reads a tensor again
+    is one for the statistics and one for the rest. apart: casts of something else, launched beside. joins: which ops join tensors into one that no op among
+    them reads, which has to be written whatever is fused. moved_on: whether, where all they do is move, what is joined is then moved on. handed_sizes:
+    elements of what is fetched by index for them, or added by index of what they make: neither read nor left.
+    """
+
+    largest: int
     least: float
     likely: float
     most: float
+    left: float
     random: float
-    kernels: int = 1
-    apart: int = 0
-    narrow_us: float = 0.0
-    joined_us: float = 0.0
-    left: float = 0.0
-    casts: int = 0
-    moved_on: bool = False
-    handed: tuple[int, ...] = ()
-    known: bool = True
+    kernels: int
+    apart: int
+    joins: tuple[int, ...]
+    moved_on: bool
+    handed_sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stretch(Traffic):
+    """Kernels that a compiler fuses, and what their ops move.
+
+    members: positions; full: of those on tensors as large as any among them; handed: of what fetches by index for them or adds their result. own_us: their time,
+    narrow_us: of that in softmaxes of so few rows that half of the device idles, which a fused kernel of as few does too; joined_us: in what joins.
+    casts: how many change the type of tensors as large as any.
+    """
+
+    members: Ints
+    full: Ints
+    handed: tuple[int, ...]
+    own_us: float
+    narrow_us: float
+    joined_us: float
+    casts: int
+
+    @property
+    def known(self) -> bool:
+        """Whether shapes tell what it moves."""
+        return self.largest > 0
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
@@ -166,24 +184,6 @@ Key = tuple[int, int]
 """Elements and bytes of one."""
 
 
-@dataclass(frozen=True)
-class _Moved:
-    """What ops in a row move, whichever kernels they launch; the elements of the largest tensor that they fetch, or make where they fetch none. The rest as in `Stretch`."""
-
-    largest: int
-    least: float
-    likely: float
-    most: float
-    random: float
-    kernels: int
-    apart: int
-    complex: bool
-    joined: tuple[int, ...]
-    left: float
-    moved_on: bool
-    handed: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class _Reader:
     work: GpuWork
@@ -191,7 +191,7 @@ class _Reader:
     by_index: ByIndex
 
     def stretches(self, found: Sequence[Ints]) -> Iterator[Stretch]:
-        """Those of runs of two kernels or more, none of them of complex numbers."""
+        """Those of runs of two kernels or more."""
         found = [run for run in found if len(run) > 1]
         ops, alike = self.work.op.tolist(), self._alike
         made = self.shapes.made[self.work.rows]
@@ -199,36 +199,26 @@ class _Reader:
         of = np.repeat(np.arange(len(found)), [len(run) for run in found])
         own = np.bincount(of, self.work.dur_us[at], len(found)).tolist()
         narrow = np.bincount(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
-        known: dict[tuple[Hashable, ...], _Moved] = {}
+        known: dict[tuple[Hashable, ...], Traffic] = {}
         for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
-            of_run = list(members)
             given, taken = self.by_index.given(run), self.by_index.taken(run)
             key = (given, taken, *members.values())
             if key not in known:
-                known[key] = self._moved(of_run, given, taken)
-            moved = known[key]
-            if not moved.complex:
-                full = run[made[run] >= FULL * moved.largest]
-                casts = int(np.count_nonzero((made[full] == moved.largest) & self._casting[full]))
-                yield Stretch(
-                    run,
-                    full,
-                    own_us,
-                    moved.least,
-                    moved.likely,
-                    moved.most,
-                    moved.random,
-                    moved.kernels,
-                    moved.apart,
-                    narrow_us,
-                    float(self.work.dur_us[run[np.isin(self.work.op[run], [of_run[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
-                    moved.left,
-                    casts,
-                    moved.moved_on,
-                    self.by_index.beside(run, moved.handed),
-                    bool(moved.largest),
-                )
+                known[key] = self._traffic([*members], given, taken)
+            traffic = known[key]
+            full = run[made[run] >= FULL * traffic.largest]
+            joining = run[np.isin(self.work.op[run], [[*members][k] for k in traffic.joins])] if traffic.joins else run[:0]
+            yield Stretch(
+                **vars(traffic),
+                members=run,
+                full=full,
+                handed=self.by_index.beside(run, traffic.handed_sizes),
+                own_us=own_us,
+                narrow_us=narrow_us,
+                joined_us=float(self.work.dur_us[joining].sum()),
+                casts=int(np.count_nonzero((made[full] == traffic.largest) & self._casting[full])),
+            )
 
     @cached_property
     def _casting(self) -> Mask:
@@ -255,7 +245,7 @@ class _Reader:
         asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise, self._casts))
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
-    def _moved(self, ops: list[int], given: tuple[int, ...], taken: int) -> _Moved:
+    def _traffic(self, ops: list[int], given: tuple[int, ...], taken: int) -> Traffic:
         """The bytes of a run's ops: what they read that none of them made, and what they leave behind. given, taken: elements of each tensor that is fetched by
         index right before, which is not read again, and of what is added by index right behind, which is not left.
 
@@ -314,22 +304,21 @@ class _Reader:
         left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - added)
         handed |= {taken} if added else set()
         largest_read = max((n for n, _ in read), default=0)
-        is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         # What is fetched inside the kernel crosses memory with its index, which is counted where that is done: next to nothing is left, but that is known.
         least = max(least, float(bool(handed)))
         most = max(least, most)
-        moved = least + left, least + AGAIN * (most - least) + left, most + left
-        return _Moved(
-            min(largest, largest_read) or largest,
-            *moved,
-            random,
-            1 + passes,
-            self._apart(ops),
-            is_complex,
-            tuple(joined),
-            left,
-            moved_on,
-            tuple(handed),
+        return Traffic(
+            largest=min(largest, largest_read) or largest,
+            least=least + left,
+            likely=least + AGAIN * (most - least) + left,
+            most=most + left,
+            left=left,
+            random=random,
+            kernels=1 + passes,
+            apart=self._apart(ops),
+            joins=tuple(joined),
+            moved_on=moved_on,
+            handed_sizes=tuple(handed),
         )
 
     def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:

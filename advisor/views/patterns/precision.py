@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import gcd
 
 import numpy as np
@@ -70,21 +70,7 @@ class WideProducts:
     def of_ops(self, ops: Collection[int]) -> WideProducts:
         """Those that these ops launched."""
         chosen = np.isin(self.op, [*ops])
-        return replace(
-            self,
-            at=self.at[chosen],
-            dur_us=self.dur_us[chosen],
-            now=self.now[chosen],
-            emulated=self.emulated[chosen],
-            flops=self.flops[chosen],
-            bytes=self.bytes[chosen],
-            unit=self.unit[chosen],
-            forward=self.forward[chosen],
-            op=self.op[chosen],
-            refused=self.refused[chosen],
-            in_groups=self.in_groups[chosen],
-            depthwise=self.depthwise[chosen],
-        )
+        return replace(self, **{field.name: getattr(self, field.name)[chosen] for field in fields(self) if field.name != "others"})
 
     @classmethod
     def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:

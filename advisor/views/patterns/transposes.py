@@ -127,8 +127,7 @@ def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
     if work.backward.any():
         # The gradient of such a weight sums over the batch: turned, in one product, straight in one for each sample.
         products[:] = False
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
+    for here in work.parts:
         open_turns: list[tuple[int, Turn, bool]] = []
         for place, k in enumerate(here.tolist()):
             if products[k]:
@@ -142,7 +141,7 @@ def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
             turn = turns.of(k)
             if turn is None:
                 continue
-            open_turns = [(at, t, over) for at, t, over in open_turns if place - at <= MOST_BETWEEN and work.step[here[at]] == work.step[k]]
+            open_turns = [(at, t, over) for at, t, over in open_turns if place - at <= MOST_BETWEEN]
             match = next((n for n, (_, t, _) in enumerate(open_turns) if t.back == turn), None)
             if match is None:
                 open_turns.append((place, turn, False))
@@ -156,9 +155,8 @@ def _several_between(work: GpuWork) -> Ints:
     copies = work.launched_by(names_of("copy").search) & work.kernel
     indifferent = work.of(*_INDIFFERENT)
     found = np.zeros(len(work.rows), bool)
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
-        run = np.cumsum(~indifferent[here] | (np.diff(work.step[here], prepend=-1) != 0))
+    for here in work.parts:
+        run = np.cumsum(~indifferent[here])
         at = np.flatnonzero(copies[here])
         near = (np.diff(run[at]) == 0) & (np.diff(at) <= MOST_BETWEEN)
         found[here[at[1:][near]]] = True
