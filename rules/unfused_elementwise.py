@@ -54,7 +54,7 @@ def unfused_elementwise(
     whose spelling Inductor knows is one kernel with its products, other products off
     alignment take half, images stay in channels_last (of a training step where Inductor would choose so; in FP32 nothing but their turning goes), and a compiled training step
     costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
-    fused kernel takes as long as the chain's longest (`low` 1.5 times, `high` 0.5). Sampled memory counters raise the
+    fused kernel takes as long as the chain's longest (`low` 2.5 times, `high` 0.5). Sampled memory counters raise the
     confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it, which gains no more than the kernels lose
     and what the device was seen to wait for their launches (in a first pass nothing of that); a recording of fewer than 12 GPU ops that do not repeat is not looked at; reported from `min_saving_share`
     ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches

@@ -13,7 +13,7 @@ from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Source
-from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
+from advisor.report.finding import HIGH_SHARE, LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
 from advisor.report.recording import Health
 from advisor.views.replay.edits import Edits, changes
 from advisor.views.replay.replay import Replay
@@ -32,6 +32,10 @@ medium or above that likely gain less and whose interval begins below a hundredt
 
 EITHER_SIDE = "recording leaves open whether the host or the GPU bounds the step, and it gains only where the one that it relieves does"
 
+ONE_STEP = "one whole step was recorded, which does not tell how steps differ, and it may gain nothing"
+
+MORE_STEPS = "a recording of three steps or more behind the warm-up"
+
 BY_SHAPES = "it may gain nothing, and shapes would tell what the fix leaves of its kernels"
 
 COSTS_THE_HOST = "the fix takes time of the host, and recording leaves open whether the host has any to spare"
@@ -42,14 +46,16 @@ def left_open(replay: Replay, edits: Edits, most_us: float, source: Source) -> O
     return Open(min(replay.most_share(edits.expected) * replay.step_us, most_us), EITHER_SIDE, _decide_with(source))
 
 
-def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None) -> Judged:
+def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None, alone: bool = False) -> Judged:
     """The finding; as a possible one where whether it matters depends on time of the host that recording may have added, or that cannot
-    be told at all. untold: a check that tells why, because it failed or because the device hardly works in what does not repeat.
+    be told at all. untold: a check that tells why, because it failed or because the device hardly works in what does not repeat. alone: whether one
+    marked step is all there is.
 
     One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
     as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
     host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One whose interval begins below
-    `LOW_SHARE` is low where it likely gains less than `UNSURE` (possible, where a profiler of PyTorch recorded no shapes), and no more than medium where it gains the host's time: high is for what is sure to matter.
+    `LOW_SHARE` is low where it likely gains less than `UNSURE` (possible, where a profiler of PyTorch recorded no shapes, and of a single step up to
+    `HIGH_SHARE`), and no more than medium where it gains the host's time: high is for what is sure to matter.
     """
     finding, edits = found.finding, found.edits
     if edits is None or not finding.loud:
@@ -62,9 +68,11 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
         why = COSTS_THE_HOST
     elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
-        likely = finding.saving.expected >= UNSURE * replay.step_us
+        likely = finding.saving.expected >= (HIGH_SHARE if alone else UNSURE) * replay.step_us
         if finding.saving.low >= LOW_SHARE * replay.step_us or not (on_host or (of_the_gpu(finding.rule) and not likely)):
             return found
+        if alone and not likely:
+            return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=ONE_STEP, decide_with=MORE_STEPS))
         if not (on_host or source.shapes) and source.format == "kineto":
             return found._replace(
                 finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=BY_SHAPES, decide_with=RECORD_SHAPES)

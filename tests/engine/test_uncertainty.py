@@ -175,6 +175,14 @@ def test_what_may_gain_nothing_and_likely_not_much_is_low(low_us, expected_us, o
         assert [finding.severity for finding in told] == [severity] * 2
 
 
+@pytest.mark.parametrize(("low_us", "expected_us", "status"), [(0.0, 28.0, "possible"), (0.0, 36.0, "found"), (4.0, 28.0, "found")])
+def test_of_a_single_step_what_may_gain_nothing_and_no_fifth_is_only_possible(low_us, expected_us, status):
+    found, replay, source = held(low_us=low_us, expected_us=expected_us)
+    told = doubted(found, replay, source, alone=True).finding
+    assert told.status == status and (told.severity, bool(told.decide_with)) == (("low", True) if status == "possible" else (told.severity, False))
+    assert doubted(found, replay, source).finding.status == "found", "of several steps"
+
+
 @pytest.mark.parametrize(("brief", "severity"), [(True, "low"), (False, "medium")])
 def test_the_hosts_time_of_what_little_is_left_behind_a_start_is_low(brief, severity):
     found, replay, _ = held()

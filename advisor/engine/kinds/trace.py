@@ -132,7 +132,9 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     untold = next((check for check in health.failed if "host" in check.touches), None)
     if not untold and hardly_works(workspace) is not None:
         untold = next(check for check in health.results if check.check == "steps")
-    found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
+    steps = workspace.get(Steps)
+    alone = steps.repeats and steps.steps == 1
+    found = paced([doubted(f, replay, workspace.get(Timeline).source, untold, alone) for f in found])
     found = clocked(found) if workspace.get(OutsideClock).paces else found
     first = workspace.get(FirstPass)
     if first.only or first.taken or first.brief:
