@@ -34,6 +34,15 @@ def union(starts: Floats, ends: Floats) -> Spans:
     return starts[first], reach[last]
 
 
+def covered_twice(starts: Floats, ends: Floats) -> Spans:
+    """The disjoint, sorted intervals that at least two of the given ones cover; where they only touch is none."""
+    edges = np.concatenate([starts, ends])
+    opens = np.repeat([1, -1], len(starts))
+    order = np.lexsort((opens, edges))
+    twice = np.flatnonzero(np.cumsum(opens[order]) >= 2)
+    return union(edges[order][twice], edges[order][twice + 1])
+
+
 def joined(*several: Spans) -> Spans:
     """The disjoint, sorted intervals that cover what any of several sets covers."""
     return union(np.concatenate([s[0] for s in (EMPTY, *several)]), np.concatenate([s[1] for s in (EMPTY, *several)]))

@@ -1,5 +1,7 @@
 """Interval algebra against brute force on small integers, where every answer can be counted point by point."""
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,12 @@ def test_union_covers_the_same_points_once(pairs):
     assert as_points((starts, ends)) == points(pairs)
     assert (starts[1:] > ends[:-1]).all()
     assert intervals.length((starts, ends)) == len(points(pairs))
+
+
+@given(spans)
+def test_what_is_covered_twice_are_the_points_that_two_intervals_cover(pairs):
+    counted = Counter(t for s, e in pairs for t in range(int(s), int(e)))
+    assert as_points(intervals.covered_twice(*arrays(pairs))) == {t for t, times in counted.items() if times > 1}
 
 
 @given(spans, st.randoms())

@@ -161,8 +161,8 @@ def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints
     """Positions that follow each other on a stream in one pass of one step, what reads its neighbours first among them, and where elements are given on as many of them (-1: unknown)."""
     found: list[Ints] = []
     backward, begins = work.backward, work.named(_NEIGHBOURS) | work.launched_by(_NEIGHBOURS.search)
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero(work.schedule.stream == stream)
+    in_order = np.argsort(work.schedule.stream, kind="stable")
+    for here in np.split(in_order, np.flatnonzero(np.diff(work.schedule.stream[in_order])) + 1) if len(in_order) else ():
         together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
         together &= ~begins[here][1:]
         if elements is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask, overlap_with, union
+from advisor.intervals import EMPTY, Floats, Ints, Mask, covered_twice, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.knowledge.op_tokens.families import Family, of_library
@@ -73,25 +74,37 @@ SHARED, FILLED = MOST, 0.25
 
 
 def beside_others(work: GpuWork, at: Ints) -> Mask:
-    """(n,) whether kernels (positions) share the device with others."""
+    """(n,) whether kernels (positions) share the device with kernels of other streams."""
     frame, rows = work.timeline.gpu_ops, work.rows[at]
     start = frame["start_us"].to_numpy() - frame["start_us"].min()
     end = start + frame["dur_us"].to_numpy()
     device, stream, blocks = (frame[column].to_numpy() for column in ("device", "stream", "grid_blocks"))
     kernel = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()
     found = np.zeros(len(rows), bool)
-    for d, s in {(int(device[r]), int(stream[r])) for r in rows}:
-        mine = (device[rows] == d) & (stream[rows] == s)
-        others = kernel & (device == d) & (stream != s)
-        sms = work.timeline.device(d).sm_count
-        fill = np.where(blocks[others] > 0, np.minimum(blocks[others] / max(sms, 1), 1.0), 1.0)
+    for d in np.unique(device[rows]):
+        mine, here = np.flatnonzero(device[rows] == d), np.flatnonzero(kernel & (device == d))
+        sms = work.timeline.device(int(d)).sm_count
+        fill = np.where(blocks[here] > 0, np.minimum(blocks[here] / max(sms, 1), 1.0), 1.0)
         first, last = start[rows[mine]], end[rows[mine]]
-        filled = _filled(start[others], end[others], fill, last) - _filled(start[others], end[others], fill, first)
-        covered = overlap_with(first, last, union(start[others], end[others]))
+        filled = _filled(start[here], end[here], fill, last) - _filled(start[here], end[here], fill, first)
+        busy = [EMPTY]
+        for asked, own in _by_value(stream[rows[mine]], stream[here]):
+            spans = start[here[own]], end[here[own]]
+            filled[asked] -= _filled(*spans, fill[own], last[asked]) - _filled(*spans, fill[own], first[asked])
+            busy.append(union(*spans))
+        covered = overlap_with(first, last, covered_twice(*map(np.concatenate, zip(*busy, strict=True))))
         # What a framework's ops launch on several streams at once was divided over them already.
         enough = (filled >= FILLED * (last - first)) | (work.op[at[mine]] >= 0)
         found[mine] = (covered >= SHARED * (last - first)) & enough
     return found
+
+
+def _by_value(asked: Ints, there: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Of each value in `there`, where it stands in `asked` and in `there`."""
+    values, orders = np.unique(there), [np.argsort(each, kind="stable") for each in (asked, there)]
+    sides = [np.searchsorted(each[order], values, side) for each, order in zip((asked, there), orders, strict=True) for side in ("left", "right")]
+    for a, b, c, d in zip(*(side.tolist() for side in sides), strict=True):
+        yield orders[0][a:b], orders[1][c:d]
 
 
 def _filled(start: Floats, end: Floats, fill: Floats, until: Floats) -> Floats:

@@ -87,13 +87,13 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     place = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
     groups = Groups.by(*place[op_row].T)
     in_order = np.lexsort(place[op_row[groups.first]].T[::-1])
-    places, stream = place[op_row[groups.first[in_order]]], np.argsort(in_order)[groups.of]
+    stream = np.argsort(in_order)[groups.of]
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     ran = Ran(op_start, op_end, stream, _idle_us(ops, op_row))
     of_graph = (ops["graph_id"].to_numpy() >= 0)[op_row]
     issued = np.where(of_graph & (op_start >= end[op_call]), end[op_call], start[op_call])
-    latency, gap, after = gpu_rules(ran, start[op_call], issued, staged, told, _busy_until(ops, place, places, op_start, stream))
+    latency, gap, after = gpu_rules(ran, start[op_call], issued, staged, told, ended_before_us(ops, op_row, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.periodic else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, frees)
     return Schedule(
@@ -144,14 +144,18 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
     return begun
 
 
-def _busy_until(ops: pd.DataFrame, place: Ints, places: Ints, op_start: Floats, stream: Ints) -> Floats:
-    """(n_streams,) when what ran on each stream before its first op of the window ended, -inf where nothing did."""
+def ended_before_us(ops: pd.DataFrame, op_row: Ints, stream: Ints) -> Floats:
+    """(n_streams,) when what ran on each stream before its first op of the window ended, -inf where nothing did. stream: of each op of the window."""
     start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
-    found = np.full(len(places), -np.inf)
-    for s, key in enumerate(places):
-        before = (place == key).all(axis=1) & (start < op_start[stream == s].min())
-        if before.any():
-            found[s] = end[before].max()
+    first, found = np.full(int(stream.max(initial=-1)) + 1, np.inf), np.full(int(stream.max(initial=-1)) + 1, -np.inf)
+    np.minimum.at(first, stream, start[op_row])
+    groups = Groups.by(ops["device"].to_numpy(), ops["stream"].to_numpy())
+    stream_of = np.full(len(groups.first), -1)
+    stream_of[groups.of[op_row]] = stream
+    on = stream_of[groups.of]
+    before = np.flatnonzero(on >= 0)
+    before = before[start[before] < first[on[before]]]
+    np.maximum.at(found, on[before], end[before])
     return found
 
 

@@ -15,7 +15,7 @@ from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.finding import LOW_SHARE, Basis, Saving
 from advisor.views.replay.edits import Edit, Edits
-from advisor.views.replay.from_trace import begun_us, calls_of_window, gpu_only, schedule_of
+from advisor.views.replay.from_trace import begun_us, calls_of_window, ended_before_us, gpu_only, schedule_of
 from advisor.views.replay.recording_cost import HostCost, fitting, staged_as_measured, without_recording
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
@@ -223,16 +223,8 @@ def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Flo
     if schedule.call_row[0] < 0:  # no launches: the ops keep their gaps
         return abs(period_us(schedule) / steps.step_us - 1)
     ops = timeline.gpu_ops
-    end, first = (ops["start_us"] + ops["dur_us"]).to_numpy(), np.full(int(schedule.stream.max()) + 1, np.inf)
-    start = ops["start_us"].to_numpy()
-    np.minimum.at(first, schedule.stream, start[schedule.op_row])
-    keys = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
-    busy = {}
-    for s, at in enumerate(first):
-        key = keys[schedule.op_row[np.argmax(schedule.stream == s)]]
-        before = (keys == key).all(axis=1) & (start < at)
-        if before.any():
-            busy[s] = float(end[before].max())
+    end = (ops["start_us"] + ops["dur_us"]).to_numpy()
+    busy = {s: float(us) for s, us in enumerate(ended_before_us(ops, schedule.op_row, schedule.stream)) if np.isfinite(us)}
     replayed = last_end_us(schedule, float(call_start[0] - schedule.host_us[0]), busy)
     recorded = float(end[schedule.op_row].max())
     return abs(replayed - recorded) / (steps.end_us - steps.start_us)
