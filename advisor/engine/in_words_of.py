@@ -35,8 +35,12 @@ def _said(finding: Finding, frameworks: tuple[Framework, ...], kind: str) -> Fin
 
 
 def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
-    """The fix with the framework's switch in place of its first step and its code."""
+    """The fix with the framework's switch in place of its first step and its code; one that has the switch already, with its own figures, stays but for the versions."""
     since = f" Since {pack.name} {option.since}." if option.since else ""
+    stack = StackOption(pack.name, version, option.option)
+    if fix.code and option.stands_in(fix.code.after):
+        said = fix.steps[0].removesuffix(since)
+        return msgspec.structs.replace(fix, steps=(f"{said}{since}", *fix.steps[1:]), stack=stack)
     leave = (option.leave,) if option.leave else ()
     return msgspec.structs.replace(
         fix,
@@ -45,5 +49,5 @@ def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
         code=Code(option.before, option.after) if option.after else fix.code,
         url=option.url,
         risk=" ".join(filter(None, (option.effects, fix.risk))),
-        stack=StackOption(pack.name, version, option.option),
+        stack=stack,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import suppress
+from importlib.metadata import version
 from typing import Any
 
 from ..knowledge.framework_loops import LOOPS
@@ -20,7 +22,7 @@ def in_use() -> dict[str, Any]:
     alive = {base for kind in {type(one) for one in gc.get_objects()} for base in kind.__mro__} if wanted else set()
     places = {(kind.__module__, kind.__qualname__) for kind in alive}
     return {
-        FRAMEWORKS: {package: _version(module) for package, (module, _) in loaded.items()},
+        FRAMEWORKS: {package: _version(package, module) for package, (module, _) in loaded.items()},
         LOOPS_RUN: [
             name
             for name, (module, kind) in wanted.items()
@@ -33,7 +35,11 @@ def _class(module: str, name: str) -> Any:
     return vars(sys.modules[module]).get(name) if module in sys.modules else None
 
 
-def _version(module: Any) -> str:
-    """As the module says it: asking the installed packages would read files."""
-    version = vars(module).get("__version__", "")
-    return version if isinstance(version, str) else ""
+def _version(package: str, module: Any) -> str:
+    """As the module says it, else as it was installed."""
+    said = vars(module).get("__version__")
+    if isinstance(said, str):
+        return said
+    with suppress(Exception):  # whatever a damaged installation raises
+        return version(package)
+    return ""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 import advisor
+from advisor.engine.in_words_of import switched
 from advisor.engine.run import run
 from advisor.engine.settings import framework_named
 from advisor.errors import UsageError
+from advisor.knowledge.stacks import Asked, packs
+from advisor.report.finding import Code, Fix, StackOption
 from advisor.report.model import Report
+from advisor.rules.fixes import of_server
 from advisor.rules.optimizer_foreach import optimizer_foreach
+from advisor.views.trace.program import Program
 from tests.paths import ROOT, sample
 
 LOOP = [optimizer_foreach.advisor_rule]  # type: ignore[attr-defined]
@@ -43,6 +49,24 @@ def test_a_framework_without_a_switch_for_it_leaves_the_fix_as_it_is() -> None:
     report = said("ultralytics")
     assert report.framework and report.framework.name == "Ultralytics"
     assert report.findings[0].fix == said().findings[0].fix
+
+
+def test_a_fix_that_has_the_switch_with_its_own_figures_keeps_them() -> None:
+    sglang = packs()["sglang"]
+    fix = Fix(title="Capture", steps=("Capture 96.",), code=Code("serve", "serve --cuda-graph-max-bs-decode 96"))
+    newest = sglang.option_for(Asked("graph-coverage", code=fix.code.after if fix.code else "", version="0.5.23"))
+    assert newest and switched(fix, sglang, "0.5.23", newest) == msgspec.structs.replace(
+        fix, steps=("Capture 96. Since SGLang 0.5.14.",), stack=StackOption("SGLang", "0.5.23", "--cuda-graph-max-bs-decode")
+    )
+    older = sglang.option_for(Asked("graph-coverage", code=fix.code.after if fix.code else "", version="0.5.5"))
+    assert older and "--cuda-graph-max-bs 64" in str(switched(fix, sglang, "0.5.5", older).code)
+
+
+def test_a_server_is_told_its_flag_once_and_since_when() -> None:
+    fix = of_server(Program(False, False, server="SGLang"))
+    assert fix and fix.stack and "Since SGLang 0.5.14." in fix.steps[0]
+    option = packs()["sglang"].option_for(Asked("launch-gap", kind="server"))
+    assert option and switched(fix, packs()["sglang"], "0.5.23", option).steps[0].count("Since") == 1
 
 
 def test_a_framework_that_was_only_imported_says_nothing() -> None:

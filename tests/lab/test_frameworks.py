@@ -47,9 +47,12 @@ def test_a_model_is_told_by_where_its_class_stands(program):
     assert in_use() == {"frameworks": {"timm": "1.0.31"}, "loops": ["timm.Model"]} and made
 
 
-def test_a_framework_that_says_no_version_is_named_without_one(program):
+def test_a_framework_that_says_no_version_has_that_which_is_installed(program, monkeypatch):
     program("accelerate", __version__=3)
-    assert in_use() == {"frameworks": {"accelerate": ""}, "loops": []}
+    monkeypatch.setattr("advisor.lab.frameworks.version", {"accelerate": "1.15.0"}.__getitem__)
+    assert in_use() == {"frameworks": {"accelerate": "1.15.0"}, "loops": []}
+    program("timm")
+    assert in_use()["frameworks"] == {"accelerate": "1.15.0", "timm": ""}
 
 
 def test_nothing_is_found_where_nothing_was_imported(program):

@@ -51,12 +51,12 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Asked(NamedTuple):
-    """A finding that is to be mended: its rule and cause, the code of its plain fix, before and after; and of its program the kind, the loops that run,
+    """A finding that is to be mended: its rule and cause, the code of its plain fix, before and after, None for any; and of its program the kind, the loops that run,
     the framework's version, "" where that is not known, and the options whose defaults are seen at work."""
 
     rule: str
     cause: str = ""
-    code: str = ""
+    code: str | None = None
     kind: str = ""
     loops: tuple[str, ...] = ()
     version: str = ""
@@ -68,7 +68,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     rule, cause, when: which finding, of which cause ("*" is any) and in which kind of program ("" is any). stands_for: what it takes the place of: texts of which
     the plain fix's code holds one; any code where there are none. loop: the framework's loop that must run for it to act.
-    option: as it is written. does: what to do, a step. names: what it is made of, as `owner.name`. since, until: versions that have it, "" where all that
+    option: as it is written. does: what to do, a step. names: what it is made of, as `owner.name`, that with the default first. since, until: versions that have it, "" where all that
     were read do. replaced_by: what stands in its place from `until` on. default: what holds where nobody sets it. leave: what to leave alone. effects: what
     else it does, as for the whole process, or where it is ignored in silence. alone: whether the plain steps behind the first do not hold beside it.
     seen: of a default that costs a step, what shows in a trace that it is the cause.
@@ -101,6 +101,11 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return not self.until
         return (not self.since or number(version) >= number(self.since)) and (not self.until or number(version) < number(self.until))
 
+    def stands_in(self, code: str) -> bool:
+        """Whether a code has it already, with a value of its own."""
+        flag = self.option.partition(" ")[0]
+        return flag.startswith("--") and re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", code) is not None
+
     def suits(self, asked: Asked) -> bool:
         """Whether it mends such a finding of such a program."""
         return (
@@ -108,7 +113,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             and self.cause in ("*", asked.cause)
             and self.when in ("", asked.kind)
             and (not self.loop or self.loop in asked.loops)
-            and (not self.stands_for or any(text in asked.code for text in self.stands_for))
+            and (not self.stands_for or asked.code is None or any(text in asked.code for text in self.stands_for))
             and (self.seen is None or self.option in asked.defaults)
             and self.is_in(asked.version)
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from advisor.knowledge.stacks import packs
 from advisor.recordings.timeline import Timeline
+from advisor.sources import read
 from advisor.views.trace.stack import LIKELY, Framework, GivenFramework, Stack
 from advisor.views.workspace import Workspace
 from tests.build import Trace
+from tests.paths import EACH, ROOT, TRACES, sampled, samples
 
 
 def program(*frames: str) -> Trace:
@@ -104,3 +108,18 @@ def test_a_default_is_seen_at_work_by_its_ops_in_each_step() -> None:
 
 def test_a_framework_of_jax_is_none_of_a_program_of_torch() -> None:
     assert found(program("flax/nnx/transforms/compilation.py(20): wrapper")) == ()
+
+
+RECORDED = sorted([*TRACES.glob("*.trace.zst"), *samples("*/*.json.gz"), *samples("*/*.trace.zst")])
+
+
+@pytest.mark.parametrize("path", sampled(RECORDED, 4 * EACH), ids=lambda path: path.name)
+def test_no_recording_names_a_framework_that_its_program_does_not_import(path: Path) -> None:
+    recording = read(path)
+    workspace = Workspace(*recording.parts)
+    if not workspace.can(Stack.build):
+        return
+    program = ROOT / "corpus" / "programs" / f"{path.name.partition('.')[0]}.py"
+    text = (program if program.is_file() else ROOT / "samples" / "public_models.py").read_text(encoding="utf-8")
+    for one in workspace.get(Stack).likely:
+        assert re.search(rf"\b{packs()[one.package].module}\b", text), one
