@@ -32,6 +32,11 @@ def test_every_option_that_is_printed_for_a_version_is_in_that_version(pack: Pac
     assert pack.package in LOOPS
 
 
+@pytest.mark.parametrize("pack", packs().values(), ids=called)
+def test_frames_of_a_framework_name_its_module(pack: Pack) -> None:
+    assert all(pack.module.partition(".")[0] in one.pattern for one in pack.seen if one.by == "frame")
+
+
 @pytest.mark.parametrize("pack", SERVED, ids=called)
 def test_what_took_the_place_of_an_option_is_there_from_the_version_on_in_which_that_one_ends(pack: Pack) -> None:
     held = pinned()[pack.package]

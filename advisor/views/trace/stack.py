@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -58,7 +58,8 @@ class Stack:
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, steps: Steps, program: Program, given: GivenFramework | None) -> Stack:
         known = [pack for pack in packs().values() if pack.of == program.framework]
-        found = [one for pack in known if (one := _recorded(pack, timeline) or _seen(pack, timeline, ops, program))]
+        texts = {kind: "\n".join(_texts(kind, timeline, ops)) for kind in dict.fromkeys(one.by for pack in known for one in pack.seen)}
+        found = [one for pack in known if (one := _recorded(pack, timeline) or _seen(pack, timeline, texts, program))]
         ordered = as_given(given, found) if given else outermost(found)
         return cls(tuple(msgspec.structs.replace(one, defaults=tuple(_defaults(one, timeline, ops, steps))) for one in ordered))
 
@@ -71,11 +72,12 @@ def _recorded(pack: Pack, timeline: Timeline) -> Framework | None:
     return Framework(pack.package, timeline.source.frameworks[pack.package], 1.0 if loops else MOST, loops)
 
 
-def _seen(pack: Pack, timeline: Timeline, ops: Ops, program: Program) -> Framework | None:
-    """As frames, ranges, ops and modules of a trace tell it; a server as its marks do too."""
+def _seen(pack: Pack, timeline: Timeline, texts: Mapping[Evidence, str], program: Program) -> Framework | None:
+    """As frames, ranges, ops and modules of a trace tell it, whose texts stand a line each; a server as its marks do too."""
     if timeline.source.frameworks:
         return None  # the recorder looked, and it was not there
-    told = [one for one in pack.seen if any(re.search(one.pattern, text) for text in _texts(one.by, timeline, ops))]
+    root = pack.module.partition(".")[0]  # a trace may hold millions of characters of frames, most of them without it
+    told = [one for one in pack.seen if (one.by != "frame" or root in texts[one.by]) and re.search(one.pattern, texts[one.by], re.MULTILINE)]
     loops = tuple(dict.fromkeys(one.loop for one in told if one.loop))
     if pack.kind == "server" and program.server == pack.name:
         return Framework(pack.package, sure=max([LIKELY, *(one.sure for one in told)]), loops=loops or tuple(pack.loops)[:1])
