@@ -14,6 +14,7 @@ from advisor.rules.fixes import capturing
 from advisor.views.patterns import graph_capture
 from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
+from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.replay import Replay
@@ -44,6 +45,7 @@ def graph_candidate(
     compiled: CompiledStep | None,
     recurrent: RecurrentLoop | None,
     replay: Replay,
+    served: ServedWork | None,
     *,
     min_idle_share: float = 0.05,
     min_ops: int = 20,
@@ -88,6 +90,8 @@ def graph_candidate(
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
     """
+    if served and served.known:
+        return Clear(why="graph-coverage speaks of what a server's steps launch")
     share = gaps.share("launch") + gaps.share("dependency")
     if share < min_idle_share:
         return Clear(why=f"the GPU idles between kernels {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")

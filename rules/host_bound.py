@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.timeline import Timeline
+from advisor.report.finding import Clear
 from advisor.rules._batches import made_anew
 from advisor.rules._between_launches import between_launches
 from advisor.views.patterns.released_memory import ReleasedMemory
+from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -29,6 +31,7 @@ def host_bound(
     launches: Launches,
     program: Program,
     released: ReleasedMemory,
+    served: ServedWork | None,
     *,
     min_pause_us: float = 500.0,
     min_steps_share: float = 0.5,
@@ -70,6 +73,8 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
+    if served and served.known:
+        return Clear(why="step-gap speaks of what a server does between its steps")
     own = between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:

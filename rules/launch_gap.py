@@ -15,6 +15,7 @@ from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.patterns.launch_gaps import LaunchGaps
 from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
+from advisor.views.patterns.served_work import ServedWork
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
@@ -32,6 +33,7 @@ def launch_gap(
     capturable: Capturable,
     recurrent: RecurrentLoop,
     steps: Steps,
+    served: ServedWork | None,
     *,
     min_idle_share: float = 0.10,
 ) -> Outcome:
@@ -81,6 +83,8 @@ def launch_gap(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
+    if served and served.known:
+        return Clear(why="graph-coverage speaks of what a server's steps launch")
     share, most = gaps.share, gaps.most_share
     if most < min_idle_share or not len(gaps.at):
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")

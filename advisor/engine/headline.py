@@ -65,8 +65,8 @@ IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap",
 _RULE_OF = {BY_NAME["launch"].bound: "launch-gap", BY_NAME["data_loading"].bound: "data-loading"}
 """The rule that speaks of what bounds the step, where that is one alone."""
 
-_ALSO_OF = {"launch-gap": "loop-overhead"}
-"""Another that speaks of the same bound: of launches inside a compiled loop."""
+_ALSO_OF = {"launch-gap": ("loop-overhead", "graph-coverage", "step-gap")}
+"""Others that speak of the same bound: of launches inside a compiled loop, or of a server's steps."""
 
 IDLE_BOUNDS = frozenset(cause.bound for cause in IDLE_CAUSES)
 """What is named where the device idles for longer than it does anything else."""
@@ -136,7 +136,7 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
 def _not_reported(bound: Bound, outcomes: Outcomes) -> str:
     """Why the rule for what bounds the step found nothing, in a sentence; "" where it did, or was not asked."""
     rule = _RULE_OF.get(bound.name, "")
-    if any(found.finding.rule == _ALSO_OF.get(rule) and found.finding.shortens for found in outcomes.found):
+    if any(found.finding.rule in _ALSO_OF.get(rule, ()) and found.finding.shortens for found in outcomes.found):
         return ""
     why = next((item.why for item in outcomes.clear if item.rule == rule), "")
     last = why.rpartition("; ")[2]

@@ -13,6 +13,7 @@ from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import AUTOGRAD, TORCH
 from advisor.recordings.timeline import CopyKind
 from advisor.views.patterns.device_syncs import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
+from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.edits import Edit, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -36,8 +37,8 @@ MOST_TIMED = 100
 
 @dataclass(frozen=True)
 class DeviceWaits:
-    """Calls of the window that make the host wait for the GPU. every: positions of all; at: those that are none of timing, of start-up, of the run's end, or
-    for what is left to work on."""
+    """Calls of the window that make the host wait for the GPU. every: positions of all; at: those that are none of timing, of start-up, of the run's end, for what
+    is left to work on, or a server's between its steps."""
 
     steps: Steps
     work: GpuWork
@@ -48,13 +49,17 @@ class DeviceWaits:
     at: Ints
 
     @classmethod
-    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, partition: Partition, replay: Replay, startup: StartUp, shapes: Shapes) -> DeviceWaits:
+    def build(
+        cls, steps: Steps, work: GpuWork, calls: HostCalls, partition: Partition, replay: Replay, startup: StartUp, shapes: Shapes, served: ServedWork | None
+    ) -> DeviceWaits:
         every = waits = value_waits(work, calls)
         if not steps.repeats:
             # Around a single run, waiting for the whole device, or for an event behind it, is how the run is timed.
             timing = matches(calls.timeline.api_calls, TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
             waits = waits[~timing | (timing.sum() > MOST_TIMED)]
         waits = waits[~calls.inside(waits, startup.once)]
+        if served and served.known:
+            waits = waits[~calls.inside(waits, served.between)]
         if steps.steps == 1:
             # Nothing that was recorded comes after it: what the next step would gain was not seen.
             waits = waits[waits < work.schedule.op_call.max(initial=-1)]

@@ -34,8 +34,7 @@ class Batch:
 
 def _served(serving: Serving, steps: Steps) -> Batch | None:
     """Mean of what a server's marks say of the steps in the window."""
-    begun = steps.issued_at(np.array([step.start_us for step in serving.steps]))
-    sizes = [step.mark.requests for step, inside in zip(serving.steps, begun, strict=True) if inside and steps.kind in ("", step.mark.phase)]
+    sizes = [step.mark.requests for step in serving.judged(steps)]
     return Batch(float(np.mean(sizes)), "the marks of its steps") if sizes and min(sizes) > 0 else None
 
 

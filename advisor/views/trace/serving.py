@@ -92,9 +92,10 @@ class Serving:
         served = tuple(step for step, known in zip(made, of_phases, strict=True) if known)
         return cls(engine_of(map(str, rows["name"].unique())), served, phases(served))
 
-    def of(self, phase: str) -> tuple[ServedStep, ...]:
-        """Its steps of one phase."""
-        return tuple(step for step in self.steps if step.mark.phase == phase)
+    def judged(self, steps: Steps) -> tuple[ServedStep, ...]:
+        """Its steps in the window that are of the kind which is judged."""
+        begun = steps.issued_at(np.array([step.start_us for step in self.steps]))
+        return tuple(step for step, inside in zip(self.steps, begun, strict=True) if inside and steps.kind in ("", step.mark.phase))
 
 
 def _marks(rows: pd.DataFrame, outer: np.ndarray) -> list[ServerMark]:
