@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.knowledge.server_marks import DECODE, DRAFT, SGLANG, TENSORRT_LLM, VERIFY, VLLM
-from advisor.report.finding import Code, Fix
+from advisor.report.finding import Code, Fix, StackOption
 
-_VLLM_URL = "https://docs.vllm.ai/en/latest/design/cuda_graphs.html"
-_SGLANG_URL = "https://docs.sglang.ai/advanced_features/server_arguments.html"
-_TENSORRT_URL = "https://nvidia.github.io/TensorRT-LLM/"
+_URLS = {
+    VLLM: "https://docs.vllm.ai/en/latest/design/cuda_graphs.html",
+    SGLANG: "https://docs.sglang.ai/advanced_features/server_arguments.html",
+    TENSORRT_LLM: "https://nvidia.github.io/TensorRT-LLM/",
+}
 _SERVE = {VLLM: "vllm serve MODEL", SGLANG: "python -m sglang.launch_server --model-path MODEL"}
 _RISK = "Capturing takes time at the start, and memory for each captured size."
 
@@ -29,77 +31,59 @@ def graphs_of(engine: str, phase: str, rows: int, captured: Sequence[int], piece
     if phase in GENERATES:
         return _of_decode(engine, rows, size, captured, pieces)
     if engine == VLLM:
-        return Fix(
-            title=f"Capture steps of up to {size:,} tokens",
-            steps=(
-                "Leave --enforce-eager off.",
-                f"Raise max_cudagraph_capture_size: by default vLLM captures min(2 * max_num_seqs, 512) tokens at most, and a step of {rows:,} runs eagerly. "
-                "Graphs of steps that take prompts in hold what is between their attention.",
-            ),
-            code=Code(before=_SERVE[VLLM], after=f"{_SERVE[VLLM]} --max-cudagraph-capture-size {size}"),
-            url=_VLLM_URL,
-            risk=_RISK,
+        above = f"Raise max_cudagraph_capture_size: by default vLLM captures min(2 * max_num_seqs, 512) tokens at most, and a step of {rows:,} runs eagerly."
+        between = "Graphs of steps that take prompts in hold what is between their attention."
+        return _switched(
+            engine, f"Capture steps of up to {size:,} tokens", ("Leave --enforce-eager off.", f"{above} {between}"), "--max-cudagraph-capture-size", str(size)
         )
     if engine == SGLANG:
-        return Fix(
-            title="Capture the steps that take prompts in",
-            steps=("Choose a backend for graphs of prefill: breakable ones leave attention outside.",),
-            code=Code(before=_SERVE[SGLANG], after=f"{_SERVE[SGLANG]} --cuda-graph-backend-prefill breakable"),
-            url=_SGLANG_URL,
-            risk=f"{_RISK} Some models and backends of attention cannot be captured in prefill.",
-        )
+        chosen = "Choose a backend for graphs of prefill: breakable ones leave attention outside, and not each model and backend of attention can be captured."
+        return _switched(engine, "Capture the steps that take prompts in", (chosen,), "--cuda-graph-backend-prefill", "breakable")
     return None
 
 
 def _of_decode(engine: str, rows: int, size: int, captured: Sequence[int], pieces: bool) -> Fix | None:
-    least = (
-        f"Capture a size of {size:,} or more: a batch of {rows:,} runs eagerly"
-        + (f", as the largest seen in a graph is {max(captured):,}" if captured else "")
-        + "."
-    )
+    seen = f", as the largest seen in a graph is {max(captured):,}" if captured else ""
+    least = f"Capture a size of {size:,} or more: a batch of {rows:,} runs eagerly{seen}."
     title = "Replay whole decode steps from one graph" if pieces else f"Capture decode steps of {rows:,} requests"
+    if engine == VLLM and pieces:
+        mode = "Choose a mode that captures whole decode steps (FULL_AND_PIECEWISE, FULL_DECODE_ONLY). The backend of attention must support it: vLLM says at its start where it does not."
+        return _switched(engine, title, (mode,), "--compilation-config", """'{"cudagraph_mode": "FULL_AND_PIECEWISE"}'""")
     if engine == VLLM:
-        if pieces:
-            steps: tuple[str, ...] = (
-                "Choose a mode that captures whole decode steps (FULL_AND_PIECEWISE, FULL_DECODE_ONLY); the backend of attention must support it, else vLLM falls back to pieces and says so at its start.",
-            )
-            option = """--compilation-config '{"cudagraph_mode": "FULL_AND_PIECEWISE"}'"""
-        else:
-            steps, option = ("Leave --enforce-eager off.", least), f"--max-cudagraph-capture-size {size}"
-        return Fix(title=title, steps=steps, code=Code(before=_SERVE[VLLM], after=f"{_SERVE[VLLM]} {option}"), url=_VLLM_URL, risk=_RISK)
+        return _switched(engine, title, ("Leave --enforce-eager off.", least), "--max-cudagraph-capture-size", str(size))
+    if engine == SGLANG and pieces:
+        return _switched(engine, title, ("Leave decode's graphs on, with the backend full.",), "--cuda-graph-backend-decode", "full")
     if engine == SGLANG:
-        steps = ("Leave decode's graphs on (no --disable-decode-cuda-graph), with the backend full.",) + (() if pieces else (least,))
-        option = "--cuda-graph-backend-decode full" + ("" if pieces else f" --cuda-graph-max-bs-decode {size}")
-        return Fix(title=title, steps=steps, code=Code(before=_SERVE[SGLANG], after=f"{_SERVE[SGLANG]} {option}"), url=_SGLANG_URL, risk=_RISK)
+        return _switched(engine, title, ("Leave decode's graphs on (no --disable-decode-cuda-graph).", least), "--cuda-graph-max-bs-decode", str(size))
     if engine == TENSORRT_LLM and not pieces:
-        return Fix(
-            title=title,
-            steps=(least, "With padding on, a batch between two captured sizes runs in the larger."),
-            code=Code(before="cuda_graph_config: null", after=f"cuda_graph_config:\n  enable_padding: true\n  max_batch_size: {size}"),
-            url=_TENSORRT_URL,
-            risk=_RISK,
-        )
+        steps = (least, "With padding on, a batch between two captured sizes runs in the larger.")
+        return _configured(title, steps, "max_batch_size", str(size))
     return None
 
 
 def sizes_of(engine: str, phase: str, rows: Sequence[int], captured: Sequence[int]) -> Fix | None:
     """How a step's graph gets no more rows than it needs. rows: that steps have; captured: rows of the graphs that they ran in."""
     # What is captured by default stays, up to the largest that is needed.
-    wanted = sorted({*rows, *captured, *(2**k for k in range(max(captured).bit_length()) if 2**k <= max(captured))})
-    listed = " ".join(map(str, wanted))
+    wanted = sorted({*rows, *captured, *(2**k for k in range(max(captured).bit_length()))})
     title = f"Capture {_and(rows)} row{'' if list(rows) == [1] else 's'} as well"
     steps = (f"Add the sizes that occur to those that are captured: {_and(rows)}, beside {_and(captured)}. A batch runs in the next larger size.",)
-    if engine == VLLM:
-        return Fix(
-            title=title, steps=steps, code=Code(before=_SERVE[VLLM], after=f"{_SERVE[VLLM]} --cudagraph-capture-sizes {listed}"), url=_VLLM_URL, risk=_RISK
-        )
-    if engine == SGLANG:
-        option = "--cuda-graph-bs-decode" if phase in GENERATES else "--cuda-graph-bs-prefill"
-        return Fix(title=title, steps=steps, code=Code(before=_SERVE[SGLANG], after=f"{_SERVE[SGLANG]} {option} {listed}"), url=_SGLANG_URL, risk=_RISK)
-    if engine == TENSORRT_LLM and phase in GENERATES:
-        after = f"cuda_graph_config:\n  enable_padding: true\n  batch_sizes: [{', '.join(map(str, wanted))}]"
-        return Fix(title=title, steps=steps, code=Code(before="cuda_graph_config:\n  enable_padding: true", after=after), url=_TENSORRT_URL, risk=_RISK)
-    return None
+    if engine == TENSORRT_LLM:
+        return _configured(title, steps, "batch_sizes", f"[{', '.join(map(str, wanted))}]") if phase in GENERATES else None
+    options = {VLLM: "--cudagraph-capture-sizes", SGLANG: "--cuda-graph-bs-decode" if phase in GENERATES else "--cuda-graph-bs-prefill"}
+    return _switched(engine, title, steps, options[engine], " ".join(map(str, wanted))) if engine in options else None
+
+
+def _switched(engine: str, title: str, steps: tuple[str, ...], option: str, value: str) -> Fix:
+    """An option of a server's command line."""
+    code = Code(before=_SERVE[engine], after=f"{_SERVE[engine]} {option} {value}")
+    return Fix(title=title, steps=steps, code=code, url=_URLS[engine], risk=_RISK, stack=StackOption(engine, "", option))
+
+
+def _configured(title: str, steps: tuple[str, ...], option: str, value: str) -> Fix:
+    """A field of TensorRT-LLM's configuration of graphs."""
+    before = "cuda_graph_config:\n  enable_padding: true"
+    code, url = Code(before=before, after=f"{before}\n  {option}: {value}"), _URLS[TENSORRT_LLM]
+    return Fix(title=title, steps=steps, code=code, url=url, risk=_RISK, stack=StackOption(TENSORRT_LLM, "", f"CudaGraphConfig.{option}"))
 
 
 def _and(sizes: Sequence[int]) -> str:

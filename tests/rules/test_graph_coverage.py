@@ -66,7 +66,7 @@ def test_the_rules_for_other_programs_leave_these_steps_to_it():
         (VLLM, "decode", 24, "vllm serve MODEL --max-cudagraph-capture-size 24"),
         (VLLM, "decode", 9, "vllm serve MODEL --max-cudagraph-capture-size 16"),
         (VLLM, "mixed", 1000, "vllm serve MODEL --max-cudagraph-capture-size 1000"),
-        (SGLANG, "verify", 3, "python -m sglang.launch_server --model-path MODEL --cuda-graph-backend-decode full --cuda-graph-max-bs-decode 3"),
+        (SGLANG, "verify", 3, "python -m sglang.launch_server --model-path MODEL --cuda-graph-max-bs-decode 3"),
         (SGLANG, "prefill", 900, "python -m sglang.launch_server --model-path MODEL --cuda-graph-backend-prefill breakable"),
         (TENSORRT_LLM, "decode", 24, "cuda_graph_config:\n  enable_padding: true\n  max_batch_size: 24"),
     ],
@@ -78,3 +78,8 @@ def test_each_engine_is_told_its_own_option_of_that_phase(engine, phase, rows, o
 def test_no_option_is_made_up():
     assert graphs_of(TENSORRT_LLM, "prefill", 900, (), False) is None
     assert graphs_of("another", "decode", 4, (), False) is None
+
+
+def test_the_engines_pack_leaves_a_switch_with_its_size_alone():
+    stack = found(RULE, served(DECODE)).fix.stack
+    assert (stack.framework, stack.option) == (SGLANG, "--cuda-graph-max-bs-decode")
