@@ -14,6 +14,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import AUTOGRAD, is_a, names_of, plain
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, op_family
+from advisor.views.patterns.dataflow import Dataflow
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import Arguments
@@ -78,7 +79,7 @@ class Casts:
     all: tuple[Cast, ...]
 
     @classmethod
-    def build(cls, work: GpuWork, arguments: Arguments) -> Casts:
+    def build(cls, work: GpuWork, arguments: Arguments, flow: Dataflow) -> Casts:
         staged = {int(o) for o in work.op[~work.kernel]}
         known: dict[tuple[int, ...], tuple[str, str, tuple[int, ...]] | None] = {}
         found = []
@@ -93,7 +94,7 @@ class Casts:
                 known[key] = _types_alone(arguments.types(op), arguments.shapes(op), arguments.strides(op))
             if cast := known[key]:
                 found.append(Cast(position, op, Purpose.OTHER, *cast))
-        following = _Following(work, arguments, {cast.position: cast for cast in found})
+        following = _Readers(flow, arguments, {flow.call_at(cast.position): cast for cast in found})
         return cls(tuple(_told(work, arguments, found, following)))
 
     def of_weights(self, products: Ints) -> Ints:
@@ -117,7 +118,7 @@ def _order(dims: Any, strides: Any) -> list[tuple[int, int]]:
     return [(n, s) for n, s in zip(dims, strides, strict=False) if n != 1]
 
 
-def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following: _Following) -> list[Cast]:
+def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following: _Readers) -> list[Cast]:
     """The same casts with what each is for: forward ones by what stands around and after them, backward ones as their forward."""
     ops, sequence = work.ops, work.timeline.cpu_ops["sequence"].to_numpy()
     taken: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -136,11 +137,9 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
         elif (end := following.way_back(cast)) is not None:
             done = replace(cast, purpose=Purpose.ISLAND, between=end[1])
             closed.add(end[0])
-        elif name := following.sum_in_place(cast):
-            done = replace(cast, purpose=Purpose.SUM, between=(name,))
         else:
-            product, purpose = following.product(cast)
-            done = replace(cast, purpose=purpose, product=product)
+            purpose, product, name = following.first(cast)
+            done = replace(cast, purpose=purpose, product=product, between=(name,) if name else ())
         told.append(done)
         by_sequence.update({int(n): done for n in sequence[around.casting] if n >= 0})
     for cast, number in backward:
@@ -192,63 +191,53 @@ def _fitting(arguments: Arguments, op: int, kind: str, shape: tuple[int, ...]) -
 
 
 @dataclass(frozen=True)
-class _Following:
-    """What runs on a stream after a cast, in the same step."""
+class _Readers:
+    """What is done with what a cast makes. casts: by their calls."""
 
-    work: GpuWork
+    flow: Dataflow
     arguments: Arguments
     casts: dict[int, Cast]
 
-    def _after(self, position: int) -> list[int]:
-        """Positions of the next kernels."""
-        near = slice(position + 1, position + 1 + 4 * ISLAND_KERNELS)
-        stream, step = self.work.schedule.stream, self.work.step
-        same = (stream[near] == stream[position]) & (step[near] == step[position])
-        return (position + 1 + np.flatnonzero(same)[: ISLAND_KERNELS + 1]).tolist()
-
-    def _name(self, position: int) -> str:
-        return self.work.ops.name(int(self.work.op[position]))
+    def _name(self, call: int) -> str:
+        return self.flow.work.ops.name(int(self.flow.op[call]))
 
     def way_back(self, cast: Cast) -> tuple[int, tuple[str, ...]] | None:
         """The position of the cast that turns as many elements back, and the ops between."""
-        ops, between = self.work.ops, list[str]()
-        for p in self._after(cast.position):
-            op = int(self.work.op[p])
+        ops, between = self.flow.work.ops, list[str]()
+        for call in self.flow.behind(self.flow.call_at(cast.position), ISLAND_KERNELS + 1):
+            op, other = int(self.flow.op[call]), self.casts.get(call)
             if op >= 0 and ops.name(int(ops.outermost[op])).startswith(AUTOGRAD):
                 return None  # what is FP32 up to the loss is so on purpose
-            other = self.casts.get(p)
             if other and (other.source, other.target) == (cast.target, cast.source) and prod(other.shape) == prod(cast.shape):
-                return (p, tuple(between)) if between else None
-            if op_family(self._name(p)) in PRODUCTS:
+                return (other.position, tuple(between)) if between else None
+            if op_family(self._name(call)) in PRODUCTS:
                 return None  # the type of a product is chosen for its speed
-            name = plain(self._name(p)) or "?"
+            name = plain(self._name(call)) or "?"
             if not between or between[-1] != name:
                 between.append(name)
         return None
 
-    def sum_in_place(self, cast: Cast) -> str:
-        """The in-place sum in the wider type that the cast feeds, "" where the next kernel is none."""
-        after = self._after(cast.position)
-        if not after or DTYPE_BYTES[cast.target] <= DTYPE_BYTES[cast.source] or not _IN_PLACE.match(self._name(after[0])):
-            return ""
-        fits = _fitting(self.arguments, int(self.work.op[after[0]]), cast.target, cast.shape)
-        return plain(self._name(after[0])) if len(fits) > 1 and fits[0] == 0 else ""
-
-    def product(self, cast: Cast) -> tuple[int, Purpose]:
-        """The op of the product that comes next, but for casts, and that takes what the cast makes: in FP32 as its largest operand, in 16 bits as a
-        weight (a matrix behind the first operand, which can be kept so; inputs come anew). -1 without."""
-        following = (p for p in self._after(cast.position) if p not in self.casts)
-        op = next((int(self.work.op[p]) for p in following), -1)
-        if op < 0 or op_family(self.work.ops.name(op)) is not Family.GEMM:
-            return -1, Purpose.OTHER
+    def first(self, cast: Cast) -> tuple[Purpose, int, str]:
+        """What the next call but casts tells, if it reads what the cast makes: an in-place sum in the wider type, by name; or the op of a product, that takes it in
+        FP32 as its largest operand, or in 16 bits as a weight (a matrix behind the first operand, which can be kept so; inputs come anew)."""
+        at = self.flow.call_at(cast.position)
+        call = next((call for call in self.flow.behind(at, ISLAND_KERNELS) if call not in self.casts), -1)
+        op, widens = int(self.flow.op[call]), DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]
+        if call < 0 or op < 0 or self.flow.makes(at) not in self.flow.reads(call):
+            return Purpose.OTHER, -1, ""
+        if widens and _IN_PLACE.match(name := self._name(call)):
+            fits = _fitting(self.arguments, op, cast.target, cast.shape)
+            return (Purpose.SUM, -1, plain(name)) if len(fits) > 1 and fits[0] == 0 else (Purpose.OTHER, -1, "")
+        if op_family(self._name(call)) is not Family.GEMM:
+            return Purpose.OTHER, -1, ""
         operands = [dims for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == cast.target]
         sizes = [prod(dims) for dims in operands]
-        if DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]:
+        if widens:
             widened = cast.target == "float" and prod(cast.shape) == max(sizes, default=0)
-            return (op, Purpose.WIDENED) if widened else (-1, Purpose.OTHER)
+            return (Purpose.WIDENED, op, "") if widened else (Purpose.OTHER, -1, "")
         # Its last operand, as it is or turned; of two alike the trace does not tell.
         weight = len(sizes) > 1 and len(cast.shape) == 2 and sorted(operands[-1]) == sorted(cast.shape) and sizes[-2] != sizes[-1]
-        return (op, Purpose.WEIGHT) if weight else (-1, Purpose.OTHER)
+        return (Purpose.WEIGHT, op, "") if weight else (Purpose.OTHER, -1, "")
 
 
 LARGE = 1 << 17

@@ -84,6 +84,14 @@ class Dataflow:
         """Those of a token, in order."""
         return np.flatnonzero(self.work.launched_by(names_of(token).search)[self._firsts]).tolist()
 
+    def call_at(self, position: int) -> int:
+        """The call that launched a kernel."""
+        return int(self._call_at[position])
+
+    def behind(self, call: int, most: int) -> range:
+        """The next calls of its stretch."""
+        return range(call + 1, min(call + 1 + most, int(np.searchsorted(self.part, self.part[call], side="right"))))
+
     def last(self, call: int) -> int:
         """Position of its last kernel."""
         return int(self.at[self.bounds[call + 1] - 1])
@@ -136,9 +144,9 @@ class Dataflow:
     def readers(self, call: int) -> Iterator[Edge]:
         """Who may read what a call makes, the nearest first."""
         made, read = self._sizes
-        begin, end = (int(np.searchsorted(self.part, self.part[call], side)) for side in ("left", "right"))
-        before, sure = made[max(call - REACH, begin) : call], Sure.ONLY
-        for other in range(call + 1, min(call + REACH + 1, end)):
+        begin = max(call - REACH, int(np.searchsorted(self.part, self.part[call])))
+        before, sure = made[begin:call], Sure.ONLY
+        for other in self.behind(call, REACH):
             if made[call] in read[other]:
                 yield Edge(other, Sure.NEAREST if sure is Sure.ONLY and made[call] in before else sure)
             sure = Sure.GUESS if made[other] == made[call] else sure
@@ -160,6 +168,12 @@ class Dataflow:
                     yield other
                     if self.is_a(other, through):
                         waiting.append(other)
+
+    @cached_property
+    def _call_at(self) -> Ints:
+        found = np.full(len(self.work.op), -1, np.int64)
+        found[self.at] = np.repeat(np.arange(len(self.op)), np.diff(self.bounds))
+        return found
 
     @cached_property
     def _firsts(self) -> Ints:
