@@ -67,11 +67,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> None:
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"advisor/py.typed", "advisor/rules/launch_gap.py", "advisor/reports/templates/timeline.js", "advisor/knowledge/devices.toml"} <= names
+    assert {
+        "advisor/py.typed",
+        "advisor/rules/launch_gap.py",
+        "advisor/rules/fixes/cuda.toml",
+        "advisor/reports/templates/timeline.js",
+        "advisor/knowledge/devices.toml",
+    } <= names
     assert not [name for name in names if name.startswith(("tests/", "samples/", "rules/", "reports/"))]
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "reports/templates/report.css"} <= held
+    assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "rules/fixes/cuda.toml", "reports/templates/report.css"} <= held
 
 
 def _asks(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ FAULTS = {
     "compare": Fault("advisor/compare/differences.py", "max(old.low, new.low) > min(old.high, new.high)", "max(old.low, new.low) < min(old.high, new.high)", "tests/compare/test_compare.py"),
     "command line": Fault("advisor/cli/terminal.py", "order.index(level) <= order.index(fail_on)", "order.index(level) < order.index(fail_on)", "tests/cli/test_analyze.py"),
     "knowledge": Fault("advisor/knowledge/op_costs/products.py", "return _product(1, prod(x.shape[:-1]), _inner(x.shape[-1], k)", "return _product(1, x.shape[0], _inner(x.shape[-1], k)", "tests/knowledge/test_op_costs.py"),
-    "rules": Fault("rules/launch_gap.py", "if replayed > 0.5:", "if replayed > 1.0:", "tests/rules/test_rules.py"),
+    "rules": Fault("rules/launch_gap.py", "if (replayed := gaps.replayed_share) > 0.5:", "if (replayed := gaps.replayed_share) > 1.0:", "tests/rules/test_rules.py"),
 }  # fmt: skip
 
 
