@@ -46,10 +46,12 @@ def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
         said = fix.steps[0].removesuffix(since)
         return msgspec.structs.replace(fix, steps=(f"{said}{since}", *fix.steps[1:]), stack=stack)
     leave = (option.leave,) if option.leave else ()
+    # A default that is one cause stands beside the others, which what was there mends.
+    kept = () if option.alone else fix.steps if option.seen else fix.steps[1:]
     return msgspec.structs.replace(
         fix,
         title=option.title or fix.title,
-        steps=(f"{option.does}{since}", *leave, *(() if option.alone else fix.steps[1:])),
+        steps=(f"{option.does}{since}", *leave, *kept),
         code=Code(option.before, option.after) if option.after else fix.code,
         url=option.url,
         risk=" ".join(filter(None, (option.effects, fix.risk))),

@@ -62,6 +62,14 @@ def test_a_fix_that_has_the_switch_with_its_own_figures_keeps_them() -> None:
     assert older and "--cuda-graph-max-bs 64" in str(switched(fix, sglang, "0.5.5", older).code)
 
 
+def test_a_default_that_is_a_cause_stands_before_what_mends_the_others() -> None:
+    pack = packs()["transformers"]
+    named = pack.option_for(Asked("sync-stall", kind="training", loops=("Trainer",), defaults=frozenset({"logging_nan_inf_filter=False"})))
+    assert named
+    made = switched(Fix(title="Let the host run ahead", steps=("Keep the value on the GPU.",)), pack, "5.24.0", named)
+    assert "logging_nan_inf_filter" in made.steps[0] and made.steps[-1] == "Keep the value on the GPU."
+
+
 def test_a_server_is_told_its_flag_once_and_since_when() -> None:
     fix = of_server(Program(False, False, server="SGLang"))
     assert fix and fix.stack and "Since SGLang 0.5.14." in fix.steps[0]
