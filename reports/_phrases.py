@@ -410,6 +410,12 @@ def hardware(report: Report) -> str:
     return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or "no GPU"
 
 
+def framework(report: Report) -> str:
+    """`Transformers 4.57.1`: in whose words fixes are said; "" where in those of PyTorch, JAX or CUDA."""
+    named = report.framework
+    return f"{named.name} {named.version}".rstrip() if named else ""
+
+
 def footnote(report: Report) -> str:
     """What the step was recorded at, and why that is not what it takes; "" where recording made no difference to speak of."""
     window, step_us = report.window, report.step_us

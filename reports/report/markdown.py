@@ -16,6 +16,7 @@ from advisor.reports._phrases import (
     code_spans,
     confidence,
     footnote,
+    framework,
     hardware,
     improves,
     judged,
@@ -154,6 +155,7 @@ def _headline(report: Report) -> list[str]:
     left = left_out(report)
     told = trust(report)
     about = f"{code(cut(report.source.path, 120))} · {escape(cut(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
+    about += f" · {escape(cut(framework(report), 60))}" if report.framework else ""
     return [
         f"## {processor(report)} profile: {escape(cut(head.bottleneck, 80))}",
         "",

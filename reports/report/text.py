@@ -100,7 +100,13 @@ def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
 
 def _headline(console: Console, report: Report) -> None:
     head, noun = report.headline, _phrases.step_noun(report)
-    about = (f"advisor {report.advisor}", _phrases.short_path(report.source.path), _phrases.hardware(report), _phrases.steps(report))
+    about = (
+        f"advisor {report.advisor}",
+        _phrases.short_path(report.source.path),
+        _phrases.hardware(report),
+        _phrases.framework(report),
+        _phrases.steps(report),
+    )
     _wrapped(console, _text((" · ".join(part for part in about if part), "dim")), 0)
     console.print()
     _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, _SENTENCES)

@@ -15,6 +15,7 @@ from advisor.errors import UsageError
 from advisor.knowledge.stacks import Asked, packs
 from advisor.report.finding import Code, Fix, StackOption
 from advisor.report.model import Report
+from advisor.reports import formats
 from advisor.rules.fixes import of_server
 from advisor.rules.optimizer_foreach import optimizer_foreach
 from advisor.views.trace.program import Program
@@ -92,3 +93,9 @@ def test_the_page_of_frameworks_is_that_of_the_packs() -> None:
 
     path = ROOT / "docs" / "frameworks.md"
     assert path.read_text(encoding="utf-8") == as_markdown(), "python -m advisor.knowledge.stacks --page > docs/frameworks.md"
+
+
+def test_a_report_says_in_whose_words_it_speaks() -> None:
+    report = said("lightning=2.5.5")
+    for form in ("text", "markdown", "html"):
+        assert "Lightning 2.5.5" in formats()[form].render(report), form
