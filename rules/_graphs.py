@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found
+from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.report.finding import HIGH_SHARE, Severity
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules.fixes.capturing import EACH, PARTS, capturing
 from advisor.rules.fixes.compiling import WORTH_COMPILING
 from advisor.views.patterns.compiled_step import CompiledStep
-from advisor.views.patterns.graph_capture import Part
+from advisor.views.patterns.graph_capture import BRANCHING, SIZED, Capturable, Part
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, Edit, Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -18,6 +19,7 @@ from advisor.views.replay.replay import Replay
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
+from advisor.views.trace.steps import Steps
 
 SEVERAL_CALLS = 1.5
 """Calls of JAX a step that launch something: with fewer the step is one executable."""
@@ -71,3 +73,36 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
         cause=cause_of(work, program),
         fix=capturing(program, title, first),
     )
+
+
+def products_share(work: GpuWork) -> float:
+    """Of the step, what products take."""
+    return work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
+
+
+def reads_a_step(capturable: Capturable, work: GpuWork) -> float:
+    """Of the waits that could go, those that read a value."""
+    return work.a_step(capturable.removable) - work.a_step(capturable.sent) - work.a_step(capturable.masks)
+
+
+def told(capturable: Capturable, work: GpuWork, steps: Steps) -> tuple[str, str]:
+    """What all steps launch and wait for in between, and without what a graph could replay them."""
+    count, masks, waits = len(capturable.first), len(capturable.masks) > 0, capturable.removable
+    sends, asks, reads = len(capturable.sent) > 0, work.a_step(capturable.masks), reads_a_step(capturable, work)
+    waiting = {
+        f"ask for {counted(asks, 'size')}": masks,
+        f"read {counted(reads, 'value')}": reads > 0,
+        "wait for copies to the device": sends,
+    }
+    *some, last = (what for what, there in waiting.items() if there) if len(waits) else ("wait nowhere",)
+    between = f"{', '.join(some)} and {last} in between" if some else f"{last} in between"
+    missing = ["asked for no sizes"] * masks + ["read no values"] * (reads > 0)
+    without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
+    decides = {BRANCHING: "conditions on tensors", SIZED: "the sizes of masks"}.get(capturable.why_not)
+    every = "Both" if steps.steps <= 2 else f"All {steps.steps}"
+    alike = (
+        f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"
+        if decides
+        else f"{every} steps launch the same {count:,} GPU ops{' with the same shapes' if work.timeline.source.shapes else ''} and"
+    )
+    return f"{alike} {between}", without

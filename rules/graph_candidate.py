@@ -6,7 +6,6 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge import shares
-from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules import _graphs as graphs
@@ -108,8 +107,7 @@ def graph_candidate(
             return graphs.in_parts(parts, loop, differ, program, work, witness, launches, share)
         if not masks:
             return Clear(why=capturable.why_not)
-        products = work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
-        if products > FEW_PRODUCTS:
+        if (products := graphs.products_share(work)) > FEW_PRODUCTS:
             return Clear(
                 why=f"{capturable.why_not}; products take {percent(products)} of the step, and on all rows instead of those that a mask picks they may take as long as the launches"
             )
@@ -117,28 +115,12 @@ def graph_candidate(
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
     before_all = (capturing.FIRST,) if graphs.of_training(program) else ()
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
-    sends, asks = len(capturable.sent) > 0, work.a_step(capturable.masks)
-    reads = work.a_step(waits) - work.a_step(capturable.sent) - asks
-    waiting = {
-        f"ask for {counted(asks, 'size')}": masks,
-        f"read {counted(reads, 'value')}": reads > 0,
-        "wait for copies to the device": sends,
-    }
-    *some, last = (what for what, there in waiting.items() if there) if len(waits) else ("wait nowhere",)
-    between = f"{', '.join(some)} and {last} in between" if some else f"{last} in between"
-    missing = ["asked for no sizes"] * masks + ["read no values"] * (reads > 0)
-    without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
-    decides = {graph_capture.BRANCHING: "conditions on tensors", graph_capture.SIZED: "the sizes of masks"}.get(capturable.why_not)
-    before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads > 0, capturing.SEND: sends}
-    every = "Both" if steps.steps <= 2 else f"All {steps.steps}"
-    alike = (
-        f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"
-        if decides
-        else (f"{every} steps launch the same {count:,} GPU ops{' with the same shapes' if shapes else ''} and")
-    )
+    steps_launch, without = graphs.told(capturable, work, steps)
+    reads, sends = graphs.reads_a_step(capturable, work) > 0, len(capturable.sent) > 0
+    before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads, capturing.SEND: sends}
     return Found(
         title=f"A CUDA graph could replay the step{without}",
-        summary=f"{alike} {between}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        summary=f"{steps_launch}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",
