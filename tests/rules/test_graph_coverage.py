@@ -83,8 +83,3 @@ def test_no_option_is_made_up():
 def test_the_engines_pack_leaves_a_switch_with_its_size_alone():
     stack = found(RULE, served(DECODE)).fix.stack
     assert (stack.framework, stack.option) == (SGLANG, "--cuda-graph-max-bs-decode")
-
-
-def test_a_server_with_few_requests_a_step_is_told_its_limit_and_no_loop_to_write():
-    fix = found("low-arithmetic-intensity", served("execute_context_0(0)_generation_2(2)", steps=6)).fix
-    assert fix.code.after == "vllm serve MODEL --max-num-seqs 512"

@@ -84,6 +84,11 @@ def test_no_finding_is_of_a_training_loop(name):
     assert not TRAINING & {f.rule for f in told(name).findings}
 
 
+def test_a_server_with_few_requests_a_step_is_told_its_limit_and_no_loop_to_write():
+    fix = next(f.fix for f in told("eager_decode").findings if f.rule == "low-arithmetic-intensity")
+    assert fix.code.after == "vllm serve MODEL --max-num-seqs 512"
+
+
 @pytest.fixture
 def engine(monkeypatch):
     torch = pytest.importorskip("torch")
