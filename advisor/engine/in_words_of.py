@@ -26,9 +26,13 @@ def in_words_of(report: Report, frameworks: Iterable[Framework], kind: str) -> R
 
 def _said(finding: Finding, frameworks: tuple[Framework, ...], kind: str) -> Finding:
     if (own := finding.fix.stack) is not None:
-        # It names the switch for what was found, as a size; which version it is of the stack tells.
-        version = next((one.version for one in frameworks if packs()[one.package].name == own.framework), "")
-        return msgspec.structs.replace(finding, fix=msgspec.structs.replace(finding.fix, stack=msgspec.structs.replace(own, version=own.version or version)))
+        # It names the switch for what was found, as a size; which version it is of the stack tells, and whether that spells it so.
+        one = next((one for one in frameworks if packs()[one.package].name == own.framework), None)
+        version = one.version if one else ""
+        if one is None or packs()[one.package].spells(own.option, version):
+            return msgspec.structs.replace(
+                finding, fix=msgspec.structs.replace(finding.fix, stack=msgspec.structs.replace(own, version=own.version or version))
+            )
     code = f"{finding.fix.code.before}\n{finding.fix.code.after}" if finding.fix.code else ""
     for one in frameworks:
         asked = Asked(finding.rule, finding.cause, code, kind, one.loops, one.version, frozenset(one.defaults))

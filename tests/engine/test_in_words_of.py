@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import advisor
-from advisor.engine.in_words_of import switched
+from advisor.engine.in_words_of import in_words_of, switched
 from advisor.engine.run import run
 from advisor.engine.settings import framework_named
 from advisor.errors import UsageError
@@ -19,6 +19,7 @@ from advisor.reports import formats
 from advisor.rules.fixes import of_server
 from advisor.rules.optimizer_foreach import optimizer_foreach
 from advisor.views.trace.program import Program
+from advisor.views.trace.stack import Framework
 from tests.paths import ROOT, sample
 
 LOOP = [optimizer_foreach.advisor_rule]  # type: ignore[attr-defined]
@@ -99,3 +100,15 @@ def test_a_report_says_in_whose_words_it_speaks() -> None:
     report = said("lightning=2.5.5")
     for form in ("text", "markdown", "html"):
         assert "Lightning 2.5.5" in formats()[form].render(report), form
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"), [("", "--cuda-graph-max-bs-decode"), ("0.5.14", "--cuda-graph-max-bs-decode"), ("0.5.5", "--cuda-graph-max-bs 64")]
+)
+def test_a_server_s_flag_is_spelled_as_its_version_spells_it(version: str, flag: str) -> None:
+    fix = of_server(Program(False, False, server="SGLang"))
+    plain = said().findings[0]
+    assert fix
+    report = msgspec.structs.replace(said(), findings=(msgspec.structs.replace(plain, rule="launch-gap", fix=fix),))
+    made = in_words_of(report, [Framework("sglang", version, loops=("Scheduler",))], "server").findings[0].fix
+    assert made.code and flag in made.code.after and made.stack and made.stack.version == version

@@ -144,6 +144,12 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Its loops by name."""
         return tuple(LOOPS[self.package][1])
 
+    def spells(self, option: str, version: str) -> bool:
+        """Whether a version spells a switch so, as far as the pack knows the switch."""
+        flag = option.partition(" ")[0]
+        known = [one for one in self.options if one.option.partition(" ")[0] == flag]
+        return not known or any(one.is_in(version) for one in known)
+
     def option_for(self, asked: Asked) -> Option | None:
         """The option for a finding; None where the framework has none. A default that is seen to be the cause comes first."""
         return min((option for option in self.options if option.suits(asked)), key=lambda option: option.seen is None, default=None)
