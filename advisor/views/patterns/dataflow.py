@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
 from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.views.replay.gpu_work import GpuWork
@@ -219,10 +219,18 @@ def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Si
         return read, (0, "")
     if family is Family.GEMM and (product := multiplied([shape for shape, _ in inputs])):
         return read, (product.batch * product.rows * product.columns, inputs[-1][1])
-    largest, kind = max(read, key=lambda size: (size[0], DTYPE_BYTES[size[1]]))
     if pointwise and broadcasts(name):
-        return read, (broadcast_elements([shape for shape, _ in inputs]), "bool" if is_a(name, "compare") else kind)
-    return read, (largest, kind)
+        return read, (broadcast_elements([shape for shape, _ in inputs]), "bool" if is_a(name, "compare") else _promoted(name, inputs))
+    return read, max(read, key=lambda size: (size[0], DTYPE_BYTES[size[1]]))
+
+
+def _promoted(name: str, inputs: Sequence[Tensor]) -> str:
+    """The type of what a pointwise op makes: of its first tensor where it works in place, else the widest, complex before floating point before integral. A
+    tensor without dimensions widens nothing of its kind (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc)."""
+    if name.endswith("_"):
+        return inputs[0][1]
+    ranks = {kind: ("complex" in kind, kind not in INTEGRAL, DTYPE_BYTES[kind]) for _, kind in inputs}
+    return max((kind for shape, kind in inputs if shape), key=lambda kind: ranks[kind], default=inputs[0][1])
 
 
 def multiplied(shapes: Sequence[Sequence[int]]) -> Product | None:

@@ -44,19 +44,20 @@ def _adapters(flow: Dataflow) -> Iterator[Adapter]:
         for down in flow.origins(up, "copy"):
             low = flow.product(down)
             if low and (low.rows, low.columns) == (high.rows, high.inner) and low.columns * LOW <= low.inner:
-                layer, total = _beside(flow, up, low._replace(columns=high.columns))
-                if layer >= 0 and _linear(flow, layer, down, total):
+                sums = _beside(flow, up, low._replace(columns=high.columns))
+                layer, total = next((each for each in sums if _linear(flow, each[0], down, each[1])), (-1, -1))
+                if layer >= 0:
                     parts = [(down, layer), (layer + 1, total + 1)] if layer > down else [(layer + 1, total + 1)]
                     yield Adapter(np.concatenate([flow.kernels(*part) for part in parts]), low.columns, tuple(_issued(flow, *part) for part in parts))
                 break
 
 
-def _beside(flow: Dataflow, up: int, layer: Product) -> tuple[int, int]:
-    """A layer's product of those sizes, and the addition of two tensors of as many elements that reads it and an adapter's last product; -1 without."""
-    for total in flow.uses(up, "linear_pointwise"):
+def _beside(flow: Dataflow, up: int, layer: Product) -> Iterator[tuple[int, int]]:
+    """Each product of those sizes with an addition of two tensors of as many elements that may read it and an adapter's last product, the next addition first: those of
+    later layers have the same sizes."""
+    for total in sorted(flow.uses(up, "linear_pointwise")):
         if flow.is_a(total, "add") and [prod(shape) for shape, _ in flow.inputs(total)][:2] == [layer.rows * layer.columns] * 2:
-            return next((call for call in flow.origins(total, "linear_pointwise") if flow.product(call) == layer), -1), total
-    return -1, -1
+            yield from ((call, total) for call in sorted(flow.origins(total, "linear_pointwise"), reverse=True) if flow.product(call) == layer)
 
 
 def _linear(flow: Dataflow, layer: int, down: int, total: int) -> bool:

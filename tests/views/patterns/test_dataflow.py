@@ -37,6 +37,12 @@ def test_what_a_pointwise_op_makes_is_broadcast_and_a_comparison_makes_truths():
     assert sources(found, 2) == [(1, Sure.ONLY), (0, Sure.ONLY)]
 
 
+def test_what_a_pointwise_op_makes_has_the_widest_type_or_its_own_where_it_works_in_place():
+    assert sources(flow("sub 8x16:bf16 16", "relu 8x16"), 1) == [(0, Sure.ONLY)]
+    assert sources(flow("mul_ 8x16:bf16 16", "relu 8x16:bf16"), 1) == [(0, Sure.ONLY)]
+    assert sources(flow("mul 8x16:bf16 -", "relu 8x16:bf16"), 1) == [(0, Sure.ONLY)]
+
+
 def test_a_reduction_makes_what_shapes_do_not_tell():
     found = flow("sum 8x16", "relu 8x16")
     assert sources(found, 1) == []
