@@ -42,7 +42,7 @@ TASKS = """
 | `advisor check TRACE --baseline B` | holds a trace against the budgets of `pyproject.toml` ([CI](ci.md)) |
 | `advisor diff BEFORE AFTER` | says what changed; several captures a side give the noise |
 | `advisor diff A B --across` | compares a program on two devices or frameworks, each against its own peaks |
-| `advisor history DIR --add TRACE` | keeps a report for each commit and shows the trend |
+| `advisor history perf/ --add TRACE` | keeps a report for each commit and shows the trend |
 | `advisor record -- python train.py` | times steps without a profiler, then records a few ([lab](lab.md#recording)) |
 | `advisor verify --before CMD --after CMD` | measures what a change gains; `--finding report.json#launch-gap-1` compares it with the prediction |
 | `advisor bench module:function …` | times functions side by side |

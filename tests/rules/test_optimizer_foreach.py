@@ -150,3 +150,16 @@ def test_a_loop_that_only_shapes_would_tell_is_no_clear_answer():
     for row in trace.rows["cpu_ops"]:
         row["dims"] = row["types"] = ""
     assert "20 pointwise kernels a step follow the backward pass" in skipped("optimizer-foreach", trace)
+
+
+def test_what_a_closure_launches_inside_the_step_is_no_loop_over_parameters():
+    """Lightning gives every optimizer a closure: forward and backward pass run inside the range of its step."""
+
+    def body(trace, at):
+        trace.note(RANGE.format("Adam"), at, 700)
+        for k, op in enumerate(ADAM * 4):
+            trace.op("aten::" + op, at + 20 * k, 18).launch(at + 20 * k + 9, at + 20 * k + 15, at + 20 * k + 17, f"vectorized_elementwise_kernel<{op}>")
+        trace.op("autograd::engine::evaluate_function: AddmmBackward0", at + 570, 80)
+        trace.op("aten::_fused_adam_", at + 655, 30).launch(at + 660, at + 666, at + 690, "multi_tensor_apply_kernel<FusedAdamMathFunctor>")
+
+    assert "fused" in clear("optimizer-foreach", repeat(720, body))

@@ -113,7 +113,7 @@ class Dataflow:
 
     def is_a(self, call: int, token: str) -> bool:
         """Whether that is a token of what the call is named."""
-        return is_a(self.name(call), token)
+        return bool(self._with(token)[call])
 
     def inputs(self, call: int) -> list[Tensor]:
         """Each tensor among its arguments; [] where that was not recorded."""
@@ -160,14 +160,39 @@ class Dataflow:
         return self._reached(call, self.readers, through)
 
     def _reached(self, call: int, edges: Callable[[int], Iterator[Edge]], through: str) -> Iterator[int]:
-        waiting, seen = [call], {call}
+        waiting, seen, passes = [call], {call}, self._with(through)
         for at in waiting:
-            for other in dict.fromkeys(edge.call for edge in edges(at)):
+            if (key := (edges.__name__, at)) not in self._next:
+                self._next[key] = list(dict.fromkeys(edge.call for edge in edges(at)))
+            for other in self._next[key]:
                 if other not in seen and abs(other - call) <= REACH:
                     seen.add(other)
                     yield other
-                    if self.is_a(other, through):
+                    if passes[other]:
                         waiting.append(other)
+
+    def _with(self, token: str) -> Mask:
+        """(n,) whether that is a token of what each call is named; each distinct name is looked at once."""
+        if token not in self._tokens:
+            names, of = self._named
+            self._tokens[token] = np.array([is_a(name, token) for name in names], bool)[of]
+        return self._tokens[token]
+
+    @cached_property
+    def _named(self) -> tuple[list[str], Ints]:
+        """The distinct names of calls, and which of them each has."""
+        names: dict[str, int] = {}
+        of = np.array([names.setdefault(self.name(call), len(names)) for call in range(len(self.op))], np.int64)
+        return list(names), of
+
+    @cached_property
+    def _tokens(self) -> dict[str, Mask]:
+        return {}
+
+    @cached_property
+    def _next(self) -> dict[tuple[str, int], list[int]]:
+        """The calls that edges lead to from a call, by their direction, as far as anybody asked."""
+        return {}
 
     @cached_property
     def _call_at(self) -> Ints:

@@ -19,8 +19,9 @@ from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.patterns.dataflow import Size, sizes
 from advisor.views.patterns.gather_scatter import ByIndex
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.optimizer_ranges import update_spans
 from advisor.views.trace.shapes import Shapes, broadcasts
-from advisor.views.trace.table_filters import matches, spans_of
+from advisor.views.trace.table_filters import matches
 
 FUSED = (
     Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
@@ -177,7 +178,7 @@ def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints
 def in_optimizer(work: GpuWork) -> Mask:
     """(n,) whether an op was launched inside an optimizer step."""
     notes = work.timeline.annotations
-    return work.launched_by(_OPTIMIZER.search) | work.launched_inside(spans_of(notes, matches(notes, _OPTIMIZER)))
+    return work.launched_by(_OPTIMIZER.search) | work.launched_inside(update_spans(work.timeline, matches(notes, _OPTIMIZER)))
 
 
 Key = tuple[int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -38,8 +39,16 @@ class Adapters:
 
 def _adapters(flow: Dataflow) -> Iterator[Adapter]:
     """`layer(x) + scale * up(down(x))`: the layer's product stands before the other two or behind them."""
+    sizes = {product for _, product in flow.products}
+    lows = defaultdict[tuple[int, int], list[Product]](list)
+    for size in sizes:
+        if size.columns * LOW <= size.inner:
+            lows[size.rows, size.columns].append(size)
+    fitting = {
+        high for high in sizes if high.inner * LOW <= high.columns and any(one._replace(columns=high.columns) in sizes for one in lows[high.rows, high.inner])
+    }
     for up, high in flow.products:
-        if high.inner * LOW > high.columns:
+        if high not in fitting:  # most programs hold no product of such sizes, and nothing of them is walked
             continue
         for down in flow.origins(up, "copy"):
             low = flow.product(down)

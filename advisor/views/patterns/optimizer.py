@@ -21,8 +21,9 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.optimizer_ranges import update_spans
 from advisor.views.trace.repeats import rounds
-from advisor.views.trace.table_filters import matches, spans_of
+from advisor.views.trace.table_filters import matches
 
 _STEP = names_of("optimizer_step_of_class")
 _MANY = names_of("foreach")
@@ -61,7 +62,7 @@ class OptimizerStep:
         ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
         name = ""
         if ranges.any():
-            spans = spans_of(notes, ranges)
+            spans = update_spans(timeline, ranges)
             chosen = np.flatnonzero(work.launched_inside(spans))
             found = _STEP.match(Counter(str(n) for n in notes["name"][ranges]).most_common(1)[0][0])
             name = found[1] if found else ""

@@ -16,9 +16,10 @@ from advisor.recordings.timeline import Timeline
 from advisor.views.patterns.optimizer import MOST_IN_ITS_RANGE, OptimizerStep
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
+from advisor.views.trace.optimizer_ranges import update_spans
 from advisor.views.trace.repeats import ONE_BY_ONE, rounds
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.table_filters import matches, spans_of
+from advisor.views.trace.table_filters import matches
 
 COVERED = MOST
 """A loop goes over at least this share of the parameters: some leave out biases and norms."""
@@ -80,7 +81,7 @@ class ParameterLoops:
 
 def _outside(timeline: Timeline, work: GpuWork, update: OptimizerStep) -> Mask:
     notes = timeline.annotations
-    found = ~work.launched_inside(spans_of(notes, matches(notes, _OPTIMIZER))) if len(notes) else np.ones(len(work.rows), bool)
+    found = ~work.launched_inside(update_spans(timeline, matches(notes, _OPTIMIZER))) if len(notes) else np.ones(len(work.rows), bool)
     found[update.ops] = False
     return found
 

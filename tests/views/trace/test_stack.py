@@ -119,7 +119,7 @@ def test_no_recording_names_a_framework_that_its_program_does_not_import(path: P
     workspace = Workspace(*recording.parts)
     if not workspace.can(Stack.build):
         return
-    program = ROOT / "corpus" / "programs" / f"{path.name.partition('.')[0]}.py"
-    text = (program if program.is_file() else ROOT / "samples" / "public_models.py").read_text(encoding="utf-8")
+    homes = (ROOT / "corpus" / "programs" / f"{path.name.partition('.')[0]}.py", path.parent / "engine.py", ROOT / "samples" / "public_models.py")
+    text = next(program for program in homes if program.is_file()).read_text(encoding="utf-8")
     for one in workspace.get(Stack).likely:
         assert re.search(rf"\b{packs()[one.package].module}\b", text), one
