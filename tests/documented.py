@@ -58,12 +58,12 @@ def pages() -> list[Path]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The arguments of each command that a page shows in a block, and the reference in a line too; each once."""
+    """The arguments of each command that a page shows in a block, and the reference's tasks in a line too; each once."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
     shown = [line for language, block in blocks if language in ("", "sh", "yaml") for line in block.splitlines()]
     if page.name == "reference.md":
-        shown += re.findall(r"`(advisor [^`]*)`", text)
+        shown += re.findall(r"`(advisor [^`]*)`", text.partition("## Options")[0])
     found = (match[1] for line in shown if (match := re.search(r"(?:^|^- |&& \.venv/bin/)(advisor .*?)(?=\s+#| &&|$)", line.strip())))
     for command in dict.fromkeys(found):
         yield [NAMES.get(word, word) for word in shlex.split(command.replace("…", ""))[1:]]

@@ -54,7 +54,7 @@ def by_python(trace: Recorded, rng: Random) -> Recorded | None:
 
     def written(event: Event) -> Event:
         if event.get("ph") == "M" and event.get("name") == "thread_name":
-            return {**event, "args": {"name": re.sub(r" \(.*\)$", "", str(arguments(event).get("name", "")))}}
+            return {**event, "args": {"name": re.sub(r" \([^()]*\)$", "", str(arguments(event).get("name", "")))}}
         return event
 
     devices = [{key: value for key, value in device.items() if key != "regsPerBlock"} for device in trace.head.get("deviceProperties", ())]
