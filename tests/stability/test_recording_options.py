@@ -12,7 +12,7 @@ from advisor.lab.stability.events import Recorded, arguments, read, traces_below
 from advisor.lab.stability.spelling import OVERLOAD_OF
 from tests.analysed import analysed
 from tests.differences import differences, rounded
-from tests.paths import EACH, LEFT_BEHIND, ROOT, sample, slow, slowly
+from tests.paths import EACH, LEFT_BEHIND, ROOT, sample, sampled, slow, slowly
 
 SAMPLES = ROOT / "samples"
 BY_NAME = {change.name: change for change in CHANGES}
@@ -56,14 +56,17 @@ def same(path, options, tmp_path):
     assert not [*differences(expected, told(analyze(changed), changed, options))]
 
 
-CHOSEN = [path for path in traces_below(SAMPLES) if path.relative_to(SAMPLES).parts[0] not in LEFT_BEHIND][:: 8 * EACH]
+EVERY = [path for path in traces_below(SAMPLES) if path.relative_to(SAMPLES).parts[0] not in LEFT_BEHIND]
+UNLIKE = {"recording/vit_infer_graphs.light.trace.zst": "its window begins 25 µs later where graph lanes come without ids of ops"}
 
 
-@pytest.mark.parametrize("number", range(len(CHOSEN)), ids=lambda number: str(CHOSEN[number].relative_to(SAMPLES)))
+@pytest.mark.parametrize("number", sampled(range(len(EVERY)), 8 * EACH), ids=[str(path.relative_to(SAMPLES)) for path in EVERY])
 @slow
-def test_every_sample_is_told_the_same(number, tmp_path):
+def test_every_sample_is_told_the_same(number, tmp_path, request):
     """The options by turns: they differ by how work on the device is written, in which the samples are alike."""
-    same(CHOSEN[number], OPTIONS[number % len(OPTIONS)], tmp_path)
+    if why := UNLIKE.get(str(EVERY[number].relative_to(SAMPLES))):
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+    same(EVERY[number], OPTIONS[number // (8 * EACH) % len(OPTIONS)], tmp_path)
 
 
 @pytest.mark.parametrize("options", [("overload-names",), ("graph-lanes",), ("cupti-exporter",), ("python-exporter",)], ids=" ".join)
