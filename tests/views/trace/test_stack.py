@@ -106,6 +106,15 @@ def test_a_default_is_seen_at_work_by_its_ops_in_each_step() -> None:
     assert found(once)[0].defaults == ()
 
 
+def test_ops_of_anomaly_mode_are_those_that_the_pack_looks_for() -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.ones(4, 4, requires_grad=True)
+    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly(), torch.profiler.profile() as profiler:
+        (torch.ones(2, 4) @ weight).sum().backward()
+    (seen,) = (option.seen for option in packs()["lightning"].options if option.option == "detect_anomaly=False")
+    assert set(seen.ops) <= {event.name for event in profiler.events()}
+
+
 def test_a_framework_of_jax_is_none_of_a_program_of_torch() -> None:
     assert found(program("flax/nnx/transforms/compilation.py(20): wrapper")) == ()
 
