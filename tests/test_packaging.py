@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -74,10 +75,11 @@ def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> No
         "advisor/reports/templates/timeline.js",
         "advisor/knowledge/devices.toml",
     } <= names
-    assert not [name for name in names if name.startswith(("tests/", "samples/", "rules/", "reports/"))]
+    assert not [name for name in names if name.startswith(("tests/", "samples/", "rules/", "reports/", "native/"))]
+    assert not shutil.which("cc") or "trace_advisor_native.abi3.so" in names
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "rules/fixes/cuda.toml", "reports/templates/report.css"} <= held
+    assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "rules/fixes/cuda.toml", "reports/templates/report.css", "native/replay.h"} <= held
 
 
 def _asks(arguments: tuple[str, ...]) -> tuple[str, ...]:

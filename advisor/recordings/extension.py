@@ -1,7 +1,7 @@
-"""What the package trace-advisor-native installs: a decoder of traces and a replay of schedules, both in C.
+"""The extension module trace_advisor_native: a decoder of traces and a replay of schedules, both in C.
 
-Whoever uses a part of it has the same in Python, for where it is not installed, is of another version, or ADVISOR_NATIVE=no in the
-environment leaves it out, to compare.
+Whoever uses a part of it has the same in Python. That runs if no compiler was there to build it, if it is of another version, or if
+ADVISOR_NATIVE=no in the environment leaves it out, to compare.
 """
 
 from __future__ import annotations
