@@ -33,10 +33,7 @@ def recordings() -> list[Path]:
     files = [
         path
         for path in SAMPLES.rglob("*")
-        if path.is_file()
-        and path.suffix not in NO_RECORDINGS
-        and not path.name.startswith(".")
-        and path.relative_to(SAMPLES).parts[0] != "jobs"
+        if path.is_file() and path.suffix not in NO_RECORDINGS and not path.name.startswith(".") and path.relative_to(SAMPLES).parts[0] != "jobs"
     ]
     return sorted([*jobs, *files, *CORPUS.glob("*.trace.zst")], key=name)
 
