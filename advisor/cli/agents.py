@@ -22,8 +22,10 @@ def mcp(
     server(root, ANSWER_S if limit_s is None else limit_s).run()
 
 
-def schema() -> None:
+def schema(
+    brief: Annotated[bool, typer.Option("--brief", help="Of `analyze -f json --brief` instead.")] = False,
+) -> None:
     """Print the JSON Schema of `--format json`."""
-    from advisor.report.schema import text
+    from advisor.report import schema as schemas
 
-    print(text())
+    print(schemas.text(schemas.brief_schema() if brief else schemas.schema()))

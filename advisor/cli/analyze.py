@@ -12,8 +12,9 @@ import typer
 
 from advisor.cli.fleet import INDEX, PAGES, SAVED, JobOutput, check_directory, directory_of, one_path, part_of, prints_beside, reduced_job, write_directory
 from advisor.cli.fleet import shard as shard_of
-from advisor.cli.outputs import check_target, file_name, write_report
+from advisor.cli.outputs import check_brief, check_target, file_name, write_brief, write_report
 from advisor.cli.terminal import (
+    BriefOption,
     ConfigOption,
     ExecutorOption,
     FailOnOption,
@@ -77,6 +78,7 @@ def analyze(
     waits: Annotated[
         bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with what stands in for it; in text, Markdown and JSON.")
     ] = False,
+    brief: BriefOption = False,
     framework: FrameworkOption = None,
     step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")] = None,
     each: Annotated[
@@ -107,6 +109,7 @@ def analyze(
             "--strict": strict,
             "--step-ms": step_ms,
             "--waits": waits,
+            "--brief": brief,
             "--open": open,
         }
         if asked := ", ".join(option for option, given in of_a_report.items() if given):
@@ -119,7 +122,7 @@ def analyze(
     request = _Request(
         chosen=selection(config, rules, rule, framework),
         format=format, outputs=tuple(outputs), force=force, quiet=quiet, open=open, fail_on=fail_on, allow_unjudged=allow_unjudged, strict=strict,
-        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, waits=waits, step_ms=step_ms, executor=executor, workers=workers, part=part_of(shard),
+        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, waits=waits, brief=brief, step_ms=step_ms, executor=executor, workers=workers, part=part_of(shard),
     )  # fmt: skip
     if each:
         _each(trace, request)
@@ -144,6 +147,7 @@ class _Request:
     memory: str | None
     kernels: str | None
     waits: bool
+    brief: bool
     step_ms: float | None
     executor: str
     workers: int | None
@@ -195,6 +199,8 @@ class _Outputs:
         else:
             check_target(self._page(), asked.force, one_path(self.trace))
             found = [*([] if asked.quiet else [self.target(None, None)]), self.target("html", None)]
+        if asked.brief:
+            check_brief(found)
         if asked.open and not self.directory:  # which a job fills with its pages
             page_of(path for _, path in found)
         return found
@@ -255,6 +261,8 @@ def _trace(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> N
         raise UsageError(f"{outputs.directory} is a directory, and {one_path(outputs.trace)} is no job of several ranks", "Give the path of a file.")
     if outputs.directory:  # a name without a suffix, and no job: a file
         targets = [*targets, outputs.target(outputs.request.format, outputs.directory)]
+        if outputs.request.brief:
+            check_brief(targets)
         if outputs.request.open:
             page_of(path for _, path in targets)
     request = outputs.request
@@ -265,6 +273,8 @@ def _job(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> Non
     """The report of a job, whose ranks are reduced first; its page with every rank's into a directory."""
     request, directory = outputs.request, outputs.directory
     if directory:
+        if request.brief:
+            raise UsageError(f"--brief is a form of JSON, and {directory} would hold pages", "Give -o a file named *.json, or -f json alone.")
         check_directory(directory, request.force)
         if second := directory_of(outputs.files):
             raise UsageError(f"{second} would be a second directory beside {directory}", "Give a file a name with a suffix.")
@@ -280,7 +290,10 @@ def _job(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> Non
 def _write_all(made: Analysis, targets: Iterable[_Target], request: _Request, page: Path | None = None) -> None:
     """Write what was asked for, then exit as it was asked. page: one that is written already."""
     for form, path in targets:
-        write_report(made, form, path, request.quiet)
+        if request.brief:
+            write_brief(made, path, request.quiet)
+        else:
+            write_report(made, form, path, request.quiet)
     if request.open:
         show_page(page_of((page, *(path for _, path in targets))))
     if request.strict and made.report.failed:
@@ -336,6 +349,7 @@ def report(
     saved: Annotated[Path, typer.Argument(help="A report saved with --format json.")],
     format: TextFormatOption = None,
     output: OutputOption = None,
+    brief: BriefOption = False,
     force: ForceOption = False,
 ) -> None:
     """Render a saved JSON report in another format."""
@@ -344,4 +358,8 @@ def report(
 
     loaded = read_report(saved)
     form, target = destination(format, only_one(output), formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
-    write_report(loaded, form, target)
+    if brief:
+        check_brief([(form, target)])
+        write_brief(loaded, target)
+    else:
+        write_report(loaded, form, target)

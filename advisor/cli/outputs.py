@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,3 +79,17 @@ def write_report(shown: Analysis | Report, name: str, target: Path | None, quiet
         write(formats()["text"].render(shown, width=width, color="NO_COLOR" not in os.environ), None)
     else:
         write(formats()[name].render(shown), target, quiet)
+
+
+def check_brief(targets: Iterable[tuple[str, Path | None]]) -> None:
+    """Raises UsageError where a report in short is asked for in another format than JSON."""
+    if other := next((name for name, _ in targets if name != "json"), None):
+        raise UsageError(f"--brief is a form of JSON, and {other} would be written", "Give -f json, or -o a file named *.json.")
+
+
+def write_brief(shown: Analysis | Report, target: Path | None, quiet: bool = False) -> None:
+    """A report in short, to standard output or a file."""
+    from advisor.engine.analysis import report_in
+    from advisor.report.brief import brief
+
+    write(brief(report_in(shown)).decode(), target, quiet)

@@ -75,6 +75,7 @@ FrameworkOption = Annotated[
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, the table tool.advisor of the nearest pyproject.toml.")]
 RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")]
 
+BriefOption = Annotated[bool, typer.Option("--brief", help="With -f json: what bounds the step and the three things to do, in 2 kB.")]
 UnjudgedOption = Annotated[bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")]
 
 _FORMATS = ("text", "html", "markdown", "json", "perfetto", "sarif", "junit", "gitlab")

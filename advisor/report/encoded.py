@@ -16,14 +16,14 @@ UNSEEN = re.compile(
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def as_json(shown: Any) -> bytes:
-    """Indented, each unseen character in a text as JSON's own escape; unpaired surrogates, which a path that is not UTF-8 holds and
+def as_json(shown: Any, indent: int = 1) -> bytes:
+    """Indented, or below 0 in one line without spaces; each unseen character in a text as JSON's own escape; unpaired surrogates, which a path that is not UTF-8 holds and
     JSON cannot, as the text of one."""
     try:
         data = msgspec.json.encode(shown)
     except UnicodeEncodeError:
         data = msgspec.json.encode(_paired(msgspec.to_builtins(shown)))
-    text = msgspec.json.format(data, indent=1).decode()
+    text = msgspec.json.format(data, indent=indent).decode()
     return UNSEEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text).encode()
 
 

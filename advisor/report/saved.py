@@ -24,10 +24,13 @@ _SNAPSHOTS = (".pickle", ".pickle.gz", ".pickle.zst")
 def read_report(path: Path) -> Report:
     """A report saved with `--format json`. Raises TraceError where the file is no report, or of another schema."""
     try:
-        loaded = Report.from_json(path.read_bytes())
+        data = path.read_bytes()
+        loaded = Report.from_json(data)
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
     except (msgspec.DecodeError, ValueError) as error:
+        if is_report(path) and b'"brief":' in data[:_HEAD]:
+            raise TraceError(f"{path} is a report in short", "Save a whole one: advisor analyze TRACE --format json -o report.json, without --brief") from None
         raise TraceError(f"{path} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json") from None
     if not 1 <= loaded.schema <= SCHEMA:
         raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schemas 1 to {SCHEMA}", "Use the advisor that wrote it.")

@@ -1,4 +1,4 @@
-"""The JSON Schema of a report, made from its types: what `--format json` writes, for those who read it elsewhere."""
+"""The JSON Schemas of a report and of one in short, made from their types: what `--format json` writes, for those who read it elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from advisor.report.brief import BRIEF, Brief
 from advisor.report.model import SCHEMA, Report
 
 ID = f"urn:trace-advisor:report:{SCHEMA}"
@@ -13,16 +14,19 @@ ID = f"urn:trace-advisor:report:{SCHEMA}"
 
 
 def schema() -> dict[str, Any]:
-    """The schema, draft 2020-12."""
-    made = msgspec.json.schema(Report)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": ID,
-        "title": f"A report of trace-advisor, schema {SCHEMA}",
-        **made,
-    }
+    """The schema of a report, draft 2020-12."""
+    return _schema(Report, ID, f"A report of trace-advisor, schema {SCHEMA}")
 
 
-def text() -> str:
-    """The schema as it stands in docs/report.schema.json."""
-    return msgspec.json.format(msgspec.json.encode(schema()), indent=1).decode()
+def brief_schema() -> dict[str, Any]:
+    """The schema of a report in short."""
+    return _schema(Brief, f"urn:trace-advisor:brief:{BRIEF}", f"A report of trace-advisor in short, version {BRIEF}")
+
+
+def text(made: dict[str, Any]) -> str:
+    """A schema as it stands in docs/."""
+    return msgspec.json.format(msgspec.json.encode(made), indent=1).decode()
+
+
+def _schema(of: type[msgspec.Struct], name: str, title: str) -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name, "title": title, **msgspec.json.schema(of)}

@@ -9,14 +9,16 @@ import pytest
 
 import advisor
 from advisor.report.model import SCHEMA
-from advisor.report.schema import schema, text
+from advisor.report.schema import brief_schema, schema, text
 from advisor.reports.report import json as json_format
 from tests.paths import ROOT
 from tests.reports.examples import EXAMPLES
 
 
 def test_the_document_is_what_the_types_make() -> None:
-    assert (ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8") == text() + "\n", "advisor schema > docs/report.schema.json"
+    assert (ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8") == text(schema()) + "\n", "advisor schema > docs/report.schema.json"
+    short = (ROOT / "docs" / "brief.schema.json").read_text(encoding="utf-8")
+    assert short == text(brief_schema()) + "\n", "advisor schema --brief > docs/brief.schema.json"
     assert schema()["$id"].endswith(f":{SCHEMA}")
 
 
