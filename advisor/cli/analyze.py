@@ -44,6 +44,7 @@ from advisor.cli.terminal import (
     warn_of_secrets,
 )
 from advisor.errors import RuleError, UsageError
+from advisor.knowledge import formats
 
 if TYPE_CHECKING:
     from advisor.cli.terminal import Selection
@@ -58,7 +59,7 @@ def analyze(
     trace: Annotated[
         list[str],
         typer.Argument(
-            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a memory snapshot (.pickle, .prof), a TensorBoard log directory, or - for standard input. Ranks of one job: their directory, a pattern, a URL of a store (s3://…), or one trace after the other."
+            help=f"{formats.read_in_a_sentence()}; a TensorBoard log directory; or - for standard input. Ranks of one job: their directory, a pattern, a URL of a store (s3://…), or one trace after the other."
         ),
     ],
     format: FormatOption = None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from advisor.errors import TraceError, UsageError
+from advisor.knowledge import formats
 from advisor.recordings.recording import Progress, Recording
 from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.recordings.tpu import TpuProfile
@@ -33,7 +34,7 @@ from advisor.sources.ranks import (
     timelines_among,
     traces_among,
 )
-from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
+from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, refused, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
 __all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "each_of", "is_one_capture", "load", "read", "read_several"]
@@ -64,6 +65,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             names, logged = names_in(path), nearest_runs(Path(path)) if os.path.isdir(path) else []
             traces = files_of(logged[-1]) if logged else traces_among(names)
             snapshots = snapshots_among(names)
+            _refuse_known_directory(path, names)
             if not traces and snapshots:
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             left = [] if logged else others_left(names, [*traces, *snapshots])
@@ -186,6 +188,13 @@ def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
     raise UsageError(told, "Give those of one format, by a pattern or in a directory of their own, or look at each: --each")
 
 
+def _refuse_known_directory(path: str, names: Sequence[str]) -> None:
+    """Raises TraceError for a directory without a recording that is what another tool writes."""
+    known = formats.of_entries(os.listdir(path)) if os.path.isdir(path) else None
+    if known and not recordings_among(names):
+        raise refused(known, path)
+
+
 def _chosen(part: object, told: str, check: str = "latest-recording") -> object:
     """A timeline, or a TPU's profile, with what it was chosen from."""
     issue = ReadIssue(check, told, "ok")
@@ -245,4 +254,4 @@ def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Prog
         return replace(made, parts=tuple(_chosen(part, held.told, "fuller-file") for part in made.parts)) if held and held.told else made
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
-    raise refuse_foreign(opened.head, path)
+    raise refuse_foreign(stream.peek(formats.HEAD_BYTES), path)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import PurePath
 
 from advisor.errors import TraceError
+from advisor.knowledge import formats
+from advisor.sources.opened import Opened
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 NCU_MAGIC = b"NVR\0"
@@ -17,45 +18,6 @@ SNIFF_BYTES = 4096  # every format says what it is in fewer
 
 _NCU_HEADER = rb'^"?(ID|Process ID)"?,.*"?Kernel Name"?'
 _XLA_PROCESS = rb'"name"\s*:\s*"/(device:\w+:\d+|host:\w+)[^"]*"'
-
-_SNAPSHOT = "Write a memory snapshot with torch.cuda.memory._dump_snapshot('snapshot.pickle') and give that."
-_PICKLE = ("no pickle of protocol 2 to 5, as memory snapshots are, whatever its name", _SNAPSHOT)
-_MEMORY_VIZ = ("the page that torch.cuda._memory_viz writes", f"Give the snapshot that it was made of. {_SNAPSHOT}")
-_ZIP = ("a zip archive", "Unzip it and give the trace in it. (What torch.save writes is a zip archive too, and no trace.)")
-_NSYS = ("an Nsight Systems report", "Export it first: nsys export --type sqlite {path}")
-_PERFETTO = (
-    "a binary Perfetto trace (protobuf)",
-    "Convert it with Perfetto's traceconv json, or record with prof.export_chrome_trace('trace.json.gz').",
-)
-# Of gzip and zstd one layer is unpacked before anybody looks at what the file is.
-_PACKED_TWICE = "Unpack it once, with gunzip or zstd -d, and give what comes of that."
-
-_MAGIC = (
-    (b"PK\x03\x04", *_ZIP),
-    (b"PK\x05\x06", *_ZIP),
-    (b"\xfd7zXZ\x00", "an xz archive", "Unpack it first: xz -dk {path}"),
-    (b"\x1f\x8b", "packed twice: it unpacks to another gzip file", _PACKED_TWICE),
-    (b"\x28\xb5\x2f\xfd", "packed twice: it unpacks to another zstd file", _PACKED_TWICE),
-    (b"BZh", "a bzip2 archive", "Unpack it first: bzip2 -dk {path}"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it first: 7z x {path}"),
-    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),
-    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),
-    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "Fetch it: git lfs pull"),
-)
-
-_SUFFIX = {
-    ".nsys-rep": _NSYS,
-    ".qdrep": _NSYS,
-    ".qdstrm": _NSYS,
-    ".pftrace": _PERFETTO,
-    ".perfetto-trace": _PERFETTO,
-    ".pb": ("a protobuf file that begins with no plane of XLA's profiler", "Give the .xplane.pb as jax.profiler wrote it, or the .trace.json.gz beside it."),
-    ".riegeli": ("an archive of JAX's continuous profiling", "Record without it: jax.profiler.trace writes an .xplane.pb."),
-    ".pickle": _PICKLE,
-    ".pkl": _PICKLE,
-    ".pt": _PICKLE,
-    ".pth": _PICKLE,
-}
 
 
 def is_sqlite(head: bytes) -> bool:
@@ -127,31 +89,34 @@ def _text(head: bytes) -> bytes:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
+def refused(known: formats.Format, path: str) -> TraceError:
+    """Why a file of a known format is not read, and what to give instead."""
+    return TraceError(f"{path} is {known.name}, not a trace that advisor reads: {known.why}", known.instead(path))
+
+
+def refuse_known(opened: Opened) -> None:
+    """Raises TraceError for a file that a source took for its own, and whose content says that it is of another format, which is not read."""
+    known = formats.of_content(opened.stream.peek(formats.HEAD_BYTES))
+    if known and known.read == "no":
+        raise refused(known, opened.path)
+
+
 def refuse_foreign(head: bytes, path: str) -> TraceError:
     """Why a file that no source knows cannot be read, and what to do."""
     if not head:
         return TraceError(f"{path} is empty", "The program was perhaps stopped before the profiler wrote its trace.")
     if not head.strip():
         return TraceError(f"{path} holds nothing but blanks", "Record the trace again.")
-    what, hint = _identify(head, _text(head), path)
-    return TraceError(f"{path} is {what}, not a trace that advisor reads", hint.format(path=path))
+    if known := formats.of_head(head, path):
+        return refused(known, path)
+    what, hint = _described(head, _text(head))
+    return TraceError(f"{path} is {what}, not a trace that advisor reads", hint)
 
 
-def _identify(head: bytes, text: bytes, path: str) -> tuple[str, str]:
-    for magic, what, hint in _MAGIC:
-        if head.startswith(magic):
-            return what, hint
-    if head[257:262] == b"ustar":
-        return "a tar archive", "Unpack it first: tar xf {path}"
-    suffix = PurePath(path.removesuffix(".gz")).suffix.lower()
-    if suffix in _SUFFIX:
-        return _SUFFIX[suffix]
-    if text.startswith(b"<") and b"MemoryViz" in head:
-        return _MEMORY_VIZ
+def _described(head: bytes, text: bytes) -> tuple[str, str]:
+    """What a file of no known format looks like."""
     if text.startswith(b"[") and b"\0" not in head:
         return "JSON, but a list of values instead of events", "Give the file that the profiler wrote: its list holds objects."
-    if text.startswith(b"<"):
-        return "HTML or XML", "A download may have given a login page: download the trace itself."
     record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."
     if b"\0" in head or sum(byte < 9 for byte in head) > 2:
         return "a binary file of a kind that is not known", record

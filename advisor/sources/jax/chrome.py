@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -10,19 +9,17 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Ints
+from advisor.knowledge import formats
 from advisor.sources.jax.planes import NUMBERS, OF_OPS, TEXTS, Events, Line, Plane, Stat, Stats, agreeing
 from advisor.sources.jax.texts import Texts
 from advisor.sources.limits import LARGEST
+from advisor.sources.sniff import refused
 
 MOST_EVENTS = 1_000_000
 """The exporter keeps no more than these."""
 
 _LATEST_US = LARGEST / 1e6
 """Times in picoseconds that 64 bits hold."""
-
-
-_TIMELINE = re.compile(r"/stream:\w+ (Compute|Tensors)$")
-"""How TensorFlow 1 names the processes of a timeline made of its RunMetadata: ops by stream, and none of the calls that launched them."""
 
 
 class _Event(msgspec.Struct):
@@ -51,11 +48,8 @@ def planes(data: bytes, texts: Texts) -> tuple[list[Plane], int]:
     """The processes as planes, and how many spans there are. Raises TraceError where the text is damaged."""
     events = decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
-    if any(_TIMELINE.search(name) for name in processes.values()):
-        raise TraceError(
-            "a timeline of TensorFlow 1 holds ops by stream, without kernels and the calls that launched them: too little for advice",
-            "Record with TensorFlow's profiler (tf.profiler.experimental.start and stop around a few steps) and give the .xplane.pb that it writes.",
-        )
+    if known := formats.of_spans([("", name) for name in processes.values()]):
+        raise refused(known, "the file")
     threads = {(e.pid, e.tid): str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "thread_name"}
     by_thread: dict[tuple[int, int], list[_Event]] = {}
     spans = [e for e in events if e.ph == "X"]

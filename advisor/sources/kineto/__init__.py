@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.knowledge import formats
 from advisor.knowledge.op_tokens import split_overload
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, LeftOut, ReadIssue, Source, Timeline, empty_column, table
@@ -25,6 +26,7 @@ from advisor.sources.kineto import native
 from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
 from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds, categorical, integer
 from advisor.sources.kineto.events import Event
+from advisor.sources.kineto.fields import LASTING
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
@@ -32,6 +34,7 @@ from advisor.sources.limits import MOST_LEFT_OUT
 from advisor.sources.measured import frameworks_of, step_times
 from advisor.sources.opened import Opened
 from advisor.sources.ranks import of_one_file, recording_of, repeats_ids
+from advisor.sources.sniff import refuse_known, refused
 from advisor.sources.stream import Stream
 from advisor.sources.time_issues import time_issues
 
@@ -63,14 +66,7 @@ HELPED_AFTER = 3
 
 def record(opened: Opened) -> Recording:
     """The recording of one trace."""
-    if _BEFORE_KINETO.search(opened.head):
-        raise TraceError(
-            "the file is of torch.autograd's profiler without Kineto (PyTorch before 1.8.1, or use_kineto=False): it says how long each op took, "
-            "but holds no kernel, launch or stream, so nothing can be judged",
-            _HOW_TO_RECORD,
-        )
-    if _ROCPROF_EVENTS.search(opened.head):
-        raise TraceError("the file is what rocprof writes as JSON (roctracer), which is not read", _HOW_TO_RECORD)
+    refuse_known(opened)
     ranks = read_ranks(opened.stream, opened.path, processes=opened.processes)
     if len(ranks) > 1:
         return of_one_file(ranks, opened.path)
@@ -193,20 +189,9 @@ def _as_written(ns: int) -> Microseconds:
     return Microseconds(f"{ns}e-3")
 
 
-_SAVED_REPORT = re.compile(rb'\s*\{\s*"schema":\s*\d+,\s*"advisor":')
-_BEFORE_KINETO = re.compile(rb'"pid":\s*"(CPU|CUDA) functions"')
-"""Kineto numbers its processes; the profiler before it had one of each of these."""
-_ROCPROF = b'"rocprofiler-sdk-tool"'
-_ROCPROF_EVENTS = re.compile(rb'"args":\s*\{\s*"name":\s*"CPU H(IP|SA) API"')
-
-
 def _no_events(header: bytes, stream: Stream) -> TraceError:
     """Say what a file is that holds no list of events."""
     ends = f" ({stream.truncated})" if stream.truncated else ""
-    if _SAVED_REPORT.match(header):
-        return TraceError("the file is a report that advisor saved, not a trace", "Show it with: advisor report FILE")
-    if _ROCPROF in header[:100]:
-        return TraceError("the file is what rocprofv3 writes as JSON (rocprofiler-sdk), which is not read", _HOW_TO_RECORD)
     try:
         whole = json.loads(header, strict=False)
     except (ValueError, RecursionError) as error:
@@ -222,8 +207,7 @@ def _no_events(header: bytes, stream: Stream) -> TraceError:
         return TraceError(f"the file's `traceEvents` is not a list of events ({kind})", _HOW_TO_RECORD)
     keys = ", ".join(list(whole)[:6]) if isinstance(whole, dict) else ""
     what = f"an object with the members {keys}" if keys else "an empty object" if whole == {} else f"a single {type(whole).__name__}"
-    hint = "An execution trace (ExecutionTraceObserver) has no times: give the profiler's trace. " if "nodes" in keys else ""
-    return TraceError(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", hint + _HOW_TO_RECORD)
+    return TraceError(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", _HOW_TO_RECORD)
 
 
 def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
@@ -313,6 +297,8 @@ def _metadata(text: Text) -> tuple[dict[str, Any], bool]:
 
 def _timeline(collected: _Collected, metadata: dict[str, Any], issues: tuple[ReadIssue, ...], path: str, uncompressed: int) -> Timeline:
     merged, processes = collected.tables, _process_names(collected)
+    if "gpu_ops" not in merged and (known := formats.of_spans(_spans(collected, processes))):
+        raise refused(known, path)
     if "gpu_ops" not in merged and "cpu_ops" not in merged:
         raise _nothing_to_analyse(collected, _left_out(collected, processes, set()), issues)
     earliest = min(merger.earliest for merger in merged.values() if merger.earliest is not None)
@@ -326,6 +312,15 @@ def _timeline(collected: _Collected, metadata: dict[str, Any], issues: tuple[Rea
         integer(metadata.get("baseTimeNanoseconds"), 0) + earliest,
         **tables,
     )
+
+
+_CATEGORIES = {"python_calls": "python_function", "annotations": "user_annotation", "overheads": "overhead"}
+
+
+def _spans(collected: _Collected, processes: dict[str, str]) -> list[tuple[str, str]]:
+    """Categories of spans and their processes, of those that were read the categories alone."""
+    read = [(_CATEGORIES.get(name, name), "") for name in collected.tables if name in LASTING]
+    return [*read, *((category, processes.get(process, process)) for category, process in collected.left_out)]
 
 
 _OF_HOSTS = ("cpu_ops", "api_calls", "python_calls")

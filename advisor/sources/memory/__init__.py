@@ -7,11 +7,12 @@ from advisor.recordings.recording import Recording
 from advisor.sources.memory import pprof, snapshot
 from advisor.sources.memory.pickles import loads
 from advisor.sources.opened import Opened
-from advisor.sources.sniff import PPROF_HEAD
+from advisor.sources.sniff import PPROF_HEAD, refuse_known
 
 
 def record(opened: Opened) -> Recording:
     """The recording of one snapshot."""
+    refuse_known(opened)
     stream, path, parts = opened.stream, opened.path, []
     while part := stream.read(1 << 24):
         parts.append(part)

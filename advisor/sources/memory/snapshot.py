@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.knowledge import formats
 from advisor.recordings.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
 from advisor.sources.limits import LARGEST
 from advisor.sources.memory.pickles import Fold
+from advisor.sources.sniff import refused
 
 RECORD = (
     "Record with: torch.cuda.memory._record_memory_history(); run a few steps; then: "
@@ -43,6 +45,8 @@ def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
     """The snapshot that `value` holds: what torch.cuda.memory._snapshot() returns, or the list of memory_snapshot()."""
     value = {"segments": value} if isinstance(value, list) else value
     if not isinstance(value, dict) or not isinstance(value.get("segments"), list):
+        if isinstance(value, dict) and (known := formats.of_keys(value)):
+            raise refused(known, path)
         raise TraceError(f"{path} is a pickle, but no memory snapshot: it has no segments", RECORD)
     try:
         return _snapshot(value, path, size)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.intervals import Ints
-from advisor.knowledge import cuda_api
+from advisor.knowledge import cuda_api, formats
 from advisor.knowledge.cuda_errors import NOT_READY, cuda_error
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline, table
@@ -26,6 +26,7 @@ from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
 from advisor.sources.opened import Opened
 from advisor.sources.ranks import of_busiest_process, recording_of
+from advisor.sources.sniff import refused
 from advisor.sources.time_issues import time_issues
 
 RECORD = "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
@@ -90,12 +91,8 @@ def _left_out(db: Database) -> tuple[LeftOut, ...]:
 def _no_gpu_work(db: Database, path: str) -> TraceError:
     """Say what a file is that has nothing to analyse."""
     unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(db, path))
-    if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in db.tables:
-        return TraceError(f"{path} is a database of nvprof: no GPU work as nsys records it", RECORD)
-    if any(t.startswith("rocpd_") for t in db.tables) or {"OPS", "HIP", "HSA"} <= set(db.tables):
-        return TraceError(f"{path} is a database of ROCm (rpd, rocpd, rocprof), which is not read", _RECORD_ROCM)
-    if len(_OF_A_SNAPSHOT & {*db.tables}) > 1:
-        return TraceError(f"{path} is a snapshot of torch's memory as a SQLite database, which is not read", _SNAPSHOT)
+    if known := formats.of_tables(db.tables):
+        return refused(known, path)
     if not any(t == "StringIds" or t.startswith(("CUPTI_", "TARGET_INFO", "META_DATA", "EXPORT_META")) for t in db.tables):
         return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work{unmerged}", RECORD)
     why = "its kernel table is empty" if gpu.KERNELS in db.tables else f"it has no kernel table ({gpu.KERNELS})"
@@ -115,9 +112,6 @@ def _no_gpu_work(db: Database, path: str) -> TraceError:
     return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}{unmerged}", RECORD)
 
 
-_OF_A_SNAPSHOT = frozenset(("segments", "blocks", "device_traces"))
-_SNAPSHOT = "Write the pickle with torch.cuda.memory._dump_snapshot('snapshot.pickle') and give that."
-_RECORD_ROCM = "Record the same steps with torch.profiler (ProfilerActivity.CPU and ProfilerActivity.CUDA) and export_chrome_trace."
 _ALLOWED = "Another profiler may have held the device, or the driver does not let this user record it: see the warnings that nsys printed."
 _UNDER_WSL = (
     "Under WSL the driver of Windows hands the GPU's events out. Update it and nsys, and allow all users to access GPU performance counters "

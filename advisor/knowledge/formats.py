@@ -1,0 +1,143 @@
+"""What a file is that somebody recorded or wrote, whoever made it: `formats.toml`, asked by content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import PurePath
+from typing import Literal
+
+from advisor.knowledge.data import load
+
+HEAD_BYTES = 1 << 16
+"""In which a file says what it is. Chrome traces name their processes there."""
+
+GROUPS = {
+    "torch": "PyTorch",
+    "nvidia": "NVIDIA",
+    "jax": "JAX",
+    "amd": "AMD",
+    "advisor": "advisor",
+    "cluster": "Collectives and clusters",
+    "deployment": "Deployment and serving",
+    "accelerators": "Other accelerators",
+    "python": "Profilers of the host",
+    "viewers": "Trace viewers and tracing systems",
+    "files": "Packed, damaged, or no recording",
+}
+"""Groups of formats and their titles, in the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format. name: with its article, as a sentence takes it. why: what keeps it from being read. give: what to do instead, or how to
+    record it where it is read. The rest are the marks that `formats.toml` explains."""
+
+    id: str
+    group: str
+    name: str
+    maker: str
+    give: str
+    why: str = ""
+    read: Literal["yes", "no"] = "no"
+    files: str = ""
+    starts: tuple[re.Pattern[bytes], ...] = ()
+    holds: tuple[tuple[bytes, ...], ...] = ()
+    tables: tuple[tuple[str, ...], ...] = ()
+    keys: tuple[frozenset[str], ...] = ()
+    entries: tuple[tuple[str, ...], ...] = ()
+    spans: tuple[re.Pattern[str], ...] = ()
+    all_spans: tuple[re.Pattern[str], ...] = ()
+    suffix: tuple[str, ...] = ()
+
+    def instead(self, path: str) -> str:
+        """What to do, with the file's path in its commands."""
+        return self.give.replace("{path}", path)
+
+
+@cache
+def known() -> tuple[Format, ...]:
+    """All formats, in the table's order."""
+    return tuple(map(_format, load("formats")["format"]))
+
+
+def read_in_a_sentence() -> str:
+    """What is read, with the ends of files' names, as the command's help says it."""
+    said = "; ".join(f"{one.name} ({one.files})" for one in known() if one.read == "yes")
+    return said[:1].upper() + said[1:]
+
+
+def _format(row: dict[str, object]) -> Format:
+    lists: dict[str, list[list[str]]] = {name: row.get(name, []) for name in ("holds", "tables", "keys", "entries")}  # type: ignore[misc]
+    texts: dict[str, list[str]] = {name: row.get(name, []) for name in ("starts", "spans", "all_spans", "suffix")}  # type: ignore[misc]
+    marks = {
+        "starts": tuple(re.compile(pattern.encode("latin-1")) for pattern in texts["starts"]),
+        "holds": tuple(tuple(_plain(text.encode()) for text in each) for each in lists["holds"]),
+        "tables": tuple(map(tuple, lists["tables"])),
+        "keys": tuple(map(frozenset, lists["keys"])),
+        "entries": tuple(map(tuple, lists["entries"])),
+        "spans": tuple(map(re.compile, texts["spans"])),
+        "all_spans": tuple(map(re.compile, texts["all_spans"])),
+        "suffix": tuple(texts["suffix"]),
+    }
+    return Format(**{**row, **marks})  # type: ignore[arg-type]
+
+
+def _plain(text: bytes) -> bytes:
+    """JSON as one writer in two spells it: no blank beside a colon that ends a key."""
+    return text.replace(b'" :', b'":').replace(b'": ', b'":')
+
+
+def of_head(head: bytes, path: str = "") -> Format | None:
+    """The format of a file that begins so, unpacked; by the end of its name where its bytes do not say."""
+    return of_content(head) or _first(lambda one: bool(one.suffix) and _suffix(path) in one.suffix)
+
+
+def of_content(head: bytes) -> Format | None:
+    """The format of a file that begins so, whatever its name."""
+    head = head[:HEAD_BYTES]
+    plain = _plain(head)
+    return _first(lambda one: any(p.match(head) for p in one.starts) or any(all(text in plain for text in each) for each in one.holds))
+
+
+def _suffix(path: str) -> str:
+    name = path.removesuffix(".gz").removesuffix(".zst")
+    return PurePath(name).suffix.lower()
+
+
+def of_tables(tables: Collection[str]) -> Format | None:
+    """The format of a SQLite database with these tables."""
+
+    def there(table: str) -> bool:
+        return any(name.startswith(table[:-1]) for name in tables) if table.endswith("*") else table in tables
+
+    return _first(lambda one: any(all(map(there, each)) for each in one.tables))
+
+
+def of_keys(keys: Iterable[object]) -> Format | None:
+    """The format of a pickled dict with these keys."""
+    held = {key for key in keys if isinstance(key, str)}
+    return _first(lambda one: any(each <= held for each in one.keys))
+
+
+def of_entries(names: Collection[str]) -> Format | None:
+    """The format of a directory whose entries have these names."""
+    return _first(lambda one: any(all(any(fnmatchcase(name, pattern) for name in names) for pattern in each) for each in one.entries))
+
+
+def of_spans(spans: Sequence[tuple[str, str]]) -> Format | None:
+    """The format of a Chrome trace whose spans are of these categories and processes, "" where they have none."""
+    texts = [f"{category}|{process}" for category, process in spans]
+
+    def fits(one: Format) -> bool:
+        some = any(pattern.search(text) for pattern in one.spans for text in texts)
+        return some or (bool(texts and one.all_spans) and all(any(p.match(text) for p in one.all_spans) for text in texts))
+
+    return _first(fits)
+
+
+def _first(fits: object) -> Format | None:
+    return next((one for one in known() if fits(one)), None)  # type: ignore[operator]

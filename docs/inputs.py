@@ -1,0 +1,53 @@
+"""Writes inputs.md: what advisor reads and what it knows by name, from the table of formats.
+
+python docs/inputs.py > docs/inputs.md
+"""
+
+from __future__ import annotations
+
+from advisor.knowledge.formats import GROUPS, Format, known
+
+HEAD = """# Inputs
+
+Written by `python docs/inputs.py > docs/inputs.md` from `advisor/knowledge/formats.toml`.
+
+Content decides what a file is, not its name. Files may be packed with gzip, zstd, zip or tar, but for SQLite databases, which are opened where
+they lie.
+
+## What is read
+
+| Format | Files | Written by | How to record it |
+|---|---|---|---|
+"""
+
+MIDDLE = """
+## What is known by name
+
+These are not read. The error names the format, says why, and what to give instead; a command there holds the path that was given.
+Anything else is refused with what its first bytes look like.
+"""
+
+
+def page() -> str:
+    """The page as text."""
+    read = [one for one in known() if one.read == "yes"]
+    rows = "".join(f"| {_capital(one.name)} | {one.files} | {one.maker} | {one.give} |\n" for one in read)
+    return HEAD + rows + MIDDLE + "".join(map(_group, GROUPS))
+
+
+def _group(group: str) -> str:
+    rows = [_row(one) for one in known() if one.group == group and one.read == "no"]
+    head = "| What it is | Written by | Why it is not read | What to give instead |\n|---|---|---|---|\n"
+    return f"\n### {GROUPS[group]}\n\n{head}{''.join(rows)}" if rows else ""
+
+
+def _row(one: Format) -> str:
+    return "| " + " | ".join((_capital(one.name), one.maker, one.why, one.instead("FILE").replace("|", "\\|"))) + " |\n"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    print(page(), end="")
