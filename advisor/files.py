@@ -29,6 +29,7 @@ _OURS = re.compile(
         | history\nStep\ time\ )
     | <!doctype\ html>\n<html\ lang="en">\n<head>\n(?:<(?:meta|link)\ [^\n]{0,400}>\n){0,8}<meta\ name="generator"\ content="trace-advisor[ ]
     | <!--\ trace-advisor(?::\ \w+)?\ -->\n
+    | ---\nname:\ advisor\n(?:[a-z-]{1,20}:\ [^\n]{1,1024}\n){0,4}metadata:\n\ \ source:\ trace-advisor\n---\n               # the skill
     | \{\s*"schema":\s*\d+,\s*"advisor":\s*"VERSION",\s*(?:
         "kind":\s*"\w{1,20}",\s*"source":\s*\{\s*"path":\s*"
         | "left":\s*\{\s*")

@@ -32,6 +32,7 @@ TASKS = """
 | `advisor analyze TRACE -o report.html -o report.json` | writes several files from one analysis; the suffix names the format |
 | `advisor analyze A B C --each` | analyses several recordings, or a directory or quoted pattern of them, one page each |
 | `advisor analyze TRACE --step-ms 2.8` | uses a step time that you measured without a profiler |
+| `advisor analyze TRACE -f json --brief` | prints what bounds the step and three things to do, in 2 kB ([agents](agents.md)) |
 | `advisor analyze TRACE --waits` | lists every call that waits for the GPU: its line, how often, and what replaces it |
 | `advisor analyze TRACE --kernels x.ncu-rep` | adds Nsight Compute's counters: why a kernel is slow, and what that costs the step ([kernels](kernels.md)) |
 | `advisor analyze snapshot.pickle` | reads a memory snapshot: what holds the peak, what leaks, what a fix frees ([memory](memory.md)) |
@@ -54,6 +55,7 @@ TASKS = """
 | `advisor explain RULE trace.json` | says what a rule sees in a trace: the value, the threshold, the checks |
 | `advisor explain --views trace.json` | lists the views and rules behind a report, and how many ms each took |
 | `advisor validate DIR` | compares predicted with measured savings ([accuracy](accuracy.md)) |
+| `advisor skill --install DIR` | copies the skill for agents into their directory of skills ([agents](agents.md)) |
 | `advisor mcp --root DIR` | serves the traces of a folder to agents over the Model Context Protocol |
 | `advisor schema` | prints the JSON Schema of a report |
 | `advisor --install-completion` | completes commands, options and rules in bash, zsh and fish |

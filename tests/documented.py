@@ -1,4 +1,4 @@
-"""The commands that the README and docs/ show, and the files that they speak of, so that each can be run as it stands."""
+"""The commands that the README, docs/ and the skill show, and the files that they speak of, so that each can be run as it stands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,12 @@ OWN_RULE = "docs/examples/team_rules/acme_rules/use_our_kernel.py"
 
 def pages() -> list[Path]:
     """What a user reads to begin."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *skill()]
+
+
+def skill() -> list[Path]:
+    """What an agent reads."""
+    return sorted((ROOT / "skills").rglob("*.md"))
 
 
 def commands(page: Path) -> Iterator[list[str]]:

@@ -135,7 +135,7 @@ def test_the_package_is_seen_at_a_glance():
 
 
 def test_documents_that_the_code_cites_are_here():
-    here = {path.name for folder in (ROOT, ROOT / "docs", ROOT / "rules", ROOT / "samples") for path in folder.glob("*.md")}
+    here = {path.name for folder in (ROOT, ROOT / "docs", ROOT / "rules", ROOT / "samples", ROOT / "skills" / "advisor") for path in folder.glob("*.md")}
     for path in [*PACKAGE, *(ROOT / "rules").glob("*.py"), *(ROOT / "reports").rglob("*.py")]:
         cited = re.findall(r"(?<![\w/.-])(?:[a-z]+/)?([A-Z]{4,}\.md)\b", path.read_text())
         assert {*cited} <= here, path
@@ -143,7 +143,7 @@ def test_documents_that_the_code_cites_are_here():
 
 def test_every_package_is_listed_for_the_wheel():
     tables = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    folders = {ROOT / "advisor", ROOT / "rules", ROOT / "reports"}
+    folders = {ROOT / "advisor", ROOT / "rules", ROOT / "reports", ROOT / "skills"}
     found = {"advisor" + (f".{p.name}" if p.name != "advisor" else "") for p in folders}
     for folder in folders:
         base = "advisor" if folder.name == "advisor" else f"advisor.{folder.name}"

@@ -1,4 +1,4 @@
-"""The wheel and the sdist, built and installed apart from the checkout: every command that the README and docs/ show runs from there.
+"""The wheel and the sdist, built and installed apart from the checkout: every command that the README, docs/ and the skill show runs from there.
 
 By default in this Python with this environment's libraries; `ADVISOR_WHEELS=all` installs the wheel with its dependencies into a bare
 environment of every Python from 3.10 that is here.
@@ -74,12 +74,23 @@ def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> No
         "advisor/rules/fixes/cuda.toml",
         "advisor/reports/templates/timeline.js",
         "advisor/knowledge/devices.toml",
+        "advisor/skills/advisor/SKILL.md",
+        "advisor/skills/advisor/references/reading.md",
     } <= names
-    assert not [name for name in names if name.startswith(("tests/", "samples/", "rules/", "reports/", "native/"))]
+    assert not [name for name in names if name.startswith(("tests/", "samples/", "rules/", "reports/", "skills/", "native/"))]
     assert not shutil.which("cc") or "trace_advisor_native.abi3.so" in names
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "rules/fixes/cuda.toml", "reports/templates/report.css", "native/replay.h"} <= held
+    assert {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "rules/launch_gap.py",
+        "rules/fixes/cuda.toml",
+        "reports/templates/report.css",
+        "skills/advisor/SKILL.md",
+        "native/replay.h",
+    } <= held
 
 
 def _asks(arguments: tuple[str, ...]) -> tuple[str, ...]:

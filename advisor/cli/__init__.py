@@ -43,6 +43,7 @@ for _command in (
     compare.history,
     agents.mcp,
     agents.schema,
+    agents.skill,
 ):
     app.command()(_command)
 

@@ -1,4 +1,4 @@
-"""Commands for programs: the MCP server, and the schema of the JSON report."""
+"""Commands for programs: the MCP server, the schema of the JSON report, and the skill."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from advisor.cli.outputs import check_target, make_directory, write
+from advisor.cli.streams import say
+from advisor.cli.terminal import ForceOption
+from advisor.errors import UsageError
 
 
 def mcp(
@@ -29,3 +34,36 @@ def schema(
     from advisor.report import schema as schemas
 
     print(schemas.text(schemas.brief_schema() if brief else schemas.schema()))
+
+
+def skill(
+    path: Annotated[bool, typer.Option("--path", help="Print where the skill lies.")] = False,
+    install: Annotated[Path | None, typer.Option(help="A directory of skills, as .claude/skills: copy it there, into the folder advisor.")] = None,
+    force: ForceOption = False,
+) -> None:
+    """Print the skill for agents, or copy it to where they look.
+
+    It says how to record, analyze, pick, change, verify and report with this advisor, and what never to claim.
+    """
+    from advisor.skills import ADVISOR
+
+    if path and install:
+        raise UsageError("--path prints and --install copies", "Give one of them.")
+    if path:
+        print(ADVISOR)
+    elif install:
+        _install(ADVISOR, install / ADVISOR.name, force)
+    else:
+        print((ADVISOR / "SKILL.md").read_text(encoding="utf-8"), end="")
+
+
+def _install(skill: Path, into: Path, force: bool) -> None:
+    """Copy the skill's pages. Raises UsageError before anything is written where a file that is not advisor's stands in the way."""
+    pages = {into / page.relative_to(skill): page.read_text(encoding="utf-8") for page in sorted(skill.rglob("*.md"))}
+    for folder in dict.fromkeys(page.parent for page in pages):
+        make_directory(folder)
+    for target in pages:
+        check_target(target, force, "", "--install")
+    for target, text in pages.items():
+        write(text, target, quiet=True)
+    say(f"wrote {len(pages)} files to {into}")
