@@ -44,7 +44,7 @@ from advisor.sources import is_one_capture
 named = (path for path in captures(Path(sys.argv[1]), is_one_capture) if not re.search(r"[\x00-\x1f\x7f-\x9f]", path.name) and not path.is_symlink())
 print(next(map(str, named), ""))' "$directory") || { echo "advisor: the directory cannot be read" >&2; exit 3; }
     else
-        trace=$(find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
+        trace=$(find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.trace.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
         unknown="No Python that has advisor was found, so what the directory is as a whole is not known: only its first file is reported on. Give one trace, or let the action install advisor."
     fi
     [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }

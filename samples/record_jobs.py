@@ -472,7 +472,7 @@ def main() -> None:
         folder = arguments.out / (name + suffix)
         trace = scrub(trace_of(steps[name]), ROOT)
         trace["traceName"] = f"rank{rank}.json"
-        write(trace, folder / f"rank{rank}.json.gz")
+        write(trace, folder / f"rank{rank}.trace.zst")
         dist.barrier()
         fixed = {"fixed": job.fixed + suffix} if job.fixed else {}
         culprit = {"culprit": job.truth["culprit"] % world} if "culprit" in job.truth else {}

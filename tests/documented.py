@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import advisor
+from tests.kineto_ranks import write_as_json
 from tests.paths import ROOT
 
 MEASURE_HERE = {"record", "verify", "bench", "attention"}
@@ -45,8 +46,6 @@ SAMPLES = {
     "nsys/encoder_infer.slow.sqlite": "report.sqlite",
     "jax/op_by_op.slow.xplane.pb.gz": "log/plugins/profile/2026_01_31_12_00_00/vm.xplane.pb before.xplane.pb",
     "jax/op_by_op.fixed.xplane.pb.gz": "after.xplane.pb",
-    "jobs/ddp_even_2/rank0.json.gz": "rank0.json.gz traces/rank0.json.gz JOB_DIR/rank0.json.gz",
-    "jobs/ddp_even_2/rank1.json.gz": "rank1.json.gz traces/rank1.json.gz JOB_DIR/rank1.json.gz",
 }
 SAVED = ["saved.json", "report.json", "main.json", "perf/main.json", "before.json", "after.json"]
 OWN_RULE = "docs/examples/team_rules/acme_rules/use_our_kernel.py"
@@ -89,7 +88,9 @@ def prepare(place: Path) -> None:
             shutil.copy(ROOT / "samples" / sample, place / name)
     for name, text in TEXTS.items():
         (place / name).write_text(text)
-    merge(ROOT / "samples" / "jobs" / "ddp_even_2", place / "merged.json.gz")
+    for folder in (place, place / "traces", place / "JOB_DIR"):
+        write_as_json(ROOT / "samples" / "jobs" / "ddp_even_2", folder)
+    merge(place / "JOB_DIR", place / "merged.json.gz")
     report = advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz").to_json()
     for name in SAVED:
         (place / name).parent.mkdir(exist_ok=True)

@@ -13,6 +13,7 @@ import pytest
 
 from advisor.engine.settings import tomllib
 from tests.fuzz import examples
+from tests.kineto_ranks import as_json
 from tests.paths import ROOT, slow
 
 pytestmark = slow
@@ -116,7 +117,7 @@ def test_a_directory_of_captures_and_names_with_spaces(step, tmp_path):
 def test_a_directory_that_is_one_capture_is_reported_on_whole(step, tmp_path, name, kind, files):
     (tmp_path / name).mkdir()
     for rank, file in enumerate(files[:2]):
-        shutil.copy(ROOT / "samples" / "jobs" / "ddp_forward_host_2" / f"rank{rank}.json.gz", tmp_path / name / f"{file}.json.gz")
+        (tmp_path / name / f"{file}.json.gz").write_bytes(as_json(ROOT / "samples" / "jobs" / "ddp_forward_host_2" / f"rank{rank}.trace.zst"))
     if "recording" in files:
         (tmp_path / name / "recording.json").write_text('{"version": 1, "light": "light.json.gz", "deep": "deep.json.gz"}')
     done = step("analyze.sh", ADVISOR_TRACE=name)

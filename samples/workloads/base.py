@@ -61,6 +61,7 @@ class Workload:
     make_slow: Make | None = None
     alone: Mapping[str, Make] = field(default_factory=dict)
     main: bool = False
+    in_columns: bool = False  # the main pair too, where its JSON is large
     trap: bool = False
     severity: str = ""
     requests: float = 1.0
@@ -84,7 +85,7 @@ class Workload:
             return f"{self.folder}/{self.name}.{side}.trace.zst"
         if self.rule is None:
             return f"healthy/{self.name}.json.gz"
-        return f"{self.rule}/{side}.json.gz" if self.main else f"{self.rule}/{self.name}.{side}.trace.zst"
+        return f"{self.rule}/{side}{'.trace.zst' if self.in_columns else '.json.gz'}" if self.main else f"{self.rule}/{self.name}.{side}.trace.zst"
 
     def entry(self, times_ms: dict[str, float]) -> dict[str, Any]:
         """This workload's case in manifest.json, in the shape of the shared corpus. times_ms: by side, and by fix alone."""

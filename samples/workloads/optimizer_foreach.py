@@ -141,7 +141,7 @@ def _wide(fused: bool) -> Make:
 
 WORKLOADS = (
     Workload(
-        name="adapter_tuning", rule="optimizer-foreach", main=True, make_slow=_adapters(False), make_fixed=_adapters(True),
+        name="adapter_tuning", rule="optimizer-foreach", main=True, in_columns=True, make_slow=_adapters(False), make_fixed=_adapters(True),
         what="Adapter tuning: AdamW with foreach=False over 144 small parameters.",
         fix="fused=True",
         top=("optimizer-foreach", "launch-gap", "graph-candidate"),

@@ -72,5 +72,5 @@ def _made(make, again):
 
 
 WORKLOADS = (
-    Workload("adapters", "recomputation", "LoRA training of eight layers, each under activation checkpointing, in 4 GB of 80", "keep the activations", _made(adapters, "none"), _made(adapters, "all"), main=True, gpu_bound=True, fixed_quiet=False),
+    Workload("adapters", "recomputation", "LoRA training of eight layers, each under activation checkpointing, in 4 GB of 80", "keep the activations", _made(adapters, "none"), _made(adapters, "all"), main=True, in_columns=True, gpu_bound=True, fixed_quiet=False),
 )

@@ -299,7 +299,7 @@ def test_a_jobs_directory_takes_nobodys_files(tmp_path):
 
 
 def test_no_input_is_overwritten_even_by_force(tmp_path):
-    ranks = sorted((ROOT / "samples" / "jobs" / "ddp_even_2").glob("*.json.gz"))
+    ranks = sorted((ROOT / "samples" / "jobs" / "ddp_even_2").glob("*.trace.zst"))
     (tmp_path / "job").mkdir()
     for rank in ranks:
         shutil.copy(rank, tmp_path / rank.name)

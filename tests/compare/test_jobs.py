@@ -20,6 +20,7 @@ from advisor.reports.across import formats as across_formats
 from advisor.reports.comparison import formats
 from advisor.sources import read
 from advisor.sources.ranks import holds_ranks
+from tests.kineto_ranks import as_json
 from tests.paths import ROOT
 
 JOBS = ROOT / "samples" / "jobs"
@@ -76,7 +77,7 @@ def test_the_command_refuses_jobs_of_two_programs_and_names_each_that_it_reads()
     done = CliRunner().invoke(app, ["diff", str(JOBS / "pipeline_2_2"), str(JOBS / "ddp_even_2")])
     assert isinstance(done.exception, UsageError) and "what ranks exchange is send/recv before and all-reduce after" in done.exception.message
     for name in ("pipeline_2_2", "ddp_even_2"):
-        assert f"1 of 2 of {JOBS / name}: rank0.json.gz" in done.stderr
+        assert f"1 of 2 of {JOBS / name}: rank0.trace.zst" in done.stderr
 
 
 def test_budgets_of_a_job(sides):
@@ -103,11 +104,11 @@ def test_shares_of_a_job_are_of_the_step_as_it_runs_when_nobody_records(sides):
 
 def test_a_directory_is_a_job_where_its_traces_say_different_ranks(tmp_path):
     assert holds_ranks(JOBS / "ddp_even_2")
-    for name in ("first.json.gz", "second.json.gz"):
-        (tmp_path / name).write_bytes((JOBS / "ddp_even_2" / "rank0.json.gz").read_bytes())
+    for name in ("first.trace.zst", "second.trace.zst"):
+        (tmp_path / name).write_bytes((JOBS / "ddp_even_2" / "rank0.trace.zst").read_bytes())
     assert not holds_ranks(tmp_path)  # two captures of rank 0
     for rank in (0, 1):
-        (tmp_path / f"host_{rank}.17.pt.trace.json.gz").write_bytes((JOBS / "ddp_even_2" / f"rank{rank}.json.gz").read_bytes())
+        (tmp_path / f"host_{rank}.17.pt.trace.json.gz").write_bytes(as_json(JOBS / "ddp_even_2" / f"rank{rank}.trace.zst"))
     assert holds_ranks(tmp_path)
 
 

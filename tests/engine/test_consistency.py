@@ -44,7 +44,7 @@ def test_whole_reports_hold_together(launch_bound, spinning):
     assert consistent(launch_bound) is launch_bound
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/slow.json.gz")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/slow.*")), ids=lambda p: p.parent.name)
 def test_no_sample_contradicts_itself(path):
     report = analysed(path)
     assert contradictions(report) == ()

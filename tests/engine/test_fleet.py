@@ -36,6 +36,7 @@ from tests.analysed import summarised
 from tests.benchmarks.many_ranks import report
 from tests.build import Trace
 from tests.kernels import kernel
+from tests.kineto_ranks import as_json, write_as_json
 from tests.paths import ROOT, slow, slowly
 from tests.views.ranks.build import rank_timeline, summary_of
 
@@ -94,7 +95,7 @@ def test_a_rank_is_not_kept_beside_the_page_of_another_jobs_rank_of_that_name(tm
     kept, page = Kept(tmp_path / "summaries", tmp_path / "pages"), tmp_path / "pages" / "rank0.html"
     for job in (JOB, JOB.with_name("ddp_even_2"), JOB):
         reduce(traces_of(read(job)).traces[:1], BARE, executor="serial", kept=kept)
-        assert f"{job.name}/rank0.json.gz" in page.read_text()
+        assert f"{job.name}/rank0.trace.zst" in page.read_text()
     seen = []
     reduce(traces_of(read(JOB)).traces[:1], BARE, executor="serial", kept=kept, progress=lambda *done: seen.append(done))
     assert not seen, "its own page is kept"
@@ -115,11 +116,11 @@ def test_what_was_left_half_written_or_judged_otherwise_is_made_again(tmp_path):
 def test_a_shard_says_which_rank_it_could_not_read_until_it_can(tmp_path):
     job, kept = tmp_path / "job", tmp_path / "kept"
     shutil.copytree(JOB, job)
-    good = (job / "rank1.json.gz").read_bytes()
-    (job / "rank1.json.gz").write_bytes(gzip.compress(b"no trace"))
+    good = (job / "rank1.trace.zst").read_bytes()
+    (job / "rank1.trace.zst").write_bytes(gzip.compress(b"no trace"))
     reduce(traces_of(read(job)).traces, BARE, executor="serial", kept=Kept(kept))
-    assert [u.label for u in stored(kept).unread] == ["rank1.json.gz"]
-    (job / "rank1.json.gz").write_bytes(good)
+    assert [u.label for u in stored(kept).unread] == ["rank1.trace.zst"]
+    (job / "rank1.trace.zst").write_bytes(good)
     reduce(traces_of(read(job)).traces, BARE, executor="serial", kept=Kept(kept))
     assert len(stored(kept).summaries) == 2
 
@@ -145,7 +146,7 @@ def test_here_too_a_rank_that_breaks_costs_no_other(monkeypatch):
 
     monkeypatch.setattr(executors, "tried", broken)
     found = reduce(traces_of(read(JOB)).traces, BARE)
-    assert len(found.summaries) == 1 and [(u.label, u.why) for u in found.unread] == [("rank1.json.gz", "MemoryError: too large")]
+    assert len(found.summaries) == 1 and [(u.label, u.why) for u in found.unread] == [("rank1.trace.zst", "MemoryError: too large")]
 
 
 @slow
@@ -218,13 +219,13 @@ def test_what_a_team_lives_with_is_allowed_where_only_ranks_show_it():
 
 def test_a_rank_that_cannot_be_read_is_said_and_the_others_stand(tmp_path):
     shutil.copytree(JOB, tmp_path / "job")
-    (tmp_path / "job" / "rank2.json.gz").write_bytes(gzip.compress(b"no trace"))
+    (tmp_path / "job" / "rank2.trace.zst").write_bytes(gzip.compress(b"no trace"))
     part = reduced(read(tmp_path / "job"), BARE, executor="serial").parts[0]
-    assert isinstance(part, RankSummaries) and [s.rank for s in part.ranks] == [0, 1] and part.unread[0].label == "rank2.json.gz"
+    assert isinstance(part, RankSummaries) and [s.rank for s in part.ranks] == [0, 1] and part.unread[0].label == "rank2.trace.zst"
 
 
 def test_a_rank_whose_file_is_cut_before_its_kernels_is_said_to_be_cut(tmp_path):
-    shutil.copytree(JOB, tmp_path / "job")
+    write_as_json(JOB, tmp_path / "job")
     whole = (tmp_path / "job" / "rank1.json.gz").read_bytes()
     (tmp_path / "job" / "rank1.json.gz").write_bytes(whole[:20_000])
     (unread,) = reduced(read(tmp_path / "job"), BARE, executor="serial").parts[0].unread
@@ -308,7 +309,7 @@ def log(tmp_path):
     """A log directory of a process a rank, each with two cycles of its profiler, as torch's trace handler names them."""
     for rank, pid in ((0, 41), (1, 40)):
         for time in (1_700_000_000_000_000_000, 1_700_000_009_000_000_000):
-            shutil.copy(JOB / f"rank{rank}.json.gz", tmp_path / f"node_{pid}.{time + pid}.pt.trace.json.gz")
+            (tmp_path / f"node_{pid}.{time + pid}.pt.trace.json.gz").write_bytes(as_json(JOB / f"rank{rank}.trace.zst"))
     return tmp_path
 
 
@@ -365,9 +366,9 @@ def test_processes_of_one_name_that_say_different_ranks_are_all_kept(log):
 
 def test_two_jobs_in_one_directory_are_refused(tmp_path):
     other = ROOT / "samples" / "jobs" / "ddp_even"
-    shutil.copy(JOB / "rank0.json.gz", tmp_path / "rank0.json.gz")
-    shutil.copy(other / "rank1.json.gz", tmp_path / "rank1.json.gz")
-    with pytest.raises(TraceError, match=r"several jobs: rank0\.json\.gz says 2 ranks and rank1\.json\.gz says 4 ranks"):
+    shutil.copy(JOB / "rank0.trace.zst", tmp_path / "rank0.trace.zst")
+    shutil.copy(other / "rank1.trace.zst", tmp_path / "rank1.trace.zst")
+    with pytest.raises(TraceError, match=r"several jobs: rank0\.trace\.zst says 2 ranks and rank1\.trace\.zst says 4 ranks"):
         reduced(read(tmp_path), BARE, executor="serial")
 
 
@@ -412,19 +413,21 @@ def test_a_directory_of_another_job_keeps_nothing_of_it_and_all_that_is_not_ours
     kept = Kept(tmp_path / "summaries", tmp_path / "ranks")
     for name in ("first", "second"):
         shutil.copytree(JOB, tmp_path / name)
-    (tmp_path / "first" / "rank1.json.gz").rename(tmp_path / "first" / "other.json.gz")
+    (tmp_path / "first" / "rank1.trace.zst").rename(tmp_path / "first" / "other.trace.zst")
     made = reduced(read(tmp_path / "first"), BARE, executor="serial", kept=kept)
     theirs = {kept.summaries / "notes.rank": "mine", kept.pages / "mine.html": "<html>", kept.pages / "other.html": "<html>I wrote over it"}
     assert (kept.pages / "other.html").is_file() and len(made.parts[0].ranks) == 2
     for path, text in theirs.items():
         path.write_text(text)
-    (tmp_path / "second" / "rank0.json.gz").write_bytes(b"")
+    (tmp_path / "second" / "rank0.trace.zst").write_bytes(b"")
     for _ in range(2):
         reduced(read(tmp_path / "second"), BARE, executor="serial", kept=kept)
     assert {path.name for path in kept.pages.iterdir()} == {"rank1.html", "mine.html", "other.html"}
     (kept.summaries / "notes.rank").unlink()
     found = stored(kept.summaries)
-    assert [RankSummary.from_bytes(data).facts.label for data in found.summaries] == ["rank1.json.gz"] and [u.label for u in found.unread] == ["rank0.json.gz"]
+    assert [RankSummary.from_bytes(data).facts.label for data in found.summaries] == ["rank1.trace.zst"] and [u.label for u in found.unread] == [
+        "rank0.trace.zst"
+    ]
 
 
 @slow
@@ -434,7 +437,7 @@ def test_a_page_written_since_stays_and_what_is_taken_away_is_counted(tmp_path):
     for rank in (0, 1):
         for job in ("first", "second"):
             (tmp_path / job).mkdir(exist_ok=True)
-            shutil.copy(JOB / f"rank{rank}.json.gz", tmp_path / job / f"{job}-rank{rank}.json.gz")
+            shutil.copy(JOB / f"rank{rank}.trace.zst", tmp_path / job / f"{job}-rank{rank}.trace.zst")
     reduced(read(tmp_path / "first"), BARE, executor="serial", kept=kept, cleared=counts.append)
     page = kept.pages / "first-rank0.html"
     page.write_bytes(page.read_bytes())
@@ -518,7 +521,7 @@ def test_a_shard_refuses_what_only_the_whole_job_s_report_has(tmp_path):
 
 
 def test_measured_kernels_are_found_in_every_rank():
-    ops = load(JOB / "rank0.json.gz").gpu_ops
+    ops = load(JOB / "rank0.trace.zst").gpu_ops
     products = ops[ops["name"].str.contains("gemm|nvjet|cutlass")]
     top = products.loc[products["dur_us"].idxmax()]
     waits = kernel(
@@ -540,7 +543,7 @@ def test_among_hundreds_of_ranks_the_late_one_is_found():
 
 
 def test_a_rank_without_gpu_work_is_said_and_the_others_stand(tmp_path):
-    for rank in sorted((ROOT / "samples" / "jobs" / "ddp_even").glob("*.json.gz")):
-        (tmp_path / rank.name).write_bytes(rank.read_bytes()[: 20_000 if rank.name.startswith("rank3") else None])
+    write_as_json(ROOT / "samples" / "jobs" / "ddp_even", tmp_path)
+    (tmp_path / "rank3.json.gz").write_bytes((tmp_path / "rank3.json.gz").read_bytes()[:20_000])
     part = reduced(read(tmp_path), BARE, executor="serial").parts[0]
     assert isinstance(part, RankSummaries) and [s.rank for s in part.ranks] == [0, 1, 2] and "no GPU work" in part.unread[0].why

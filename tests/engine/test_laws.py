@@ -48,7 +48,7 @@ def test_a_report_made_by_hand_keeps_the_laws(name):
     assert broken(BY_HAND[name]()) == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/slow.json.gz")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/slow.*")), ids=lambda p: p.parent.name)
 def test_a_samples_report_keeps_the_laws(path):
     assert broken(analysed(path)) == []
 

@@ -22,6 +22,7 @@ from advisor.report.recording import Health
 from advisor.sources import load, read
 from advisor.sources.stream import GZIP_MAGIC, zstd
 from advisor.views.ranks.summary import RankSummary
+from tests.kineto_ranks import as_json
 from tests.paths import ROOT
 from tests.sources.canaries import SECRETS, WORD, found_in
 
@@ -34,7 +35,7 @@ def named(tmp_path_factory):
     """The job as torch names its traces: by machine and process."""
     folder = tmp_path_factory.mktemp("named")
     for rank in (0, 1):
-        (folder / f"{WORD}-node{rank}_17.1712345678901234567.pt.trace.json.gz").write_bytes((JOB / f"rank{rank}.json.gz").read_bytes())
+        (folder / f"{WORD}-node{rank}_17.1712345678901234567.pt.trace.json.gz").write_bytes(as_json(JOB / f"rank{rank}.trace.zst"))
     return folder
 
 
@@ -98,7 +99,7 @@ def test_summaries_that_shards_left_are_redacted(tmp_path):
 
 
 def test_ranks_keep_the_numbers_that_their_names_say_and_others_get_none(tmp_path):
-    whole = [(JOB / f"rank{rank}.json.gz").read_bytes() for rank in (0, 1)]
+    whole = [as_json(JOB / f"rank{rank}.trace.zst") for rank in (0, 1)]
     packed = [("rank0.json.gz", whole[0]), (f"{WORD}.gpu-3.json.zst", zstd.compress(gzip.decompress(whole[1])))]
     for job, files, told in (
         ("gaps", packed, ["rank0.json.gz", "rank3.json.gz"]),
@@ -116,7 +117,7 @@ def test_of_a_process_that_was_recorded_twice_the_trace_that_is_judged_is_given(
     log = tmp_path / "log"
     log.mkdir()
     for pid, time in ((1, 1700000000000), (1, 1700000009000), (2, 1700000009000)):
-        (log / f"node_{pid}.{time}.pt.trace.json.gz").write_bytes((JOB / f"rank{pid - 1}.json.gz").read_bytes())
+        (log / f"node_{pid}.{time}.pt.trace.json.gz").write_bytes(as_json(JOB / f"rank{pid - 1}.trace.zst"))
     redact(log, tmp_path / "given")
     assert sorted(path.name for path in (tmp_path / "given").iterdir()) == ["host-a_0.pt.trace.json.gz", "host-a_1.pt.trace.json.gz"]
 
@@ -134,7 +135,7 @@ def test_a_recording_is_given_whole(tmp_path):
     recording, target = tmp_path / "recording", tmp_path / "given"
     recording.mkdir()
     for name, rank in (("light.json.gz", 0), ("deep.json.gz", 1)):
-        (recording / name).write_bytes((JOB / f"rank{rank}.json.gz").read_bytes())
+        (recording / name).write_bytes(as_json(JOB / f"rank{rank}.trace.zst"))
     said = {"version": 1, "unprofiled_step_us": [90.0, 91.5], "light": "light.json.gz", "deep": "deep.json.gz", "device": WORD, "notes": [WORD]}
     (recording / "recording.json").write_text(json.dumps(said))
     redact(recording, target)
@@ -150,7 +151,7 @@ def test_ranks_that_were_recorded_together_are_given_as_one_job(tmp_path):
     for row in rows:
         folder = recording / row["folder"]
         folder.mkdir(parents=True)
-        (folder / "light.json.gz").write_bytes((JOB / f"{row['folder']}.json.gz").read_bytes())
+        (folder / "light.json.gz").write_bytes(as_json(JOB / f"{row['folder']}.trace.zst"))
         (folder / "recording.json").write_text(json.dumps({"version": 1, "unprofiled_step_us": [90.0], "light": "light.json.gz", "notes": [WORD]}))
     (recording / "manifest.json").write_text(json.dumps({"version": 1, "recorded": "job", "processes": rows, "by": WORD}))
     redact(recording, target)

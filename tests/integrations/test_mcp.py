@@ -143,10 +143,10 @@ def test_a_directory_with_a_link_out_of_the_root_is_refused_and_one_rewritten_is
     shutil.copytree(ROOT / "samples" / "jobs" / "ddp_even_2", root / "job")
     tools = Tools(root)
     before = tools.analyze("job")
-    (root / "job" / "rank1.json.gz").write_bytes(b"cut")  # in place: the directory's own time stays
+    (root / "job" / "rank1.trace.zst").write_bytes(b"cut")  # in place: the directory's own time stays
     assert json.loads(before)["kind"] == "job" and tools.analyze("job") != before
-    (root / "job" / "rank2.json.gz").symlink_to(ROOT / "samples" / "launch-gap" / "slow.json.gz")
-    with pytest.raises(AdvisorError, match=r"rank2.json.gz leads out"):
+    (root / "job" / "rank2.trace.zst").symlink_to(ROOT / "samples" / "columns" / "launch_gap.slow.trace.zst")
+    with pytest.raises(AdvisorError, match=r"rank2.trace.zst leads out"):
         tools.analyze("job")
 
 

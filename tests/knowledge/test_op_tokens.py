@@ -10,7 +10,7 @@ from advisor.knowledge.data import read as read_table
 from advisor.knowledge.op_tokens import elementary, elementary_kernel, is_a, names_of, plain, split_overload
 from advisor.recordings.timeline import Timeline
 from advisor.sources import read
-from tests.paths import ROOT
+from tests.paths import ROOT, sample
 
 TABLE = read_table(ROOT / "advisor" / "knowledge" / "op_tokens" / "table.toml")
 ASKING = sorted([*(ROOT / "advisor" / "views").rglob("*.py"), *(ROOT / "advisor" / "engine").rglob("*.py"), *(ROOT / "rules").rglob("*.py")])
@@ -23,7 +23,7 @@ def recorded_names() -> frozenset[str]:
     """Of ops in some of the samples, with and without their namespace, and of kernels: their functions and functors."""
     found = set[str]()
     for rule in RECORDED:
-        (timeline,) = (part for part in read(ROOT / "samples" / rule / "slow.json.gz").parts if isinstance(part, Timeline))
+        (timeline,) = (part for part in read(sample(f"{rule}/slow")).parts if isinstance(part, Timeline))
         ops, kernels = timeline.cpu_ops["name"].cat.categories, timeline.gpu_ops["name"].cat.categories
         found |= {*ops, *map(plain, ops), *(word for name in kernels for word in re.findall(r"\w*(?:[Ff]unctor|kernel|gemm|nvjet|cudnn|triton)\w*", name))}
     return frozenset(found)

@@ -32,7 +32,7 @@ def test_each_kind_of_recording(name: str) -> None:
     assert not wrong(BY_HAND[name]())
 
 
-@pytest.mark.parametrize("recording", sorted((ROOT / "samples").glob("*/slow.json.gz")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("recording", sorted((ROOT / "samples").glob("*/slow.*")), ids=lambda path: path.parent.name)
 def test_each_rule_that_has_found_something(recording: Path) -> None:
     """Of samples that other tests analyse too."""
     assert not wrong(analysed(recording))

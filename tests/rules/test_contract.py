@@ -48,9 +48,9 @@ those takes the casts along and gains more; issuing the norms of weights, or ada
 
 def pairs():
     """Slow and fixed trace of each pair, in the folder of the rule that it is of; the first of each rule is read by everybody."""
-    for slow in sorted([*SAMPLES.glob("*/slow.json.gz"), *SAMPLES.glob("*/*.slow.trace.zst")]):
+    for slow in sorted([*SAMPLES.glob("*/slow.*"), *SAMPLES.glob("*/*.slow.trace.zst")]):
         if slow.parent.name.replace("-", "_") + ".py" in {path.name for path in (ROOT / "rules").glob("*.py")}:
-            others = () if slow.name == "slow.json.gz" else paths.slow
+            others = () if slow.name.startswith("slow.") else paths.slow
             yield pytest.param(slow.parent.name, slow, slow.with_name(slow.name.replace("slow", "fixed")), id=str(slow.relative_to(SAMPLES)), marks=others)
 
 

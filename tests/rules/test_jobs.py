@@ -108,7 +108,7 @@ def test_a_job_whose_ranks_fail_a_check_is_judged_in_part_whatever_it_finds(monk
 def test_what_may_be_waiting_for_a_rank_without_a_trace_is_no_transfer(name, judged, tmp_path):
     # Rank 3 has more to compute, and the others wait for it for a third of the step; of even ranks one may be missing.
     for rank in range(3):
-        (tmp_path / f"rank{rank}.json.gz").write_bytes((JOBS / CASES[name]["dir"] / f"rank{rank}.json.gz").read_bytes())
+        (tmp_path / f"rank{rank}.trace.zst").write_bytes((JOBS / CASES[name]["dir"] / f"rank{rank}.trace.zst").read_bytes())
     report = run(reduced(read(tmp_path), Judging(rules=()), executor="serial"), RULES)
     assert report.headline.judged == judged and "The ranks recorded" in report.headline.summary
     assert ("no trace of 1 of 4 ranks" in report.headline.judged_why) == (judged == "partly")

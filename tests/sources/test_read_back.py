@@ -11,6 +11,7 @@ import pytest
 
 from advisor.sources.redact import redact
 from tests.command import advisor
+from tests.kineto_ranks import write_as_json
 from tests.paths import ROOT, slowly
 
 SAMPLES = ROOT / "samples"
@@ -22,7 +23,7 @@ def redacted(sample: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("sample", slowly(["launch-gap/slow.json.gz", "sync-stall/slow.json.gz", "jobs/ddp_even_2/rank0.json.gz"], quick=1))
+@pytest.mark.parametrize("sample", slowly(["launch-gap/slow.json.gz", "sync-stall/slow.json.gz", "missed-overlap/slow.json.gz"], quick=1))
 def test_torchs_validator_finds_in_a_redacted_trace_what_it_finds_in_the_recording(sample, tmp_path):
     validator = pytest.importorskip("torch.profiler._trace_validator")
 
@@ -81,11 +82,11 @@ def test_jaxs_reader_finds_in_a_redacted_profile_the_work_of_the_recording(tmp_p
 
 def test_holistic_trace_analysis_divides_a_redacted_job_as_the_recording(tmp_path):
     hta = pytest.importorskip("hta.trace_analysis")
-    job = SAMPLES / "jobs" / "ddp_even_2"
-    for rank in range(2):
-        redact(job / f"rank{rank}.json.gz", tmp_path / f"rank{rank}.json.gz")
+    job, given = tmp_path / "job", tmp_path / "given"
+    write_as_json(SAMPLES / "jobs" / "ddp_even_2", job)
+    redact(job, given)
     times = []
-    for folder in (job, tmp_path):
+    for folder in (job, given):
         analysis = hta.TraceAnalysis(trace_files={rank: f"rank{rank}.json.gz" for rank in range(2)}, trace_dir=str(folder))
         times.append(analysis.get_temporal_breakdown(visualize=False))
     assert len(times[0]) == 2 and times[0].equals(times[1])
