@@ -8,7 +8,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from advisor.engine.rule import catalog, pages_as_markdown
+from advisor.engine.rule import catalog
+from advisor.engine.rule_pages import list_as_markdown, page_as_markdown
 
 _LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s]+)\)")
 
@@ -21,9 +22,8 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, name, content=text))
     known = sorted(catalog().values(), key=lambda rule: rule.id)
     for rule in known:
-        files.append(File.generated(config, f"rules/{rule.id}.md", content=pages_as_markdown([rule])))
-    listed = "\n".join(f"- [{rule.id}]({rule.id}.md): {rule.title}" for rule in known)
-    files.append(File.generated(config, "rules/index.md", content=f"# Rules\n\n{listed}\n"))
+        files.append(File.generated(config, f"rules/{rule.id}.md", content=page_as_markdown(rule)))
+    files.append(File.generated(config, "rules/index.md", content=list_as_markdown(known, "{id}.md")))
     return files
 
 

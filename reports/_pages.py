@@ -12,13 +12,14 @@ from advisor.reports._clean import visible
 
 _HEADING = re.compile(r"(#{1,6})\s+(?P<text>.+?)\s*#*$")
 _LINK = re.compile(r"https?://\S+")
+_RULER = re.compile(r"[|: -]+")
 _ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 
 
 class Block(NamedTuple):
-    """A piece of a page; a list and links have one text an item, the others one text."""
+    """A piece of a page. A list and links have a text per item, a table has a text per row; the others have a single text."""
 
-    kind: Literal["heading", "paragraph", "list", "links", "code"]
+    kind: Literal["heading", "paragraph", "list", "links", "code", "table"]
     texts: tuple[str, ...]
 
 
@@ -70,6 +71,11 @@ def blocks(text: str, sections: Collection[str]) -> list[Block]:
     return made
 
 
+def cells(row: str) -> list[str]:
+    """The cells of a table's row."""
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
 def section(page: list[Block], title: str) -> list[Block]:
     """What stands under a heading, without it."""
     start, end = _bounds(page, title)
@@ -95,9 +101,11 @@ def _breaks(lines: list[str], at: int, sections: Collection[str]) -> bool:
 
 
 def _prose(lines: list[str]) -> Block:
-    """Links, one a line, where a line is one; a list where the first line is an item, else a paragraph."""
+    """Links if a line is a link, a table or a list if the first line is a row or an item; else a paragraph."""
     if any(_LINK.fullmatch(line.strip()) for line in lines):
         return Block("links", tuple(line.strip() for line in lines))
+    if lines[0].lstrip().startswith("|"):
+        return Block("table", tuple(line.strip() for line in lines if not _RULER.fullmatch(line.strip())))
     if not _ITEM.match(lines[0]):
         return Block("paragraph", (" ".join(line.strip() for line in lines),))
     items: list[str] = []

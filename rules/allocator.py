@@ -44,31 +44,40 @@ def allocator(
 ) -> Outcome:
     """Device memory is allocated and freed inside the step
 
-    What it is
-    `cudaMalloc`, `cudaFree` or `cudaHostAlloc` run in every step, although PyTorch's caching allocator exists to reuse
-    memory without them: `torch.cuda.empty_cache()` in the loop, memory so full or so fragmented that the allocator
-    gives blocks back and asks again, or host memory that is pinned anew for each batch.
+    What
+    `cudaMalloc`, `cudaFree` or `cudaHostAlloc` run in every step, although PyTorch's caching allocator could
+    reuse memory. Usual causes are `torch.cuda.empty_cache()` in the loop, memory that is nearly full or
+    fragmented, and host memory that is pinned for each batch.
 
-    Why it costs time
-    `cudaFree` waits until the whole device is idle, `cudaMalloc` takes some 100 µs and more, and pinning host memory
-    takes milliseconds. Nothing is launched meanwhile.
+    Why
+    `cudaFree` waits until the whole GPU is idle. `cudaMalloc` takes 100 µs and more, and pinning memory takes
+    milliseconds. The host launches nothing meanwhile.
+
+    How to fix
+    Remove `empty_cache()` from the loop, and pin buffers once:
+
+        # before: inside the loop
+        torch.cuda.empty_cache()
+        batch = batch.pin_memory().cuda()
+
+        # after: pinned by the dataloader's workers
+        loader = DataLoader(dataset, pin_memory=True)
+
+    If changing shapes fragment memory, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, pad to a few
+    sizes, or reduce the batch.
+
+    When to ignore
+    Another process needs the memory between steps.
 
     How it is measured
-    Allocating and freeing calls of the runtime and driver on the threads that launch, inside the window. The step is
-    replayed without them and what they wait for (`low`: the calls' own time stays for every second one), which gains no more than the device idles
-    (`high`: nor communicates or copies alone). Reported where
-    there are at least `min_per_step` of them a step ({min_per_step}: a growing cache still settles with the odd one) and the step
-    gains `min_saving_share` ({min_saving_share}). In a recording without steps only calls between launches of one and the same
-    kernel count, and only where memory is given back there again and again: a cache that fills frees nothing. A memory
-    snapshot of the same program, given with `--memory`, says why the allocator
-    asks: a cache that is emptied, requests that failed, a buffer that is copied to grow, or sizes that do not come again.
+    The rule counts allocating and freeing calls on the launching threads. It reports `min_per_step`
+    ({min_per_step}) or more per step. The replay removes the calls and the waits in them. The saving is at most
+    the GPU's idle time. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
-    How to fix it
-    Remove `empty_cache()` from the loop. Where memory is fragmented by changing shapes, set
-    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, pad to a few sizes, or lower the batch. Pin buffers once.
-
-    When to ignore it
-    When another process needs the memory between steps.
+    | Estimate | Assumption |
+    |---|---|
+    | `low` | half of the calls remain |
+    | `high` | exposed copies and communication shrink too |
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management

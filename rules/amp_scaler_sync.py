@@ -34,25 +34,30 @@ _UNSCALE = names_of("unscale_gradients")
 def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update: OptimizerStep, host_time: HostTime, witness: Witness) -> Outcome:
     """GradScaler waits for the GPU in each step
 
-    What it is
-    Mixed precision in FP16 scales the loss; before it updates, `GradScaler.step` reads from the GPU whether a gradient
-    was infinite.
+    What
+    FP16 training scales the loss. Before each update, `GradScaler.step` copies a flag from the GPU: whether a
+    gradient was infinite.
 
-    Why it costs time
-    The read waits until the whole backward pass is done. Only then does the host launch the optimizer and the next
-    step, so whatever it was ahead is lost once a step.
+    Why
+    The copy waits for the whole backward pass. The host launches the optimizer and the next step only then, so
+    the launch queue runs empty in each step.
+
+    How to fix
+    Use a fused optimizer. It reads the flag on the GPU and skips the update there:
+
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+
+    Adam, AdamW, SGD and Adagrad have `fused=True`. On Ampere or newer, training in BF16 needs no scaler at all.
+
+    When to ignore
+    The GPU's step is so long that the host catches up before the queue is empty. The replay then shows no
+    saving.
 
     How it is measured
-    The first read of a few bytes within 64 calls after an `_amp_foreach_non_finite_check_and_unscale_` op, where the host
-    waited for it. The step is replayed without these waits (`low`) and, where the optimizer can be had fused, with it fused, as
-    for optimizer-foreach. Reported from `min_saving_share` of the step ({min_saving_share}).
-
-    How to fix it
-    Use a fused optimizer (`fused=True`: Adam, AdamW, SGD): it takes the flag on the GPU and skips the update there. Or train in
-    BF16, which needs no scaler, on Ampere and later.
-
-    When to ignore it
-    When the step is so long on the GPU that the host catches up again before the queue runs dry; the replay then says 0.
+    The rule looks for a copy of a few bytes within 64 calls after `_amp_foreach_non_finite_check_and_unscale_`,
+    if the host waited for it. The replay removes these waits (`low`). If a fused form of the optimizer exists,
+    `expected` and `high` use it too. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
     References
     https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling

@@ -22,28 +22,38 @@ def atomic_contention(
 ) -> Outcome:
     """Atomic operations queue at few addresses
 
-    What it is
-    Many threads add to the same few words of global memory: a counter, a loss, a histogram of few bins.
+    What
+    Many threads add to the same few words of global memory: a counter, a loss, or a histogram with few bins.
 
-    Why it costs time
-    Each address lives in one slice of L2, whose atomic unit takes one operation after the other: about one a nanosecond for the
-    whole device, while every other unit waits.
+    Why
+    Each address belongs to a slice of L2. Its atomic unit runs operations serially: about 1 per nanosecond for
+    the whole GPU, while every other unit waits.
+
+    How to fix
+    Add within the warp, then within the block, and use a single atomic per block:
+
+        float sum = warp_sum(value);                      // __shfl_down_sync
+        if (lane == 0) partial[warp] = sum;               // shared memory
+        __syncthreads();
+        if (threadIdx.x == 0) atomicAdd(out, block_sum(partial));
+
+    For histograms, keep the bins in shared memory.
+
+    When to ignore
+    The kernel does only a few atomics per block. These cost nothing.
 
     How it is measured
-    The busiest L2 slice's atomic unit works for at least `min_unit_busy` of the time ({min_unit_busy}: additions of floats to one address keep it
-    busy for a third), `min_spread` times as much as the mean of all ({min_spread}), with `min_a_block` operations a block or more
-    ({min_a_block}: the fix leaves one), while no other resource is above `max_busy` ({max_busy})
-    (`lts__d_atomic_input_cycles_active`, section MemoryWorkloadAnalysis_Tables). The saving is a bound: without atomics the kernel
-    takes as long as its busiest resource needs at 0.70 of its peak (`high` 0.92; `low` 0.50, and no less than a quarter of today's
-    time).
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+    From Nsight Compute: `lts__d_atomic_input_cycles_active` of the busiest L2 slice. The saving is a bound:
+    without atomics, the kernel takes the time of its busiest resource. Savings below `min_saving_share`
+    ({min_saving_share}) of the kernel are not reported.
 
-    How to fix it
-    Add within the warp (`__shfl_down_sync`, `__reduce_add_sync`), then within the block in shared memory, and do one atomic a block. For
-    histograms keep the bins in shared memory.
-
-    When to ignore it
-    Where the number of atomics cannot be known to be large: a few per block are free.
+    | Condition or estimate | Value |
+    |---|---|
+    | `min_unit_busy`: busiest atomic unit | at least {min_unit_busy} of the time |
+    | `min_spread`: busiest over mean slice | at least {min_spread} |
+    | `min_a_block`: atomics per block | at least {min_a_block} |
+    | `max_busy`: any other resource | at most {max_busy} |
+    | peak rate reached, `low` / `expected` / `high` | 0.50 / 0.70 / 0.92 |
 
     References
     https://developer.nvidia.com/blog/gpu-pro-tip-fast-histograms-using-shared-atomics-maxwell/

@@ -27,28 +27,34 @@ SHORTEST = 256
 
 @rule("attention-mask", min_saving_share=0.03)
 def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: Witness, *, causal_share: float = 0.4) -> Outcome:
-    """A mask is given to attention where a flag might do
+    """A mask is given to attention that a flag could replace
 
-    What it is
-    `scaled_dot_product_attention` gets a mask that all heads and all sequences share, of as many queries as keys. Most such masks are causal, and
-    `is_causal=True` says the same.
+    What
+    `scaled_dot_product_attention` receives a square mask that all heads and sequences share. Most such masks
+    are causal, and `is_causal=True` means the same.
 
-    Why it costs time
-    The kernel does not know what a mask hides. It computes every tile, reads the mask for each, and FlashAttention takes no mask at all. A causal
-    kernel skips the tiles above the diagonal: half of them. A boolean mask is also turned into floats, in three kernels for each call.
+    Why
+    The kernel does not know the mask's content, so it computes every tile and reads the mask for each. A causal
+    kernel skips half of the tiles. FlashAttention accepts no mask at all. A boolean mask is also converted to
+    floats, in three kernels per call.
+
+    How to fix
+    For a causal mask, pass the flag:
+
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    For windows, documents or prefixes, use FlexAttention with a `block_mask`. Otherwise create a float mask
+    once, in the queries' type, and not in each call.
+
+    When to ignore
+    The mask is dense, for example a relative-position bias or ALiBi.
 
     How it is measured
-    Calls with a mask of as many queries as keys, at least 256, whose other dimensions are 1. The step is replayed with their kernels, forward
-    and backward, at `causal_share` of their time ({causal_share}: on an H200 in BF16, 2,048 words, cuDNN with a mask against FlashAttention with the flag) and without
-    the conversion; `low` is without the conversion alone. What the mask holds is not in a trace, so the finding is possible.
-    Reported from `min_saving_share` of the step ({min_saving_share}).
-
-    How to fix it
-    `scaled_dot_product_attention(q, k, v, is_causal=True)` for a causal mask. For windows, documents or prefixes use FlexAttention with a `block_mask`. Else
-    make the mask a tensor of floats once, of the queries' type, not in each call.
-
-    When to ignore it
-    Where the mask is neither causal nor sparse: a dense bias, as ALiBi's or a relative position's, has to be read.
+    The rule looks for calls with a mask of equally many queries and keys (256 or more), with all other
+    dimensions 1. In the replay, their kernels take `causal_share` ({causal_share}) of their time, forward and
+    backward, and the conversion disappears. The `low` estimate removes only the conversion. A trace does not
+    contain the mask's values, so the finding is unconfirmed. Savings below `min_saving_share`
+    ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html

@@ -18,29 +18,32 @@ _WAITS = ("short_scoreboard", "mio_throttle", "barrier")
 def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_busy: float = 0.3) -> Outcome:
     """A kernel's shared memory accesses conflict
 
-    What it is
-    Shared memory has 32 banks, one word of 4 bytes each. Threads of a warp that want different words of the same bank get
-    them one after the other: a column of a tile 32 words wide, a stride of a power of two.
+    What
+    Shared memory has 32 banks, each 4 bytes wide. Threads of a warp that need different words of the same bank
+    get them serially. Typical causes are the column of a tile that is 32 words wide, and strides of a power of
+    two.
 
-    Why it costs time
-    An access without conflicts is one wavefront, one with a 32-way conflict is 32, and L1 handles one a cycle.
+    Why
+    An access without conflicts is a single wavefront. With a 32-way conflict it is 32 wavefronts, and L1
+    handles a wavefront per cycle.
+
+    How to fix
+    Pad each row by a word, or swizzle the columns:
+
+        __shared__ float tile[32][33];          // padded
+        value = tile[row][col ^ row];           // or swizzled
+
+    Triton pads and swizzles by itself. There, try another block shape or `num_warps`.
+
+    When to ignore
+    The conflicting accesses are outside the loop that takes the time.
 
     How it is measured
-    Wavefronts of shared memory beyond those that the same accesses would take without conflicts, over all of them
-    (`derived__memory_l1_wavefronts_shared_excessive`, section SourceCounters; without it, bank conflicts over wavefronts; without
-    both, in a kernel with shared memory that keeps L1's pipe busiest, wavefronts for each request beyond the 4 of the widest access): a
-    kernel above `max_excess` ({max_excess}), where L1 is busy, or warps wait for shared memory, for at least `min_busy` ({min_busy}) of the
-    time: conflicts that nobody waits for cost nothing. The saving is a bound: L1 keeps the load without the excess, and the
-    kernel takes as long as the busiest resource needs at 0.70 of its peak (`high` 0.92, `low` 0.50, or only as much as the
-    excess is of the stalls).
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
-
-    How to fix it
-    One word of padding a row (`tile[32][33]`), or a swizzle (column XOR row), so that a column lies in 32 banks. Triton pads and
-    swizzles by itself; there another block shape or `num_warps` helps.
-
-    When to ignore it
-    Where the conflicting accesses are outside the loop that takes the time.
+    From Nsight Compute: wavefronts beyond those of the same accesses without conflicts, as a share of all
+    shared-memory wavefronts. The rule reports a share of `max_excess` ({max_excess}) or more. L1 must be busy,
+    or warps must wait for shared memory, for `min_busy` ({min_busy}) of the time. The saving is a bound: L1
+    without the excess, and the busiest resource at 0.70 of its peak. Savings below `min_saving_share`
+    ({min_saving_share}) of the kernel are not reported.
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#shared-memory-and-memory-banks

@@ -14,24 +14,30 @@ from advisor.views.ranks.job import Job
 
 @rule("communication-contention", relies_on=("ranks",))
 def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)] = 1.25, min_share: Share = 0.05) -> Outcome:
-    """Kernels take longer while communication runs beside them
+    """Kernels run slower during communication
 
-    What it is
-    Collectives run on multiprocessors too, and use the memory's bandwidth. Products that run beside them get less of both.
+    What
+    Collectives run on SMs and use memory bandwidth. Kernels that run at the same time get less of both.
 
-    Why it costs time
-    What overlap hides it partly costs again: a product planned for all multiprocessors needs a second wave for the last few.
+    Why
+    Overlap hides communication, but part of the gain is lost. A GEMM that is planned for all SMs needs a second
+    wave for the last blocks.
+
+    How to fix
+    Give collectives fewer channels and measure:
+
+        NCCL_MAX_CTAS=8 torchrun train.py
+
+    Larger buckets also help, since fewer kernels then run during communication.
+
+    When to ignore
+    Communication takes longer than computing. Slowing it then costs more than the kernels gain.
 
     How it is measured
-    The same kernel with the same grid, with communication beside it for most of its time against without any: the ratio of
-    medians, from `min_ratio` ({min_ratio}), where the difference takes `min_share` of the step or more ({min_share}). What a
-    setting recovers of it is not in the trace: it is between nothing and the difference, so this is a thing to try.
-
-    How to fix it
-    Let collectives use fewer channels, start them later, or use kernels that leave them room.
-
-    When to ignore it
-    When communication is the longer of the two: slowing it costs more than products gain.
+    The rule compares the same kernel with the same grid, during communication and without it. It reports a
+    median ratio of `min_ratio` ({min_ratio}) or more, if the difference is `min_share` ({min_share}) of the
+    step or more. A trace does not show how much a setting recovers, so the saving is between zero and the whole
+    difference. The finding is unconfirmed.
 
     References
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-ctas

@@ -37,32 +37,36 @@ def data_loading(
 ) -> Outcome:
     """The GPU waits for the next batch
 
-    What it is
-    The training loop asks its `DataLoader` for a batch and the batch is not there: with `num_workers=0` the main process
-    reads, decodes and collates it on the spot; with worker processes they are slower than the GPU.
+    What
+    The training loop asks its `DataLoader` for a batch that is not ready. With `num_workers=0` the main process
+    reads, decodes and collates it. With workers, these are slower than the GPU.
 
-    Why it costs time
-    While the host makes a batch it launches nothing. Once the GPU has finished the step before, it idles. Work of the
-    loader that the GPU was busy through costs nothing.
+    Why
+    The host launches nothing while it prepares a batch. Once the GPU has finished the previous step, it idles.
+    Dataloader work that overlaps GPU work costs nothing.
+
+    How to fix
+    Let worker processes prepare batches ahead:
+
+        DataLoader(dataset, batch_size, num_workers=8, persistent_workers=True, pin_memory=True)
+
+    If workers are too slow: use more of them or a higher `prefetch_factor`. Make transforms cheaper: decode
+    once and store, resize before augmenting, batch transforms on the GPU.
+
+    When to ignore
+    The traced run uses generated data or a slower disk than production. Or the trace covers only the first
+    batches of an epoch, while workers start.
 
     How it is measured
-    The loader's time is the union of `enumerate(DataLoader)…__next__` ranges, and of the loader's own Python frames (the
-    start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed
-    without it; what the GPU was busy through is thereby not counted, and no more is expected than the GPU idles. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
-    while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
-    for. `low` keeps half of the loader's time. Where workers are in use already, twice as many hide half of the wait
-    (`expected`), or a quarter (`low`), or all of it (`high`); and as workers that are behind set the pace, other fixes are possible
-    then, not found: a shorter step waits longer. Reported from `min_saving_share` of the step ({min_saving_share}: smaller
-    gains drown in the loader's own scatter from batch to batch).
+    The dataloader's time is the time in `DataLoader…__next__` ranges and the dataloader's Python frames, on
+    launching threads. The replay removes it, so GPU work during loading is not counted. The saving is at most
+    the GPU's idle time. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
-    How to fix it
-    Let worker processes load ahead: `DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True)`. If
-    workers wait themselves: more of them, a higher `prefetch_factor`, cheaper transforms (decode once and store, resize
-    before augmenting, batch the transforms on the GPU).
-
-    When to ignore it
-    When the data set of the traced run is a stand-in (generated, or on a slower disk than in production), or when the
-    trace covers the first batches of an epoch only, while workers start.
+    | Case | Remaining wait |
+    |---|---|
+    | `expected`, single process | max(0.2 ms, time / `workers` ({workers}) - rest of the step) |
+    | `low`, single process | half |
+    | workers exist: `low` / `expected` / `high` | three quarters / half / none |
 
     References
     https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading

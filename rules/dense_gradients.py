@@ -33,26 +33,34 @@ def dense_gradients(
 ) -> Outcome:
     """Embedding tables get gradients as large as themselves
 
-    What it is
-    `nn.Embedding` and `nn.EmbeddingBag` return a gradient of the table's size unless `sparse=True`. Each step fills it with zeros, adds the few rows
-    that the batch read, and the optimizer then reads and writes the whole table.
+    What
+    `nn.Embedding` and `nn.EmbeddingBag` return a gradient of the table's size unless `sparse=True`. Each step
+    fills it with zeros and adds the few rows that the batch read. The optimizer then reads and writes the whole
+    table.
 
-    Why it costs time
-    A batch of 4,096 reads 4,096 rows of a table. With 100,000 rows the other 96 % are written as zeros, read by the optimizer and written again. Many
-    tables also mean many small kernels, which the host must launch one by one.
+    Why
+    A batch of 4,096 reads at most 4,096 rows. Of a table with 100,000 rows, the other 96 % are written as
+    zeros, read by the optimizer and written again. Many tables also mean many small kernels to launch.
+
+    How to fix
+    Use sparse gradients, and an optimizer that accepts them:
+
+        table = nn.Embedding(rows, width, sparse=True)
+        optimizer = torch.optim.SparseAdam(table.parameters(), lr=lr)
+
+    SGD without momentum and Adagrad accept them too. Join tables of equal width into a single table with an
+    offset per feature. TorchRec and fbgemm do both.
+
+    When to ignore
+    Weight decay, momentum, Adam's decay of unread rows, or gradient clipping must cover the whole table: the
+    result differs. Many small tables under `SparseAdam` launch more kernels than dense gradients. Sixteen of
+    them took twice the time, so join them first.
 
     How it is measured
-    Backward ops of embeddings with a table at least `min_rows_per_read` ({min_rows_per_read}) times as long as the rows that were read: below that a dense gradient is
-    the cheaper one. `low` is `sparse=True` alone: no zeros, and the optimizer's kernels less the tables' share by elements. Where several tables have one
-    width, `expected` is one table with offsets: one lookup and one gradient are left. Reported from `min_saving_share` of the step ({min_saving_share}).
-
-    How to fix it
-    `sparse=True` makes the gradient of the rows alone. SGD (without weight decay or momentum), Adagrad and `SparseAdam` take it. Tables of
-    one width become one, with an offset for each feature. TorchRec and fbgemm do both, with the update inside the backward pass.
-
-    When to ignore it
-    With weight decay, momentum, Adam's decay of rows that were not read, or gradient clipping over all parameters: the result differs. Many
-    small tables under `SparseAdam` launch more kernels than dense ones: sixteen took twice the time; join them first.
+    The rule looks at backward ops of embeddings with `min_rows_per_read` ({min_rows_per_read}) table rows or
+    more per row read. The `low` estimate is `sparse=True` alone: no zeros, and optimizer kernels without the
+    tables' share. If several tables have the same width, `expected` and `high` join them: a single lookup and
+    gradient remain. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html

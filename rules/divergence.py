@@ -19,29 +19,39 @@ KEPT = costs("divergent-work")
 
 @rule("divergence", relies_on=("counters",), min_saving_share=MIN_SAVING)
 def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> Outcome:
-    """Threads of a warp take different ways
+    """Threads of a warp take different branches
 
-    What it is
-    Neighbouring threads take different branches, or loops of different length. A warp runs every way that one of its threads
-    takes, with the others switched off.
+    What
+    Neighbouring threads take different branches, or run loops of different lengths. The warp executes every
+    path that any of its threads takes, with the other threads inactive.
 
-    Why it costs time
-    A warp of 8 ways issues up to 8 times the instructions.
+    Why
+    A warp with eight paths executes up to eight times the instructions.
+
+    How to fix
+    Let the threads of a warp do the same work. Sort or bin items by kind or length, or give each irregular item
+    to a whole warp. For short branches, compute both sides and select:
+
+        // before
+        if (x[i] > 0) y[i] = f(x[i]); else y[i] = g(x[i]);
+        // after, if f and g are short
+        float a = f(x[i]), b = g(x[i]);
+        y[i] = x[i] > 0 ? a : b;
+
+    When to ignore
+    The divergent part is a small part of the kernel, such as the epilogue of a reduction.
 
     How it is measured
-    Mean threads that take part in an instruction (`smsp__thread_inst_executed_per_inst_executed.ratio`, section WarpStateStats)
-    of 32, or of the lanes that its blocks fill where that is fewer (42 threads are 21 in each of two warps): a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
-    share, and by a fifth of the rest for the branches themselves (`low` none, `high` half), and the kernel takes as long as those
-    need, or the busiest resource at 0.70 of its peak. Where neither arithmetic nor the schedulers are busy for 0.6 of the time, at most the share of the
-    lanes that are off (`high`), likely of the time in which warps do not wait for memory, constants or instructions, perhaps nothing (`low`). What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+    From Nsight Compute: mean active threads per instruction, of 32 or of the lanes that the block fills. The
+    rule reports kernels below `max_active_share` ({max_active_share}). Kernels that are memory-bound or queue
+    at atomics gain nothing and are not reported. Neither are savings below `min_saving_share`
+    ({min_saving_share}) of the kernel.
 
-    How to fix it
-    Let a warp's threads do the same: sort or bin the items by kind or length, give a warp (not a thread) to each irregular item,
-    or compute both short branches and select.
-
-    When to ignore it
-    Where the divergent part is a small part of the source, as the first lane's epilogue of a reduction.
+    | Estimate | Instructions that remain |
+    |---|---|
+    | `low` | the active share |
+    | `expected` | a fifth less, for the branches |
+    | `high` | half of that share |
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#branching-and-divergence

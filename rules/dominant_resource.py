@@ -23,28 +23,31 @@ def dominant_resource(
     work: GpuWork, roofline: Roofline, witness: Witness, program: Program,
     *, min_share: Share = 0.5, near_roof_share: Share = 0.6,
 ) -> Outcome:  # fmt: skip
-    """One kernel or one kind of copy holds most of the step
+    """A single kernel or kind of copy holds most of the step
 
-    What it is
-    A single kernel, or copies of one direction, take more of the step than everything else together.
+    What
+    A single kernel, or copies in a single direction, take more of the step than everything else together.
 
-    Why it costs time
-    Nothing that is done about the rest can make the step much shorter. So the question is how near this one comes to what the
-    hardware can do.
+    Why
+    No other change can make the step much shorter. The question is how close this kernel or copy is to the
+    hardware's limit.
+
+    How to fix
+    For a custom kernel, measure it and compare it with a library's (cuBLAS, cuDNN, CUB, FlashAttention):
+
+        ncu --set full -k regex:my_kernel -c 3 python train.py
+
+    For copies: move fewer bytes (8-bit weights), keep data on the GPU, or copy the next piece during
+    computation. If managed memory migrates, prefetch it with `cudaMemPrefetchAsync`.
+
+    When to ignore
+    The program is a benchmark of this kernel or link.
 
     How it is measured
-    The time of each kernel name and of each direction of copies that nothing hides, from `min_share` of the step ({min_share}:
-    more than all else). Its least time is known where shapes and the device's rates are, or for copies the link's rate. One that
-    reaches `near_roof_share` of that ({near_roof_share}) uses the hardware well, and the rule is quiet. The saving is a bound: from nothing to
-    all that lies above the least time; a trace does not tell what of it can be had.
-
-    How to fix it
-    A kernel of one's own: measure it with `ncu --set full`, and hold it against a library's (cuBLAS, cuDNN, CUB, FlashAttention).
-    Copies: move fewer bytes (8-bit weights), keep on the device what fits, copy the next piece while this one computes. Where pages of
-    managed memory migrate meanwhile: fetch them before with `cudaMemPrefetchAsync`.
-
-    When to ignore it
-    When the program is meant to measure that very kernel or link.
+    The rule takes the time per kernel name and per copy direction. It reports the largest if it is `min_share`
+    ({min_share}) of the step or more. The least possible time comes from the roofline, or from the link's rate.
+    If `near_roof_share` ({near_roof_share}) of that rate is reached, the hardware is well used and nothing is
+    reported. The saving is a bound: from zero to all time above the least.
 
     References
     https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html

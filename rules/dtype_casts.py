@@ -42,33 +42,41 @@ def dtype_casts(
 ) -> Outcome:
     """Kernels only change a tensor's type
 
-    What it is
-    Copies of a whole tensor from FP32 to BF16 or FP16, or back: the weights that autocast casts in each forward pass, the
-    FP32 inputs of its products, `.float()` and `.half()` around a few ops.
+    What
+    Kernels convert whole tensors between FP32 and BF16 or FP16. Typical causes are weights that autocast
+    converts in each forward pass, FP32 inputs of GEMMs, and `.float()` around a few ops.
 
-    Why it costs time
-    A cast reads and writes the whole tensor and computes nothing. A weight of FP32 that serves few rows is read for its
-    cast (4 bytes), written (2) and read again by the product (2): four times the traffic of a weight kept in BF16.
+    Why
+    A cast reads and writes the whole tensor and computes nothing. Casting an FP32 weight for a few rows moves 8
+    bytes per element. A weight kept in BF16 moves 2.
+
+    How to fix
+    For inference, convert the model once. In training, use a single autocast context around all micro-batches,
+    since each context casts the weights again:
+
+        model = model.to(torch.bfloat16)                 # inference
+
+        with torch.autocast("cuda", torch.bfloat16):     # training: all micro-batches inside
+            for part in batch.split(size):
+                loss_of(model(part)).backward()
+
+    For FP32 regions between casts, `torch.compile` fuses the casts. A single elementwise op needs no cast: it
+    computes in FP32 internally.
+
+    When to ignore
+    The ops between the casts need FP32's range or precision: long sums, exponentials. Or the weights are
+    trained in FP32 on purpose.
 
     How it is measured
-    Kernels of copy ops whose recorded input and output differ in floating type alone: same shape, same strides; copies
-    from and to the host are memcpy's concern, those that turn the layout memory-layout's. Autograd's sequence numbers say
-    to which cast one of the backward pass belongs. The rule looks further where they take `min_cast_share` of the time
-    the GPU works ({min_cast_share}). The step is replayed without these kernels and without issuing them (`low` of a training
-    step: issuing stays). `low`: what one line avoids (weights where nothing is trained, weights cast again in each micro-batch,
-    operands of in-place sums); `expected`: also the inputs of products, and casts there and back with no product between, and where 16 bits are
-    made FP32 for the largest operand of a product, that product in 16 bits, and where weights are cast for inference, half of what pointwise kernels, norms and
-    softmaxes on FP32 would spare if they read and wrote 16 bits; `high`: all, the weights of a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step
-    ({min_saving_share}).
+    The rule finds copy kernels with input and output that differ only in floating-point type. They must take
+    `min_cast_share` ({min_cast_share}) of GPU busy time. Savings below `min_saving_share` ({min_saving_share})
+    of the step are not reported.
 
-    How to fix it
-    Weights: `model.to(torch.bfloat16)` for inference. In training autocast casts each weight once in each autocast
-    context: one context around all micro-batches (the optimizer's step behind it), or parameters in BF16 whose FP32 copy the optimizer keeps. A stretch in
-    FP32: `torch.compile` makes it one kernel with its casts; around a single pointwise op they can go, as it computes in FP32 inside.
-
-    When to ignore it
-    When values need the range or the digits of FP32 between those ops (sums over many terms, exponentials without a
-    maximum taken off), when a product needs more digits than its data in 16 bits have, or when the weights are trained in FP32 on purpose and are large beside the batch.
+    | Estimate | Casts that disappear |
+    |---|---|
+    | `low` | those that a single line avoids |
+    | `expected` | also inputs of GEMMs, and pairs of casts without a GEMM between |
+    | `high` | all |
 
     References
     https://docs.pytorch.org/docs/stable/amp.html

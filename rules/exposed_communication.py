@@ -25,35 +25,36 @@ FEWEST_OPS = 4
 def exposed_communication(seen: Communication, *, min_exposed_share: Share = 0.10, min_gain_share: Share = 0.03) -> Outcome:
     """Communication that overlaps no computing holds the step up
 
-    What it is
+    What
     Collectives and transfers between ranks run while the GPU computes nothing.
 
-    Why it costs time
-    A collective that spins is not work: the kernel occupies the GPU while it waits for a link, or for another rank that has not
-    arrived yet. Such a GPU looks busy.
+    Why
+    A collective kernel occupies the GPU while it waits for a link, or for a rank that has not arrived. Such a
+    GPU looks busy but does no work.
+
+    How to fix
+    First find the cause. Record every rank and analyze their directory: the report names the rank that the
+    others wait for.
+
+        advisor analyze traces/        # rank0.json.gz, rank1.json.gz, …
+
+    Then overlap the transfers: `DistributedDataParallel` buckets during the backward pass, `fully_shard`
+    prefetch, or two alternating micro-batches for expert parallelism. For tensor parallelism, use one-shot
+    all-reduce, a CUDA graph, or fewer ranks.
+
+    When to ignore
+    Recording itself delayed some ranks. Or no computation is left to overlap with.
 
     How it is measured
-    The time in which communication runs and no other kernel does, from `min_exposed_share` of the step ({min_exposed_share}; less
-    cannot be told from noise). One rank cannot tell transfer from waiting: what a collective takes, up to 1.5 times the
-    shortest one of its kernel and size, counts as transfer. `low` is 0 (the next op may need the result), `expected` 35 % of
-    the transfer, `high` all that is exposed. Where the next op needs most of it, as the sums of tensor parallelism (kernels stand before and behind each,
-    none beside it, no backward pass is under way), overlap gains nothing: possible is that each becomes faster (likely half of those under 100 µs, which
-    take their hops one after the other: a ring has 2 (n - 1), a sum in one shot one; `low`: nothing, `high`: all).
+    The rule measures communication during which no other kernel runs, from `min_exposed_share`
+    ({min_exposed_share}) of the step. With the traces of all ranks, waiting is known and only transfers count.
+    Savings below `min_gain_share` ({min_gain_share}) are then not reported.
 
-    In a job all ranks are at hand and waiting is known: only the transfer counts, from the arrival of the last rank to the end.
-    Gathers and scatters could be fetched ahead; all-reduces count where they stand in runs, since one between two products may be
-    a sum that the next one needs. The job is replayed with gathers begun a stretch of work earlier, and without 35 % (20 to 70 %)
-    of the transfers of all-reduces; kernels beside a gather run slower, which takes 40 % (10 to 65 %) of its transfer. Reported
-    from a gain of `min_gain_share` ({min_gain_share}).
-
-    How to fix it
-    First see which it is: record every rank and give their directory to `advisor analyze`; it matches the collectives and names
-    the rank that the others wait for. Then overlap what is transfer: buckets of gradients beside the backward pass
-    (`DistributedDataParallel`), prefetched parameters (`fully_shard`), two micro-batches in turn for expert parallelism. Sums that the next op needs: an
-    all-reduce in one shot over shared memory, a CUDA graph, fewer ranks.
-
-    When to ignore it
-    When ranks were held up by the recording itself, or the model is so split that nothing is left to compute meanwhile.
+    | Case | `low` / `expected` / `high` |
+    |---|---|
+    | a single rank's trace | 0 / 35 % of the transfer / all exposed time |
+    | all-reduces of a job | 20 / 35 / 70 % of the transfer |
+    | gathers of a job | launched earlier; 65 / 40 / 10 % of the transfer is lost to slower kernels |
 
     References
     https://docs.pytorch.org/docs/stable/notes/ddp.html

@@ -21,29 +21,35 @@ KEPT = costs("fp64-work")
 def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
     """A kernel computes in double precision
 
-    What it is
-    FP64 instructions in a kernel: a constant without an f (`0.5 * x`), a function of doubles (`tanh(x)`, `pow(x, 2.0)`), a loss or a
-    position kept in double.
+    What
+    A kernel contains FP64 instructions. Typical causes are a constant without an f (`0.5 * x`), a double
+    function (`tanh(x)`, `pow(x, 2.0)`), or a value kept in double.
 
-    Why it costs time
-    FP64 units are half as many as FP32 ones on cards for data centres (V100, A100, H100, B200, MI300X; not B300) and 1 in 32 or 64 on most others;
-    conversions, divisions and functions in FP64 take several times the instructions.
+    Why
+    Data-center GPUs (V100, A100, H100, B200, MI300X) have half as many FP64 units as FP32 units. Most others
+    have 1/32 or 1/64. Divisions, conversions and functions take several times the instructions in FP64.
+
+    How to fix
+    Write constants with an f, and call single-precision functions:
+
+        y = 0.5f * tanhf(x);           // was: 0.5 * tanh(x)
+
+    Keep double only for sums that need it. `-Xptxas -warn-double-usage` lists the uses.
+
+    When to ignore
+    The result needs more than seven digits: long sums, geometry, some physics. A kernel with double parameters
+    gets a lower confidence, because that was a choice.
 
     How it is measured
-    How busy the FP64 unit is (`sm__pipe_fp64_cycles_active`, section ComputeWorkloadAnalysis): a kernel at `min_busy` ({min_busy}) or
-    more. The saving is a bound: FP64's share of the floating-point instructions (of all where they were not counted) shrinks to a half
-    (`high` a fifth, `low` four fifths), and the kernel takes as long as that needs, or the busiest memory at 0.70 of its peak. Where
-    neither arithmetic nor the schedulers are busy for 0.6 of the time, FP64 explains only the time for which its unit works (`low`:
-    none of it, `high` as before), which is no more than a medium finding.
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+    From Nsight Compute: the FP64 unit must be busy for `min_busy` ({min_busy}) of the time. The saving is a
+    bound: FP64 work shrinks, and the busiest memory reaches 0.70 of its peak. Savings below `min_saving_share`
+    ({min_saving_share}) of the kernel are not reported.
 
-    How to fix it
-    Write constants with an f (`0.5f`), call `tanhf`, `powf`, `rsqrtf`, keep double only for the sum that needs it. nvcc has no switch
-    for it; `-Xptxas -warn-double-usage` shows where.
-
-    When to ignore it
-    When the result needs more than seven digits: long sums, geometry, some physics. Kernels whose parameters are doubles are
-    reported with less confidence, since somebody chose that.
+    | Estimate | FP64 work that remains |
+    |---|---|
+    | `low` | four fifths |
+    | `expected` | half |
+    | `high` | a fifth |
 
     References
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#arithmetic-instructions

@@ -42,31 +42,36 @@ def gemm_alignment(
 ) -> Outcome:
     """Matrix products with sizes that Tensor Cores load badly
 
-    What it is
-    Products in FP16, BF16, TF32, FP8 or INT8 with an operand or a result whose rows do not begin at multiples of 16
-    bytes: a vocabulary of 50257, 1001 classes, 511 features.
+    What
+    A GEMM in FP16, BF16, TF32, FP8 or INT8 has an operand or result with rows that do not begin at multiples of
+    16 bytes. Examples are a vocabulary of 50257, 1001 classes, or 511 features.
 
-    Why it costs time
-    Tensor Core kernels load 16 bytes at once, on Hopper through TMA, which takes no other strides. For other sizes
-    cuBLAS falls back to a kernel of an older generation that loads two or four bytes at a time (`align1`, `align2` in its
-    name). Measured on an H200 in BF16, 8192 × 4096 × N: N = 4096 runs at 768 TFLOP/s, 4098 and 4100 at 280, 4097 at 97.
+    Why
+    Tensor Core kernels load 16 bytes at a time, and Hopper's TMA requires it. For other sizes cuBLAS uses older
+    kernels (`align1`, `align2` in their names). On an H200 in BF16, 8192 × 4096 × N reaches 768 TFLOP/s at N =
+    4096, 280 at 4098, and 97 at 4097.
+
+    How to fix
+    Pad the size to a multiple of 64, or of 8 if that adds more than 1 %:
+
+        head = nn.Linear(768, 50304)      # was 50257
+
+    Pad at creation, not before each GEMM.
+
+    When to ignore
+    The size comes from data, such as a last batch: padding each time costs a copy. Or `torch.compile` pads
+    already (`shape_padding`).
 
     How it is measured
-    From the recorded shapes and strides: the leading dimension of A, B and the result (their size in the direction that
-    lies together in memory: K or M of A, N or K of B, N of the result; the number of rows may be anything, 8191 ran as
-    fast as 8192) against 8 elements of 16 bits, 4 of TF32, 16 of 8 bits. A product is a candidate where its FLOPs, not its
-    bytes, are the limit, its kernel takes 20 µs or more and reaches less than `max_rate_share` of the rate that large
-    products reach on the device ({max_rate_share}: aligned ones reach 0.85, the kernels for other sizes 0.12 to 0.4). Padded, it is
-    replayed with the added work at the rate that the trace's own aligned products of the type reach, else at 0.85 of the
-    device's (`low` 0.6, `high` all of it), and 8 µs to fill the device. Reported from `min_saving_share` of the step ({min_saving_share}).
+    The rule reads leading dimensions from shapes and strides: M, K or N, as the layout requires. A GEMM counts
+    if FLOPs limit it and it takes 20 µs or more. It must reach less than `max_rate_share` ({max_rate_share}) of
+    the rate of large GEMMs. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
-    How to fix it
-    Pad the size that is wrong to the next multiple of 64, or of 8 where that costs more than 1 %: `nn.Linear(768, 50304)`
-    for 50257 words. Pad where the tensor is made, once, not before each product.
-
-    When to ignore it
-    When the size comes from data (a last batch, a sequence): padding each time costs a copy. When `torch.compile` pads
-    already (`shape_padding`).
+    | Estimate | Rate after padding |
+    |---|---|
+    | `low` | 0.6 of the rate of large GEMMs |
+    | `expected` | as the trace's aligned GEMMs, else 0.85 |
+    | `high` | the rate of large GEMMs |
 
     References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc

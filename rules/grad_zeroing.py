@@ -37,26 +37,27 @@ _FRAME = re.compile(r"torch/(optim/optimizer|nn/modules/module)\.py\(\d+\): zero
 def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, loops: ParameterLoops, host_time: HostTime, witness: Witness) -> Outcome:
     """Gradients are filled with zeros in each step
 
-    What it is
-    `zero_grad(set_to_none=False)`, or a loop of `p.grad.zero_()`: every gradient is written with zeros, and the backward pass then adds to it.
+    What
+    `zero_grad(set_to_none=False)`, or a loop of `p.grad.zero_()`, writes zeros to every gradient. The backward
+    pass then adds to them.
 
-    Why it costs time
-    A kernel for each parameter (or a few for all of them) writes all gradients, and the backward pass reads and adds
-    where it could have put its result in place. That is up to four more passes over the gradients than none.
+    Why
+    A kernel per parameter (or a few for all) writes all gradients. The backward pass reads and adds instead of
+    storing its result. Together these are up to four additional passes over the gradients.
+
+    How to fix
+    Use the default of PyTorch 2.0 and later:
+
+        optimizer.zero_grad()        # set_to_none=True; or model.zero_grad()
+
+    When to ignore
+    Code reads `.grad` of parameters that got no gradient, or a CUDA graph needs gradients to stay in place.
 
     How it is measured
-    Fills, `zero_` and memsets launched inside `Optimizer.zero_grad#…` ranges (or `zero_grad` frames) on the threads that
-    launch; elsewhere, where shapes were recorded, fills one after the other that go over as many tensors of each shape as
-    autograd accumulates gradients of. The step is replayed without them and, where it adds to no more gradients than it zeroes, without those
-    additions, since autograd then keeps what it computed; and without 70 % of the host's time in the range (`low`: only the fills
-    go). Reported from
-    `min_saving_share` of the step ({min_saving_share}: the change is one argument).
-
-    How to fix it
-    Call `optimizer.zero_grad()`, or `model.zero_grad()` where there is no optimizer, with its default, `set_to_none=True` (PyTorch 2.0 and later).
-
-    When to ignore it
-    When code reads `.grad` of parameters that got none in the step, or a CUDA graph needs gradients to stay in place.
+    The rule finds fills and memsets launched inside `zero_grad` ranges or frames. It also finds loops of fills
+    over tensors of the gradients' shapes, if shapes were recorded. The replay removes the fills (`low`), the
+    additions to the zeros, and 70 % of the range's CPU time. Additions stay if there are more of them than
+    fills. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html

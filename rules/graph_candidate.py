@@ -51,40 +51,37 @@ def graph_candidate(
 ) -> Outcome:
     """Every step launches the same kernels: a CUDA graph could replay them
 
-    What it is
-    The steps, or parts of them, launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
-    their first kernel and their last, or only to read values or to send what the host has, or to ask for the size of a mask, and neither give memory back to the driver
-    nor take some from it in every step, while the GPU waits for launches.
+    What
+    The steps, or parts of them, launch the same kernels on the same shapes. Between the first kernel and the
+    last, the host never waits for the GPU, or only for values, copies or sizes that can move. No memory is
+    allocated or freed.
 
-    Why it costs time
-    Each launch costs the host some 5 to 20 µs every time, although nothing about it changes. A captured graph replays
-    hundreds of kernels with one call.
+    Why
+    Each launch costs 5 to 20 µs of CPU time, although nothing about it changes. A CUDA graph replays hundreds
+    of kernels with a single call.
+
+    How to fix
+    Capture the step once, then copy each batch into the captured input and replay:
+
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            static_out = model(static_in)
+        for batch in batches:
+            static_in.copy_(batch)
+            graph.replay()
+
+    For inference, `torch.compile(model, mode="reduce-overhead")` does this for you. In training it leaves
+    guards and the optimizer to the host.
+
+    When to ignore
+    Shapes or control flow change beyond the traced steps, or memory is short: a graph keeps its own.
 
     How it is measured
-    Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree, but for what is said below.
-    A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
-    the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}: seven programs
-    whose kernels queued up and left 5.5 to 8 % between them gained 4 to 7). Where all that it waits for between is
-    values that are read (`item`, a tensor as a condition, a copy of 4 kB or less to the host), or what the host sends (before it has read any, as it can be sent
-    before the first kernel; later 4 kB or less, as a constant, or what an op makes of nothing, as `torch.eye`), these have to go first, and the saving is that of both. It is replayed
-    with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
-    shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
-    graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for.
-    Steps that differ in no more than a tenth of their launches, and wait for conditions on tensors and for other values alone, are one graph without these (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing).
-    So are steps that ask for the sizes of masks besides (`x[mask]`, `nonzero`), alike or not in the shapes that follow, where no part is graph enough and products take no more than a tenth of the step, as they grow with the rows. The saving is that of what was recorded, replayed without these waits (six programs gained 21 to 90 %, each within 8 points of what is told;
-    what the further rows cost is not in it). Reported from
-    `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling, but for a training step that can
-    be captured as it is: compiling leaves most launches to its host, and where a graph gains a fifth of the step more than that, it is told as
-    a fix of its own (14 such were measured: told 66 to 90 %, they gained 51 to 92). The step
-    predicted with every fix has the one of the two that makes it shorter.
-
-    How to fix it
-    Capture the step once with `torch.cuda.graph`, copy each batch into the captured input, and replay. Where inference
-    compiles, `torch.compile(mode="reduce-overhead")` does the same. In training it leaves guards, wrappers and the optimizer to the host: of six host-bound
-    steps four took 0.16 to 0.35 of the time so, two 0.87 and 1.05; captured whole, five took 0.08 to 0.22.
-
-    When to ignore it
-    When shapes or control flow change from step to step beyond what was traced, or memory is short: a graph keeps its own.
+    The rule compares kernel names and recorded shapes of all steps. A step needs `min_ops` ({min_ops}) launches
+    or more, and the GPU must idle between kernels for `min_idle_share` ({min_idle_share}) of the step. The
+    replay uses a single graph launch (10 µs, and 0.6 µs between nodes). Waits that can move are removed first.
+    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported. Severity is `info`,
+    since this is an alternative to `launch-gap`'s fix. The combined estimate uses the faster of the two.
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs

@@ -35,28 +35,32 @@ def graph_coverage(
 ) -> Outcome:
     """A server's steps launch kernels one by one
 
-    What it is
-    An inference server captures its steps as CUDA graphs at some batch sizes. A step of another size, or of a phase that is not captured, launches each
-    kernel by itself, without a word in the log.
+    What
+    An inference server captures CUDA graphs for some batch sizes. A step of another size, or of a phase without
+    graphs, launches each kernel separately. The log does not mention it.
 
-    Why it costs time
-    A decode step of a large model launches some hundreds of short kernels. The host takes 5 to 20 µs for each, a graph of all of them 10 µs.
+    Why
+    A decode step of a large model launches hundreds of short kernels. Each costs 5 to 20 µs of CPU time; a
+    graph of all of them costs 10 µs.
+
+    How to fix
+    Capture the batch sizes that occur in production:
+
+        vllm serve MODEL --max-cudagraph-capture-size 1024
+        python -m sglang.launch_server --model MODEL --cuda-graph-max-bs-decode 512
+
+    TensorRT-LLM has `cuda_graph_config`. By default, vLLM captures min(2 * max_num_seqs, 512) tokens, so longer
+    prompts run eagerly.
+
+    When to ignore
+    The batch was large only during recording, or the KV cache needs the graphs' memory.
 
     How it is measured
-    The server's marks say the phase and the requests of each step; launches inside a mark are the step's. Coverage is the share of the device's time that graphs
-    launch. The rule looks where it is under `max_coverage` ({max_coverage}: sampling stays outside), a step launches `min_launches` single kernels or more
-    ({min_launches}: fewer prepare a step and sample its tokens), and the device idles for
-    launches or for the host `min_idle_share` of the step ({min_idle_share}). The saving is a replay. Decode, verify and draft steps: one graph from the first launch of a step to its last (10 µs, 0.6 µs between nodes), without the
-    server's own code between them, and collectives without the time for which they wait for a rank that launches later (`low`: that code and those waits stay). Steps that take prompts in: pieces between attention cost nothing to
-    launch, attention and the launch behind it what they cost now (`low`: nothing; `high`: one graph). Reported from `min_saving_share` ({min_saving_share}). Steps of other phases, and whose marks
-    do not say their phase, are not judged here.
-
-    How to fix it
-    Make the batch sizes that occur captured sizes: for decode in vLLM `--max-cudagraph-capture-size`, in SGLang `--cuda-graph-max-bs-decode`, in TensorRT-LLM
-    `cuda_graph_config`. vLLM captures min(2 * max_num_seqs, 512) tokens by default, so that a longer prompt runs eagerly whatever its options say else.
-
-    When to ignore it
-    When the batch was large for the recording alone, or graphs take memory that the cache needs.
+    The server's marks give the phase and the requests of each step. Coverage is the share of GPU time that
+    graphs launch. The rule reports coverage below `max_coverage` ({max_coverage}). A step must launch
+    `min_launches` ({min_launches}) single kernels, and the GPU must wait for the host for `min_idle_share`
+    ({min_idle_share}) of the step. The replay puts the step's launches into a graph. Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.vllm.ai/en/latest/design/cuda_graphs.html

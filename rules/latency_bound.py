@@ -39,27 +39,33 @@ PARTLY = cost("work-in-flight")
 def latency_bound(measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall: float = 0.4, min_kernel_us: float = 10.0) -> Outcome:
     """A kernel waits for latency with nothing busy
 
-    What it is
-    A kernel with enough warps whose warps all wait: each thread asks for one thing, waits for it, and only then asks for the next.
+    What
+    The kernel has enough warps, but all of them wait. Each thread requests an item, waits for it, and only then
+    requests the next.
 
-    Why it costs time
-    An answer from DRAM takes some 500 to 800 cycles. To keep 4.8 TB/s busy for so long, 1.4 to 2.2 MB must be under way at once, 10 to 17 KB on
-    each multiprocessor; 1024 threads with one load of 4 bytes each have 4 KB.
+    Why
+    A response from DRAM takes 500 to 800 cycles. To keep 4.8 TB/s busy, 1.4 to 2.2 MB must be in flight: 10 to
+    17 KB per SM. With a 4-byte load each, 1024 threads have 4 KB in flight.
+
+    How to fix
+    Start several independent loads before the first use:
+
+        #pragma unroll
+        for (int k = 0; k < 8; ++k) v[k] = x[i + k * stride];   // eight loads in flight
+        for (int k = 0; k < 8; ++k) sum += v[k];
+
+    Load 16 bytes at a time (`float4`), and prefetch the next tile (`cp.async`, in Triton `num_stages`).
+
+    When to ignore
+    The dependency chain is the algorithm: a linked list, a recurrence, a search. Then run more of them at the
+    same time.
 
     How it is measured
-    No resource above `max_busy` of its peak ({max_busy}; ncu calls 0.6 low), occupancy of at least a half and a wave of blocks or more, a
-    kernel of `min_kernel_us` ({min_kernel_us} µs: shorter ones are start and end), and one latency (memory, barrier, dependency; not a full queue)
-    that takes `min_stall` of a warp's time ({min_stall}). Kernels whose waiting another rule explains (few warps, few blocks, divergence, atomics,
-    excess sectors, bank conflicts) are left to it. The saving: work in flight doubles, until a resource is at 0.70 of its peak
-    (`high`: until it is at 0.92, `low` a third more).
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
-
-    How to fix it
-    Several independent loads before the first use: unroll, load 16 bytes at a time, process several items a thread. Start the next tile's
-    loads before this one is used (`cp.async`, in Triton `num_stages`).
-
-    When to ignore it
-    When the chain is the algorithm: a linked list, a recurrence, a search. Then run more of them at once.
+    From Nsight Compute: no resource is above `max_busy` ({max_busy}) of its peak. Occupancy is at least a half,
+    with a full wave of blocks. The kernel takes `min_kernel_us` ({min_kernel_us} µs) or more, and a single
+    stall reason takes `min_stall` ({min_stall}) of a warp's time. In the replay, work in flight doubles until a
+    resource reaches 0.70 of its peak (`high` 0.92; `low` a third more work). Savings below `min_saving_share`
+    ({min_saving_share}) of the kernel are not reported.
 
     References
     https://www.nvidia.com/content/GTC-2010/pdfs/2238_GTC2010.pdf

@@ -39,45 +39,40 @@ def launch_gap(
 ) -> Outcome:
     """Kernels wait to be launched
 
-    What it is
-    The GPU finishes each kernel before the host has launched the next one, so it idles between kernels although the
-    program has more work for it. The step takes as long as Python and the framework need to issue its kernels.
+    What
+    The GPU finishes each kernel before the host has launched the next. It idles between kernels although the
+    program has more work. The step takes as long as Python and the framework need for their launches.
 
-    Why it costs time
-    Issuing one eager PyTorch op takes the host some 5 to 20 µs, whatever its size. A kernel that runs for less than that
-    is over before the next one arrives: a faster GPU would not make the step any faster.
+    Why
+    Launching an eager PyTorch op takes 5 to 20 µs of CPU time, whatever its size. Shorter kernels end before
+    the next arrives, so a faster GPU would not help.
+
+    How to fix
+    Compile the model. For inference, also use CUDA graphs; for training, also use a fused optimizer:
+
+        model = torch.compile(model, mode="reduce-overhead")      # inference
+        model = torch.compile(model)                              # training
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    A larger batch gives each launch more work. In JAX, put `jax.jit` around the whole step.
+
+    When to ignore
+    The traced batch is smaller than in production, or compilation time is not acceptable. CUDA graphs may gain
+    nothing with data-dependent shapes.
 
     How it is measured
-    Every gap in the busiest device's work inside the window ends with an op. If that op was launched after the gap began,
-    the gap is the host's. The part of it in which the host was issuing ops (not waiting for the GPU, loading data,
-    allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
-    take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the
-    time), with the host as slow as recording leaves open. The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
-    holds the rest (10 µs to launch, 0.6 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
-    optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
-    500 µs, a new one wherever the forward pass reads a value or branches on one of the host's, as where layers are dropped at random, counted where eight launches fuse in it; a third of today's cost where they are compiled already (`low`: nothing,
-    as two of three measured models gained; `high`: one graph for the whole step). Inference whose sizes change from step to step is compiled without a graph
-    (`high`: with one). Where compiling would gain under 3 % but the steps
-    could be captured, capturing them is the fix (`low`: nothing). In both, where 64 kernels or fewer stand between two waits eight
-    times a step or more, which hold a fifth of all, what of such a pass one module launches, or how many passes can be run at once, is not known: a third
-    of the cost of issuing stays (`low`: all of it), and all of that of ops that launch 16 kernels or more by themselves. A loop over nothing but a recurrent cell,
-    and products of its state that no cell takes in, becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of the cell's kernels' time. A saving under `min_saving_share`
-    ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, or torch.autograd.grad hands back, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
-
-    How to fix it
-    For inference compile into graphs: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
-    For training, compile the model and use a fused optimizer: that alone is what is saved here. Where the host is the bound compiling alone is often no cure: of ten such steps
-    nine took 0.96 to 1.68 of the time, one 0.78, and five with a fused optimizer 0.46 to 1.36, longest where a small model is called in each turn of a loop. Where the
-    model is called once and shapes are fixed, `mode="reduce-overhead"` took 0.16 to 0.35 (that loop 1.05); captured whole with
-    `torch.cuda.CUDAGraph` five took 0.08 to 0.22 (graph-candidate says what that gains). Otherwise give each launch more work: a larger batch. A program of JAX
-    that dispatches op by op or layer by layer: `jax.jit` around the whole step, replayed here as one graph without JAX's own
-    Python between its ops; a program that makes fewer than 1.5 jitted calls a step has nothing left to put together, and is not
+    A launch gap is GPU idle time before a kernel that was launched too late, while the host was launching ops.
+    The rule reports `min_idle_share` ({min_idle_share}) of the step or more, without profiler overhead. The
+    saving is a replay of the compiled step. Savings below `min_saving_share` ({min_saving_share}) are not
     reported.
 
-    When to ignore it
-    When the traced batch is smaller than what runs in production, or when latency of a single tiny request is what you
-    measure and compilation time cannot be paid. With data-dependent shapes CUDA graphs re-record and may gain nothing. Compiled kernels can be
-    slower than the library's: steps of small batched products took twice the time, softmax over 64 rows of 131,072 values 1.6 times.
+    | Assumption | Value |
+    |---|---|
+    | CUDA graph (inference) | 10 µs per launch, 0.6 µs between nodes |
+    | Compiled training | elementwise ops and norms fuse, fused optimizer, 2.5 µs more per launch |
+    | Each compiled region | 500 µs; a new region at each graph break |
+    | Already compiled | a third of today's launch cost |
+    | `low`, training and compiled code | no gain in some cases |
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html

@@ -18,26 +18,36 @@ from advisor.views.ranks.job import Job
 def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -> Outcome:
     """Ranks have unequal amounts of work
 
-    What it is
-    One rank has more to compute than the others: more or longer samples, the expert that most tokens go to, a pipeline stage
+    What
+    A rank has more to compute than the others: more or longer samples, a popular expert, or a pipeline stage
     with more layers.
 
-    Why it costs time
-    Ranks wait for each other in every step: the one with most to do sets the pace, and what the others have over is lost.
+    Why
+    Ranks wait for each other in every step. The rank with most work determines the step time, and the others
+    idle.
+
+    How to fix
+    Give each rank the same number of tokens, for example by grouping samples of similar length:
+
+        sampler = LengthGroupedSampler(batch_size, lengths=lengths)   # or pack sequences
+        loader = DataLoader(dataset, batch_size, sampler=sampler)
+
+    For experts, use an auxiliary loss or a capacity factor. For pipelines, move layers between stages.
+
+    When to ignore
+    The recorded steps were unusual. Record others with different data and compare.
 
     How it is measured
-    As for a straggler, the job is replayed with each rank as fast as the others. It is imbalance where what the rank does more
-    is computing and it launches more kernels or threads, or gets more tokens, than the others: the same kernels at the same
-    sizes taking longer would be a slow device. The saving is the replay with the work as the others have it; divided evenly at
-    the least, where what one rank loses others get. The rank has to be the last to come for `min_late_share` of all waits
-    ({min_late_share}). Reported from a gain of `min_saving_share` of the job's step ({min_saving_share}).
+    The job is replayed with each rank as fast as the others. The cause is imbalance if the slow rank launches
+    more kernels or threads, or receives more tokens. The same kernels at the same sizes indicate a slow GPU
+    instead (`straggler`). The rank must be the last to arrive for `min_late_share` ({min_late_share}) of all
+    waits. Savings below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
 
-    How to fix it
-    Bucket samples by length and give each rank the same number of tokens; an auxiliary loss or a capacity factor for experts;
-    layers moved between pipeline stages.
-
-    When to ignore it
-    When the recorded steps were unusual: record some with other data and compare.
+    | Estimate | The slow rank's work |
+    |---|---|
+    | `low` | divided evenly, or half of that |
+    | `expected` | as the others, or divided evenly |
+    | `high` | as the others |
 
     References
     https://www.usenix.org/conference/osdi25/presentation/lin-jinkun

@@ -17,27 +17,34 @@ ADDRESSED = cost("computed-index")
 def local_memory(measured: MeasuredKernels, *, min_local_share: float = 0.2) -> Outcome:
     """A kernel keeps its variables in local memory
 
-    What it is
-    Variables that found no register: the kernel needs more than it may have (a spill), or an array in it is indexed by a value
-    that the compiler does not know. Both go to local memory, which is DRAM behind the caches.
+    What
+    Variables of a thread did not fit into registers. Either the kernel needs more registers than allowed (a
+    spill), or it indexes an array with a value that the compiler does not know. Both use local memory, which is
+    DRAM behind the caches.
 
-    Why it costs time
-    A register is read at once; local memory takes an instruction, some 30 cycles in L1, and the bandwidth of L1, L2 and DRAM that
-    the data of the kernel want too.
+    Why
+    A register is available immediately. Local memory takes an instruction, 30 cycles in L1, and bandwidth of
+    L1, L2 and DRAM that the kernel's data need too.
+
+    How to fix
+    Unroll the loop that indexes the array, so that every index is a constant:
+
+        #pragma unroll
+        for (int k = 0; k < 8; ++k) acc[k] += a[k] * b;
+
+    Or allow more registers: a larger `__launch_bounds__` budget, no `-maxrregcount`. Or keep fewer values at
+    the same time.
+
+    When to ignore
+    The spills are outside the hot loop. Or fewer registers allow more warps, which gains more than the spills
+    cost.
 
     How it is measured
-    Sectors that local loads and stores take of all that global and local ones take in L1 (`l1tex__t_sectors_pipe_lsu_mem_local_op_ld`
-    and `_st`, section MemoryWorkloadAnalysis_Tables): a kernel at `min_local_share` ({min_local_share}) or more, where some level of memory is
-    busy for 0.3. The saving is a bound: L1 loses that share of its load, L2 and DRAM what of it missed, and the kernel takes as
-    long as the busiest resource needs at 0.70 of its peak (`high` 0.92, `low` 0.50).
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
-
-    How to fix it
-    Unroll the loop whose counter indexes the array (`#pragma unroll`), so that every index is known; allow more registers (a larger
-    `__launch_bounds__` budget, no `-maxrregcount`), or hold less at once.
-
-    When to ignore it
-    Where the spills are outside the hot loop, or fewer registers bring more warps than the spills cost.
+    From Nsight Compute: local memory's share of the L1 sectors of global and local accesses. The rule reports
+    `min_local_share` ({min_local_share}) or more, if some memory level is busy for 0.3 of the time. The saving
+    is a bound: L1 without that share, L2 and DRAM without its misses. The busiest resource reaches 0.70 of its
+    peak (`high` 0.92, `low` 0.50). Savings below `min_saving_share` ({min_saving_share}) of the kernel are not
+    reported.
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#local-memory

@@ -27,27 +27,40 @@ _BY_VALUE = known_fix("jax", "test-less-often")
 
 @rule("loop-overhead", relies_on=("host",), min_saving_share=0.03)
 def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness: Witness, *, min_turns: int = 8) -> Outcome:
-    """A compiled loop's turns cost more than their work
+    """A compiled loop's iterations cost more than their work
 
-    What it is
-    A loop inside a jitted program of JAX (`jax.lax.scan`, `fori_loop`, `while_loop`) whose turns each hold a few short kernels.
+    What
+    A loop inside a jitted JAX program (`jax.lax.scan`, `fori_loop`, `while_loop`) has iterations of only a few
+    short kernels.
 
-    Why it costs time
-    XLA's runtime issues each turn by itself: a launch or more, a kernel that counts, a copy of the slice that the turn works on, and a pause between turns. Where a
-    value ends the loop, the host also waits for that value before each turn. A turn of 2 µs of products easily takes 7, or 40.
+    Why
+    XLA's runtime launches each iteration separately, with a counter kernel, a copy of the iteration's slice,
+    and a pause. If a value ends the loop, the host also waits for it in each iteration. An iteration of 2 µs of
+    GEMMs easily takes 7 µs, or 40.
+
+    How to fix
+    Unroll the loop:
+
+        jax.lax.scan(f, init, xs, unroll=8)
+
+    `fori_loop` has `unroll` too. In a `while_loop`, do several iterations in the body, so that its condition is
+    tested less often.
+
+    When to ignore
+    Compilation must stay short, since each unrolled iteration is compiled. Or the loop exists to save memory:
+    unrolled iterations may hold several buffers at the same time.
 
     How it is measured
-    XLA's runtime marks each turn on the host. Kernels launched inside are the turn's; those on one block that read nothing but whole scalars, and copies within the
-    device, are the loop's own, and so is what runs before a turn's copy to the host. The step is replayed with eight turns as one: seven are issued with the first, and do nothing for the loop
-    (`low`: copies stay; `high`: all turns become one, and half of their other work goes as kernels fuse across turns). Over fourteen loops on an H200 and an H100 the unrolled step took 0.13 to 0.92 of the time. Looked at from
-    `min_turns` turns a step ({min_turns}); reported from `min_saving_share` of the step ({min_saving_share}). Loops that run inside a CUDA graph leave no marks, and nothing is said of them.
+    XLA's runtime marks each iteration. Kernels inside belong to it; counters and slice copies are the loop's
+    overhead. The rule considers loops of `min_turns` ({min_turns}) iterations per step or more. In the replay,
+    eight iterations become a single iteration. Savings below `min_saving_share` ({min_saving_share}) of the
+    step are not reported.
 
-    How to fix it
-    `jax.lax.scan(f, init, xs, unroll=8)`; `unroll` of `fori_loop` likewise; or a Python loop under `jax.jit` where turns are few. Of a `while_loop` that a value ends: several turns in
-    its body, so that it is tested less often (0.23 to 0.34 of the time with eight, of three measured). Taking products out of the loop that do not need the turn before is no sure gain: of three recurrences one took 0.7 of the time, two 1.5 and 1.6.
-
-    When to ignore it
-    When compilation must stay short: each unrolled turn is compiled. When a turn's memory is why there is a loop: unrolled turns may hold several at once.
+    | Estimate | Assumption |
+    |---|---|
+    | `low` | copies remain |
+    | `expected` | the overhead of seven in eight iterations disappears |
+    | `high` | all iterations merge, and half of their other work fuses |
 
     References
     https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html

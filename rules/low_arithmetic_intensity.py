@@ -38,37 +38,40 @@ def low_arithmetic_intensity(
     min_step_share: Share = 0.2,
     min_launch_share: float = 0.4,
 ) -> Outcome:
-    """Matrix products do too little work for what they read
+    """Matrix products do too little work per byte
 
-    What it is
-    Linear layers or matrix products whose inputs have few rows (a batch of one, one token at a time): each weight is
-    read from memory for a handful of multiplications. Or a batch that training cuts into more micro-batches than memory asks for.
+    What
+    GEMMs have inputs with few rows: a small batch, or a token at a time. Each weight is read from memory for a
+    handful of multiplications. Or a training step is cut into more micro-batches than memory requires.
 
-    Why it costs time
-    Arithmetic intensity is FLOPs per byte moved. Below the device's ridge point (peak FLOP/s over bandwidth, some 150 to
-    300 FLOP/byte in BF16) memory is the bound; at one row, intensity is about 1 and the Tensor Cores stand still. The
-    same weights would serve many rows in the same time.
+    Why
+    Arithmetic intensity is FLOPs per byte. Below the ridge point (150 to 300 FLOP/byte in BF16), memory
+    bandwidth limits the GEMM. With a single row, intensity is about 1 and Tensor Cores idle. The same weights
+    could serve many rows in the same time.
+
+    How to fix
+    Batch requests that wait at the same time:
+
+        outputs = model(torch.stack(requests))        # was: [model(r[None]) for r in requests]
+
+    Servers do this by continuous batching. In training, use fewer and larger micro-batches. A single request
+    gains from INT8, FP8 or INT4 weights, or from speculative decoding.
+
+    When to ignore
+    Latency of a single request matters and the weights are quantised already. Or memory is full.
 
     How it is measured
-    FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
-    ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels, and casts of their weights, take
-    `min_busy_share` of the time the GPU works (in training, where a larger batch changes what is learnt, a low finding; {min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
-    usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
-    Where they take less, but for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays the GPU waits for launches or runs kernels that
-    fill an eighth of it or less, more requests share what the host issues and the multiprocessors: a low finding, as no trace tells whether there are more.
-    In training, where a step adds up the gradients of micro-batches that launch the same ops, one micro-batch in place of all: their kernels take as long as before, one after the
-    other (`high`: less, until they fill the device; `low` 0, as memory may hold no more), but are issued once, and nothing waits between them. Reported from `min_saving_share` of the step
+    The rule takes FLOPs and bytes from recorded shapes. It reports GEMMs below `max_of_ridge` ({max_of_ridge})
+    of the ridge point that take `min_busy_share` ({min_busy_share}) of GPU busy time and `min_step_share`
+    ({min_step_share}) of the step. Otherwise, inference that waits for launches or runs small kernels for
+    `min_launch_share` ({min_launch_share}) of the step. The saving is per request, from `min_saving_share`
     ({min_saving_share}).
-    The saving is the time of one request when 16 share a step, 8 of the second kind (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones, those of the second kind
-    until they fill the device, and the host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
 
-    How to fix it
-    Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script, fewer and larger micro-batches). Where
-    one request must run alone, read fewer bytes: INT8, FP8 or INT4 weights, or several tokens at once with speculative
-    decoding.
-
-    When to ignore it
-    When latency of a single request is what counts and the weights are quantised already; micro-batches where memory is full.
+    | Case | Requests per step, `low` / `expected` / `high` |
+    |---|---|
+    | few rows | 4 / 16 / 64, up to the ridge point |
+    | launch-bound | 4 / 8 / 64 |
+    | micro-batches | no gain / a single micro-batch / the same, filling the GPU |
 
     References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html

@@ -29,30 +29,36 @@ MORE = {
 def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_busy: float = 0.6) -> Outcome:
     """A kernel waits, with too few warps to hide it
 
-    What it is
-    The registers, the shared memory or the size of its blocks let few warps of a kernel onto a multiprocessor at once, and those
-    that are there wait; or its blocks are so small, or so far from whole warps, that many lanes are empty.
+    What
+    Registers, shared memory or block size allow few warps of a kernel on an SM, and those warps wait. Or blocks
+    are so small that many lanes of their warps are empty.
 
-    Why it costs time
-    While a warp waits for memory, some 500 cycles, others can issue. Bytes in flight are warps times what each asks for: with too
-    few, neither memory nor arithmetic is ever busy (Little's law).
+    Why
+    While a warp waits 500 cycles for memory, other warps can run. With few warps, too few bytes are in flight,
+    so neither memory nor arithmetic is ever busy (Little's law).
+
+    How to fix
+    Reserve only the shared memory in use, bound registers, and use blocks of 128 to 256 threads:
+
+        __global__ void __launch_bounds__(256, 4) kernel(...)      // at most 64 registers
+        kernel<<<blocks, 256, bytes_used>>>(...);
+
+    Or give each thread more independent work.
+
+    When to ignore
+    Each thread already has much independent work in flight.
 
     How it is measured
-    Theoretical occupancy (warps that fit over warps that a multiprocessor holds) under `max_occupancy` ({max_occupancy}: above that more
-    warps seldom help), with no resource at more than `max_busy` of its peak ({max_busy}, from which ncu calls it well used) and
-    schedulers that issue in less than that share of the cycles. Low occupancy alone is no finding: matrix products run at 0.12
-    with every unit busy. The saving: the kernel speeds up with its warps until a resource is busy. Where shared memory is the
-    limit, 4 times as many (`low` 2, `high` 16 or all that fit), otherwise 2 (`low` 1, since fewer registers may spill, `high` 4).
-    Blocks of 24 threads or fewer, of 33 to 48 or of 65 to 72, leave a quarter of their lanes empty or more, whatever fits: whole warps do the same work until what is busiest is at 0.70 of its peak
-    (`low` nothing, `high` with the share of requests that whole warps make).
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+    From Nsight Compute: theoretical occupancy below `max_occupancy` ({max_occupancy}), no resource and no
+    scheduler above `max_busy` ({max_busy}) of its peak. Low occupancy alone is no finding: GEMMs run at 0.12
+    with every unit busy. In the replay, the kernel speeds up with its warps until a resource is busy. Savings
+    below `min_saving_share` ({min_saving_share}) of the kernel are not reported.
 
-    How to fix it
-    Reserve only the shared memory that is used; bound registers with `__launch_bounds__(threads, blocks)`; take blocks of 128 to
-    256 threads, a multiple of 32. Or give each thread more independent work, which hides latency with the warps there are.
-
-    When to ignore it
-    Where each thread has much independent work in flight already.
+    | Limit | More warps, `low` / `expected` / `high` |
+    |---|---|
+    | shared memory | 2 / 4 / 16 times |
+    | registers, threads, blocks | 1 / 2 / 4 times |
+    | empty lanes | whole warps: nothing / until a unit is at 0.70 / in proportion |
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#occupancy

@@ -34,35 +34,40 @@ def memcpy(
 ) -> Outcome:
     """Copies between host and device hold up the step
 
-    What it is
-    Data crosses the bus while the GPU computes nothing: from pageable memory, which the driver first copies into a
-    pinned buffer of its own while the host waits, or on the stream that computes, or in many small pieces.
+    What
+    Data crosses the bus while the GPU computes nothing. The copy comes from pageable memory, runs on the
+    compute stream, or is split into many small pieces. The driver first copies pageable memory into a pinned
+    buffer, and the host waits.
 
-    Why it costs time
-    The bus is 50 to 100 times slower than the GPU's memory. A pageable copy reaches a fraction of the bus's rate and
-    blocks the host, which then cannot launch what comes next.
+    Why
+    The bus is 50 to 100 times slower than GPU memory. A pageable copy reaches a fraction of the bus rate and
+    blocks the host, which then launches nothing.
+
+    How to fix
+    Pin the batches and copy without blocking:
+
+        loader = DataLoader(dataset, pin_memory=True, num_workers=8)
+        for batch in loader:
+            batch = batch.to("cuda", non_blocking=True)
+
+    Fetch the next batch on a side stream. Create tensors on the GPU: `torch.zeros(..., device="cuda")`. Keep
+    constant data there. Send bytes, and convert them to floats on the GPU.
+
+    When to ignore
+    The copy is a deliberate offload because data do not fit on the GPU. Then only overlap helps.
 
     How it is measured
-    Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
-    call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
-    and on a stream of their own, eight small ones a step or more as one, with what issued the others gone; where ops make a tensor on
-    the host, as many launches make it on the GPU and nothing is copied; where a copy of pageable memory is the last that needs it, the host gives it
-    back right behind, which pinned memory that is kept does without (`low`: still on the stream that computes, in the order as recorded, none packed, made on
-    the host, what comes to the host waited for, what a loader without workers makes pinned at 12 GB/s by the thread that copies it; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
-    stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
-    the host had no time to make new arrays (20 GB/s). No fix gains more than copies are seen to cost: their time alone, the host's in them,
-    and what the device waits right behind them; what it waits before one, it waits for the next op. Copies under `small_bytes` ({small_bytes}) cost their latency, not
-    bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}), or from
-    `min_value_share` ({min_value_share}) where most of it is of values that calls send by themselves, as `torch.tensor(3.0, device="cuda")` and `x[[0, 5]]` do: one line mends
-    those. Copies within the device are not counted here.
+    The rule measures the part of each copy that overlaps no kernel, and the host's wait for it. In the replay,
+    copies run at the rate of pinned memory on their own stream. The saving is at most the exposed time of the
+    copies. Copies below `small_bytes` ({small_bytes}) cost latency, not bandwidth. Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported; below `min_value_share`
+    ({min_value_share}) if a single line fixes it.
 
-    How to fix it
-    Pin the batches (`DataLoader(pin_memory=True)`), copy with `non_blocking=True`, and fetch the next batch on a side
-    stream while this one computes. Build tensors where they are used (`torch.zeros(..., device="cuda")`). Keep data that
-    is read every step on the GPU. Send bytes that become floats as bytes, and convert them there.
-
-    When to ignore it
-    When the copy is a deliberate offload because the data does not fit on the GPU; then only overlap helps.
+    | Estimate | Assumption |
+    |---|---|
+    | `low` | still on the compute stream, none merged |
+    | `expected` | side stream, small copies merged |
+    | `high` | no pageable copies at all |
 
     References
     https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html

@@ -33,29 +33,37 @@ def memory_activations(
 ) -> Outcome:
     """Activations of all layers are kept for the backward pass
 
-    What it is
-    Each layer keeps what its backward pass needs. At the end of the forward pass all layers' activations are held at once:
-    they grow with layers, batch and sequence, and hand-written attention adds its N × N scores in every layer.
+    What
+    Each layer keeps the tensors that its backward pass needs. At the end of the forward pass, all of them are
+    in memory. They grow with layers, batch and sequence length. Eager attention adds its N × N scores in every
+    layer.
 
-    Why it costs time
-    Memory sets the batch size, and small batches leave the GPU idle. Checkpointing trades compute for memory: a layer's forward
-    pass runs again, up to a third more compute a step. Scores that are never formed cost nothing to leave out, and save time.
+    Why
+    Memory limits the batch size, and small batches leave the GPU idle. Checkpointing trades compute for memory:
+    up to a third more compute per step. Fused attention saves memory and time.
+
+    How to fix
+    Checkpoint each layer; replace eager attention first if its scores are the larger part:
+
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+
+        out = F.scaled_dot_product_attention(q, k, v)
+
+    When to ignore
+    The program fits with the batch size that it needs.
 
     How it is measured
-    Activations are what the forward pass makes and the backward pass gives back. Layers are the part of that sequence which
-    repeats, stack for stack and size for size. Allocations are replayed with each layer's dropped at its end, but for the
-    smallest (what the next layer gets), and made again as the backward pass reaches it (`low`: two layers at a time, of unlike ones four stretches; `high`:
-    every activation but those). Networks of unlike layers are cut into twelve stretches of equal bytes. Scores are softmax outputs beside products of the same function and size, or an exponential
-    between a difference and a quotient that one function writes out, beside such products where it is called; they are replayed away. Reported from `min_share` of the peak ({min_share}: less is not worth computing
-    twice) and `least_bytes` ({least_bytes}); where checkpointing frees less than `worth_bytes` ({worth_bytes}, a
-    quarter of the smallest GPUs that people train on), it is not worth its price, and the finding is low.
+    The rule finds layers as the repeating part of the forward allocations. In the replay, each layer's
+    activations are freed at its end and recomputed in the backward pass. It reports `min_share` ({min_share})
+    of the peak and `least_bytes` ({least_bytes}) or more. Below `worth_bytes` ({worth_bytes}), severity is
+    `low`: checkpointing is not worth its price.
 
-    How to fix it
-    `torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)` around each layer; where scores are the most of it,
-    `F.scaled_dot_product_attention` first.
-
-    When to ignore it
-    When the program fits with the batch that it needs.
+    | Estimate | Activations that remain |
+    |---|---|
+    | `low` | inputs of every second layer, and two layers |
+    | `expected` | each layer's smallest tensor, and a single layer |
+    | `high` | only the layers' inputs |
 
     References
     https://docs.pytorch.org/docs/stable/checkpoint.html

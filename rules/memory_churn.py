@@ -15,26 +15,32 @@ from advisor.views.memory.patterns import returned
 
 @rule("memory-churn", relies_on=("memory",))
 def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_share: float = 0.02) -> Outcome:
-    """Cached segments are given back and asked for again
+    """Cached segments are freed and allocated again
 
-    What it is
-    `torch.cuda.empty_cache()` in a loop, or a device so full that the allocator gives back its cache to serve a request: what
-    was cached is freed and the next step asks the driver for it again.
+    What
+    `torch.cuda.empty_cache()` runs in a loop. Or the GPU is so full that the allocator empties its cache to
+    serve a request. The next step then requests the same memory from the driver again.
 
-    Why it costs time
-    cudaMalloc and cudaFree wait for the GPU and take up to milliseconds each; the host cannot run ahead meanwhile.
+    Why
+    `cudaMalloc` and `cudaFree` wait for the GPU and take up to milliseconds each. The host cannot run ahead
+    meanwhile.
+
+    How to fix
+    Remove `empty_cache()` from the loop:
+
+        for batch in loader:
+            step(batch)            # no torch.cuda.empty_cache()
+
+    If the GPU is full, reduce the peak first: see the other findings.
+
+    When to ignore
+    Another process needs the memory between steps.
 
     How it is measured
-    Rounds in which segments go back to the driver and at least half of their bytes are asked for again before the next. Their
-    time is that between a segment's event and the one before, from the first round on
-    (`high`: with the wait for the GPU before each round). Reported from `min_rounds` ({min_rounds}: once at a change of phase is
-    sensible) and `min_time_share` of the window's time ({min_time_share}). It frees no bytes at the peak: the saving is time, of what the history covers.
-
-    How to fix it
-    Remove `empty_cache()` from the loop. If the device is full, free memory first: see the other findings.
-
-    When to ignore it
-    When another process needs the memory between steps.
+    A round frees segments to the driver, and at least half of their bytes are allocated again before the next
+    round. Its time is that between a segment's event and the event before it. `high` adds the wait for the GPU
+    before each round. The rule reports `min_rounds` ({min_rounds}) or more that take `min_time_share`
+    ({min_time_share}) of the window. The saving is time, not memory.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html

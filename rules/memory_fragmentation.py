@@ -17,28 +17,29 @@ from advisor.views.memory.replay import MemoryReplay
 
 @rule("memory-fragmentation", relies_on=("memory",))
 def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_share: float = 0.2, least_bytes: int = 4 * LEAST_BYTES) -> Outcome:
-    """Reserved memory lies in pieces that no request fits
+    """Reserved memory is in pieces that no request fits
 
-    What it is
-    The allocator holds much more from the driver than the program uses: requests whose sizes change from step to step fit into
-    none of the free blocks, so that each gets a segment of its own.
+    What
+    The allocator holds much more memory than the program uses. Request sizes change from step to step and fit
+    into none of the free blocks, so each request gets a new segment.
 
-    Why it costs time
-    The GPU is full while memory is free. Each new segment is a cudaMalloc, and once the device is full each failed one gives
-    all cached segments back and starts again, with the GPU waiting.
+    Why
+    The GPU is full although memory is free. Each new segment is a `cudaMalloc`. Once the GPU is full, a failed
+    request frees all cached segments and starts again, while the GPU waits.
+
+    How to fix
+    Let segments grow, or pad lengths to a few sizes:
+
+        PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py
+
+    When to ignore
+    Nothing else needs the memory, and reserved memory no longer grows.
 
     How it is measured
-    The recorded requests are replayed through a simulation of the caching allocator, first as they were (it must give the
-    recorded peak of reserved bytes within 2 %), then with expandable segments. The difference is the saving (`low`: as much is
-    left again as expandable segments leave beyond what is allocated). Reported from `min_share` of the reserved peak
-    ({min_share}: rounding and caching cost healthy programs up to a sixth) and `least_bytes` ({least_bytes}). What was free before
-    the first event counts for nothing, and without events nothing does: it may have been full before.
-
-    How to fix it
-    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, or pad lengths to a few buckets, so that sizes come again.
-
-    When to ignore it
-    When nothing else needs the memory and the reserved bytes no longer grow.
+    The recorded requests are replayed in a simulation of the caching allocator: first as recorded, then with
+    expandable segments. The difference is the saving. The first replay must reproduce the recorded peak within
+    2 %. The rule reports `min_share` ({min_share}) of the reserved peak and `least_bytes` ({least_bytes}) or
+    more. Healthy programs lose up to a sixth to rounding and caching.
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-envvars

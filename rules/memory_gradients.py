@@ -28,24 +28,26 @@ def memory_gradients(
 ) -> Outcome:
     """Gradients are kept through the forward pass
 
-    What it is
-    `zero_grad(set_to_none=False)` fills gradients with zeros and keeps them: they are there while the forward pass piles up its
-    activations, and each new gradient is made beside the old one and then added to it.
+    What
+    `zero_grad(set_to_none=False)` fills gradients with zeros and keeps them. They use memory while the forward
+    pass collects its activations. Each new gradient is created in addition to the old, and then added to it.
 
-    Why it costs time
-    The peak holds parameters' worth of zeros. Filling them and adding to them are passes over memory as well.
+    Why
+    The peak includes as much memory as the parameters, full of zeros. Filling and adding also cost time.
+
+    How to fix
+    Use the default:
+
+        optimizer.zero_grad()          # set_to_none=True
+
+    When to ignore
+    Gradients must stay in place for a CUDA graph or a distributed optimizer's buckets.
 
     How it is measured
-    Gradients that are born in one backward pass and still there in the next, with an optimizer's step in between (by the marks of
-    `Optimizer.step` or what it allocates: without one they are accumulated, as they should be). They are replayed as dropped
-    after the step and made by the next backward pass (`low`: half of that). Reported from `min_share` of the peak ({min_share}) and
-    `least_bytes` ({least_bytes}).
-
-    How to fix it
-    `optimizer.zero_grad()` with its default, `set_to_none=True`.
-
-    When to ignore it
-    When gradients must stay in place: a CUDA graph, or buckets of a distributed optimizer.
+    The rule finds gradients that were created in a backward pass and still exist in the next, with an optimizer
+    step between. Without such a step, gradients are accumulated, which is correct. In the replay they are freed
+    after the step and created again by the next backward pass (`low`: half of that). It reports `min_share`
+    ({min_share}) of the peak and `least_bytes` ({least_bytes}) or more.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html

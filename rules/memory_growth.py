@@ -20,25 +20,31 @@ CACHED = 1.25
 def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth, *, min_share: float = 0.05, least_bytes: int = LEAST_BYTES) -> Outcome:
     """A buffer grows by being copied
 
-    What it is
-    `cache = torch.cat([cache, new])` in each step: a key-value cache, a replay buffer, a list of results. The old and the new one
-    are held at once, and since each is larger than the last, none fits where an earlier one was.
+    What
+    `cache = torch.cat([cache, new])` runs in each step: a KV cache, a replay buffer, a list of results. Old and
+    new buffer exist at the same time. Each is larger than the last, so none fits into an earlier block.
 
-    Why it costs time
-    Each step copies all that was there before, and cudaMalloc is called again and again, each time waiting for the GPU. The
-    allocator keeps the places of all earlier sizes, many times what is in use.
+    Why
+    Each step copies all earlier data and may call `cudaMalloc`, which waits for the GPU. The allocator keeps
+    blocks of all earlier sizes: many times the memory in use.
+
+    How to fix
+    Allocate the longest buffer once and write into it:
+
+        cache = torch.empty(batch, heads, longest, dim, device="cuda")
+        cache[:, :, length : length + 1] = new
+        length += 1
+
+    With transformers, use `StaticCache`.
+
+    When to ignore
+    The buffer grows only a few times.
 
     How it is measured
-    Allocations of one place whose sizes grow a little each time, each made while the one before is still there. Requests are
-    replayed through the caching allocator with one allocation of the last size instead, from the first birth to the last end.
-    The saving is of reserved bytes where these are 1.25 times what is allocated or more. `low`: twice that size, as who
-    does not know the length would allocate. Reported from `min_share` of the peak ({min_share}) and `least_bytes` ({least_bytes}).
-
-    How to fix it
-    Allocate the longest once and write into it: `cache[:, :, at : at + 1] = new`. With transformers: `StaticCache`.
-
-    When to ignore it
-    When the buffer grows a few times in all.
+    The rule finds allocations of the same place that grow step by step, each created while the previous still
+    exists. In the replay, a single allocation of the last size replaces them (`low`: twice that size). The
+    saving is in reserved bytes if these are 1.25 times the allocated bytes or more. The rule reports
+    `min_share` ({min_share}) of the peak and `least_bytes` ({least_bytes}) or more.
 
     References
     https://huggingface.co/docs/transformers/kv_cache

@@ -32,39 +32,36 @@ _TO_NHWC, _TO_NCHW = names_of("to_nhwc"), names_of("to_nchw")
 def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofline: Roofline, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
     """Tensors change layout around convolutions
 
-    What it is
-    PyTorch keeps images as NCHW; the convolutions that run on Tensor Cores want NHWC. cuDNN and MIOpen then turn each
-    input before and each output after the kernel (`nchwToNhwcKernel`, `batched_transpose`), in the forward pass and
-    twice in the backward pass. Permutes with `.contiguous()` around a channel-wise layer do the same by hand.
+    What
+    PyTorch keeps images as NCHW, but convolutions on Tensor Cores need NHWC. Libraries (cuDNN, MIOpen) convert
+    each input and output (`nchwToNhwcKernel`, `batched_transpose`). `.permute().contiguous()` around a
+    channel-wise layer does the same by hand.
 
-    Why it costs time
-    A conversion reads and writes the whole tensor and computes nothing. And what stands between the convolutions stays
-    in NCHW, where PyTorch's own batch norm in 16 bits runs one block a channel and so uses the GPU badly.
+    Why
+    A conversion reads and writes the whole tensor and computes nothing. Ops between the convolutions stay in
+    NCHW. There, PyTorch's 16-bit batch norm runs a single block per channel and uses the GPU badly.
+
+    How to fix
+    Keep images in channels-last. Shapes and indexing stay the same; only strides change:
+
+        model = model.to(memory_format=torch.channels_last)
+        images = images.to(memory_format=torch.channels_last)
+
+    When to ignore
+    Most of the time is in ops without a channels-last kernel, such as group norms. In FP32 and TF32 either
+    layout may be faster: measure both.
 
     How it is measured
-    Conversion kernels inside convolutions, and copies of 4-D or 5-D tensors between a layout with the channels second
-    and one with them last, where recorded strides show it and convolutions take a tenth of the time the GPU works. Those
-    of 1-D convolutions and of matrix products are left out. The rule looks further where they take `min_layout_share` of
-    the time the GPU works ({min_layout_share}: turning the network's input once stays below), or, where a step trains in TF32, cuDNN's batch norms in NCHW take a tenth of it. The step is replayed without them
-    (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
-    limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
-    bandwidth needs, which cuDNN's in FP32 come to. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
-    times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
-    between, are not needed: the step is replayed without them (`low`: without the cheaper of the two), and without what they leave
-    in the backward pass: copies that turn gradients the same way, and kernels that read one tensor turned and another not. Outside training, products of a weight without bias may stand between too, where they
-    contract the axis that the copy brought to the end: multiplied from the left they read it where it was, in the same time. Where no shapes and strides
-    were recorded and such copies take a twentieth of the time the GPU works, the rule is skipped. Reported from
-    `min_saving_share` of the step ({min_saving_share}).
+    The rule finds conversion kernels inside convolutions, and copies between the two layouts. They must take
+    `min_layout_share` ({min_layout_share}) of GPU busy time. Pairs of transposes that undo each other count
+    too. The replay removes them. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
-    How to fix it
-    `model.to(memory_format=torch.channels_last)` and the same for the input. Shapes and indexing stay as they are: only
-    strides change, and convolutions, norms and pointwise ops hand the layout on.
-
-    When to ignore it
-    When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
-    In FP32 and TF32 either layout may be the faster one, so it is only possible there: measure. It is found where a step trains in TF32 and
-    cuDNN's batch norms in NCHW take a tenth of the time the GPU works. Beside group norms, one for
-    every fourth convolution or more, nothing is said: on the GPU PyTorch's take and return NCHW.
+    | Estimate | Batch norms in channels-last |
+    |---|---|
+    | `low` | unchanged |
+    | `expected` | 5 times their memory limit forward, 2.7 backward |
+    | `high` | 1.5 times forward, 1.67 backward |
 
     References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html

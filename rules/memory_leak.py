@@ -22,25 +22,29 @@ from advisor.views.trace.repeats import FEWEST_REPEATS
 def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *, min_share: float = 0.05, least_bytes: int = LEAST_BYTES) -> Outcome:
     """Each step leaves memory behind
 
-    What it is
-    Something of every step is never given back: a list of losses that hold their graphs (and with them all activations of
-    their step), outputs collected on the GPU, a hook or a global that keeps tensors.
+    What
+    Some tensors of every step are never freed. Typical causes are a list of losses with their graphs and
+    activations, outputs collected on the GPU, and hooks or globals that keep tensors.
 
-    Why it costs time
-    Memory grows until the program fails, hours into a run; until then the batch is smaller than it could be.
+    Why
+    Memory grows until the program fails, perhaps after hours. Until then, the batch is smaller than it could
+    be.
+
+    How to fix
+    Keep numbers, not tensors:
+
+        losses.append(loss.detach())        # or loss.item(); was: losses.append(loss)
+
+    Evaluate under `torch.inference_mode()`. Move outputs that you need to the host with `.cpu()`.
+
+    When to ignore
+    The program fills a buffer of known size, and the window covers that.
 
     How it is measured
-    Steps are the optimizer's marks, backward passes, or what else repeats. An allocation leaks where its place leaves some behind
-    in at least three steps, up to the last two, and never gives one back late (a queue of bounded length does). Allocations
-    are replayed with each given back at the end of its own step (`low`: one step later); where the window has no backward pass,
-    after the next two, as without a graph. Reported from `min_share` of the peak ({min_share}) and `least_bytes` ({least_bytes}).
-
-    How to fix it
-    Keep numbers, not tensors: `loss.item()`, or `loss.detach()` where the host must not wait. Evaluate under
-    `torch.inference_mode()`. Move what must be kept to the host.
-
-    When to ignore it
-    When the program fills a buffer of known size and the window holds the filling.
+    Steps are the optimizer's marks, backward passes, or another repetition. A place leaks if it leaves
+    allocations behind in three steps or more, up to the last two, and never frees any late. In the replay, each
+    is freed at the end of its own step (`low`: a step later). The rule reports `min_share` ({min_share}) of the
+    peak and `least_bytes` ({least_bytes}) or more.
 
     References
     https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory

@@ -36,26 +36,31 @@ def memory_optimizer_state(
 ) -> Outcome:
     """The optimizer holds more than it needs
 
-    What it is
-    Adam keeps two moments for each parameter, in float32 8 bytes beside the parameter's own 4 or 2. Its default update works on
-    all parameters at once (`foreach`) and makes temporaries as large as the parameters.
+    What
+    Adam keeps two moments per parameter: 8 bytes in FP32, in addition to the parameter's 2 or 4. Its default
+    update works on all parameters together (`foreach`) and creates temporaries as large as the parameters.
 
-    Why it costs time
-    State is there all the time, temporaries just when the gradients are too: both take the place of a larger batch.
+    Why
+    State is always in memory, and temporaries exist together with the gradients. Both reduce the possible batch
+    size.
+
+    How to fix
+    Use a fused update, which has no temporaries:
+
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+
+    To shrink state, use 8-bit optimizers (torchao, bitsandbytes), Adafactor, or shard it over ranks (FSDP,
+    ZeroRedundancyOptimizer).
+
+    When to ignore
+    The peak is elsewhere, such as activations at the end of the forward pass.
 
     How it is measured
-    State is what the optimizer's step makes and keeps (older allocations: those of a parameter's size beyond the parameters).
-    Allocations are replayed without the temporaries of the step, as a fused update does it (the saving, where that frees
-    `min_share` of the peak, {min_share}; `high`: with state of 8 bits too); else, where state is `min_state_share` of the peak or more
-    ({min_state_share}), with state of 8 bits (a quarter of it). That is low up to `max_state_share` ({max_state_share}): beside parameters and gradients of
-    its own precision Adam's state is a half, as it should be. Savings below `least_bytes` ({least_bytes}) are not reported.
-
-    How to fix it
-    `AdamW(..., fused=True)` has no temporaries. State shrinks by 8-bit optimizers (torchao, bitsandbytes), by Adafactor, or by
-    sharding it over ranks (ZeroRedundancyOptimizer, FSDP).
-
-    When to ignore it
-    When the peak is elsewhere: activations at the end of the forward pass.
+    State is memory that the optimizer step creates and keeps. In the replay, a fused update has no temporaries.
+    The rule reports it if that frees `min_share` ({min_share}) of the peak. `high` also has 8-bit state.
+    Otherwise it reports state of `min_state_share` ({min_state_share}) of the peak or more; 8-bit state is a
+    quarter. Severity is `low` up to `max_state_share` ({max_state_share}). Savings below `least_bytes`
+    ({least_bytes}) are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/optim.html

@@ -47,26 +47,33 @@ def memory_transient(
 ) -> Outcome:
     """The peak is a moment: short-lived tensors on top of the rest
 
-    What it is
-    For a small part of each step much more is held than in the rest of it: the logits of all tokens with their float32 copy
-    and the loss's log-softmax, weights gathered from all ranks, one layer's workspace, attention scores of a long sequence.
+    What
+    For a small part of each step, memory use is much higher than otherwise. Typical causes are logits of all
+    tokens with their FP32 copy, weights gathered from all ranks, a layer's workspace, or eager attention
+    scores.
 
-    Why it costs time
-    A moment decides how large the batch can be, while the rest of the step leaves that memory unused.
+    Why
+    This moment limits the batch size, while the rest of the step leaves that memory unused.
+
+    How to fix
+    Do the work in parts, and finish each with its backward pass before the next. For a loss over a large
+    vocabulary:
+
+        total = sum(
+            checkpoint(loss_of_chunk, h, t, use_reentrant=False)
+            for h, t in zip(hidden.chunk(8), targets.chunk(8))
+        )
+
+    Or use a fused linear cross-entropy, which never stores all logits.
+
+    When to ignore
+    Something else limits the batch size.
 
     How it is measured
-    Allocations held at the peak, each 2 % of it or more, that live for less than a third of a step. All their like
-    are replayed at an eighth of their size, as work in eight parts holds it (`low`: a quarter; `high`: none). It is a moment if
-    memory is above the new peak for less than a third of the step, twice at most. What each of many layers holds is not meant. Scores of attention are replayed away, however long.
-    Reported from `min_share` of the peak ({min_share}) and `least_bytes` ({least_bytes}); where parts free less than `worth_bytes` ({worth_bytes}), smaller kernels are no good
-    price for it, and the finding is low.
-
-    How to fix it
-    Do the work in parts that are each finished, backward pass included, before the next: a chunked cross-entropy (each chunk
-    checkpointed, or a fused linear cross-entropy) never holds all logits.
-
-    When to ignore it
-    When something else sets the batch size.
+    The rule takes allocations at the peak, each 2 % of it or more, that live for less than a third of a step.
+    In the replay, they have an eighth of their size (`low`: a quarter; `high`: nothing). Memory may exceed the
+    new peak for a third of the step and twice per step at most. The rule reports `min_share` ({min_share}) of
+    the peak and `least_bytes` ({least_bytes}) or more. Below `worth_bytes` ({worth_bytes}), severity is `low`.
 
     References
     https://github.com/linkedin/Liger-Kernel

@@ -21,30 +21,32 @@ from advisor.views.trace.program import Program
 
 @rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03, explains=("exposed-communication",))
 def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: Program, *, min_run: int = 4, max_overlapped_share: float = 0.1) -> Outcome:
-    """Gradients are averaged after the backward pass, not beside it
+    """Gradients are averaged after the backward pass, not during it
 
-    What it is
-    Collectives run one after another, after the backward pass. A gradient is ready long before the pass
-    ends, so its average could be under way while the rest is computed.
+    What
+    Collectives run serially, after the backward pass. A gradient is ready long before the pass ends, so its
+    average could run during the rest.
 
-    Why it costs time
-    While such a collective runs, nothing else does: the link works and the multiprocessors wait, then the reverse.
+    Why
+    While such a collective runs, the SMs wait for the link. During the backward pass, the link waits for the
+    SMs.
+
+    How to fix
+    Let `DistributedDataParallel` average buckets of gradients during the backward pass:
+
+        model = DistributedDataParallel(model)
+
+    By hand: `dist.all_reduce(grad, async_op=True)` in a hook, and wait for all before the optimizer step.
+
+    When to ignore
+    Gradients are clipped or changed before they are averaged.
 
     How it is measured
-    Collectives of which less than a tenth overlaps computing, whatever their stream, in runs of `min_run` or more ({min_run})
-    without a product, convolution or attention between them: a sum that the next op needs, as tensor parallelism makes
-    them in a forward pass, is not counted, nor is any where nothing is trained. A program of whose collectives more than `max_overlapped_share` ({max_overlapped_share}) of the time
-    runs beside computing overlaps them by design (16 to 67 % in DistributedDataParallel on two and four GPUs, none where they
-    follow the backward pass): what is left exposed is its last bucket, or a wait for another rank. The transfer is what each takes, up to 1.5 times the shortest one like it: the rest waits for a slower rank, which overlap does not hide. Of the
-    transfer a bucketed overlap gains 35 % (`low` 20 %, `high` 70 %): the products beside it run slower, as four pairs measured
-    on two H200 show. Reported from `min_saving_share` of the step ({min_saving_share}).
-
-    How to fix it
-    `DistributedDataParallel(model)` averages buckets of gradients beside the backward pass. By hand:
-    `dist.all_reduce(grad, async_op=True)` in a hook, and wait for all before the optimizer.
-
-    When to ignore it
-    When gradients are clipped or changed before they are averaged, or the ranks must not drift within a step.
+    The rule finds runs of `min_run` ({min_run}) or more collectives without a GEMM, convolution or attention
+    between them. Less than a tenth of each overlaps computation. If more than `max_overlapped_share`
+    ({max_overlapped_share}) of all communication time overlaps, the program overlaps by design. Of the
+    transfer, overlap hides 35 % (`low` 20 %, `high` 70 %), because kernels slow down during communication.
+    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/notes/ddp.html

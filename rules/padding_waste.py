@@ -28,26 +28,30 @@ UNPADDED = (Family.ATTENTION, Family.COMMUNICATION)
 def padding_waste(served: ServedWork, work: GpuWork, roofline: Roofline, witness: Witness, *, min_padding_share: Share = 0.1) -> Outcome:
     """A server's steps are padded to a larger captured size
 
-    What it is
-    A batch between two captured sizes runs in the graph of the larger one. The rows that are left over are computed and thrown away.
+    What
+    A batch between two captured sizes runs in the CUDA graph of the larger size. The additional rows are
+    computed and discarded.
 
-    Why it costs time
-    Up to some two hundred rows a matrix product takes as long for one row as for all, since it reads the same weights: padding is free. Beyond, products take time for
-    each row, and so do norms and activations.
+    Why
+    Up to two hundred rows, a GEMM takes the same time for any number of rows, since it reads the same weights.
+    Beyond that, GEMMs, norms and activations take time for each row.
+
+    How to fix
+    Capture the sizes that occur, including the largest allowed batch:
+
+        vllm serve MODEL --cudagraph-capture-sizes 1 2 4 8 16 24 32
+        python -m sglang.launch_server --model MODEL --cuda-graph-bs-decode 1 2 4 8 16 24 32
+
+    TensorRT-LLM has `batch_sizes` of `cuda_graph_config`.
+
+    When to ignore
+    The recorded batch size is rare, or no memory is free for more graphs.
 
     How it is measured
-    Requests and tokens of a step are in the server's mark. Rows that its graph computes are the blocks of kernels that launch one for each row (norms,
-    activations, what stores keys and values), or stand in the mark. The rule looks where `min_padding_share` of the rows or more are padding ({min_padding_share}). The saving is a replay with shorter kernels in the
-    graphs. Where other steps of the recording ran in smaller graphs of the phase, by the time between the two sizes. Else by kernel: a product by roofline, where reading the weights takes as
-    long as the ridge point's rows do, either beside the arithmetic or before it (the lesser gain of the two); norms and the like in proportion, but no less than a block for each multiprocessor;
-    attention not at all, since padding has no keys. `low` is half of that, `high` the greater gain of the two. Reported from `min_saving_share` ({min_saving_share}).
-
-    How to fix it
-    Capture the sizes that occur: in vLLM `--cudagraph-capture-sizes`, in SGLang `--cuda-graph-bs-decode`, in TensorRT-LLM `batch_sizes` of
-    `cuda_graph_config`. Let the largest batch that is allowed be one of them.
-
-    When to ignore it
-    When the batch that was recorded seldom comes, or memory for more graphs is missing.
+    The server's marks give requests and tokens per step. The number of rows in a graph comes from the mark, or
+    from kernels with a block per row. The rule reports `min_padding_share` ({min_padding_share}) of the rows or
+    more. The replay shortens the graph's kernels: by the times of other graphs in the recording, or by the
+    roofline. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.vllm.ai/en/latest/design/cuda_graphs.html

@@ -15,28 +15,30 @@ from advisor.views.ranks.pipeline import Pipeline
 def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotated[int, Range(1)] = 64, min_bubble_share: Share = 0.1) -> Outcome:
     """Pipeline stages wait while the pipeline fills and drains
 
-    What it is
-    A batch goes through the stages in few micro-batches: the last stage waits for the first one to arrive, the first for the
-    gradients to come back.
+    What
+    A batch passes through the pipeline stages in few micro-batches. The last stage waits for the first
+    micro-batch, and the first stage waits for the gradients to return.
 
-    Why it costs time
-    With p stages and m micro-batches each stage stands idle for (p - 1) / (m + p - 1) of the step. Its sends and receives spin
-    meanwhile, so that the GPU looks busy.
+    Why
+    With p stages and m micro-batches, each stage idles for (p - 1) / (m + p - 1) of the step. Its sends and
+    receives occupy the GPU meanwhile, so it looks busy.
+
+    How to fix
+    Use more micro-batches:
+
+        schedule = Schedule1F1B(stage, n_microbatches=16)      # was: ScheduleGPipe(stage, 8)
+
+    Or use an interleaved schedule with several short stages per rank, or a zero-bubble schedule.
+
+    When to ignore
+    Micro-batches are so small that their kernels do not fill the GPU. The replay shows this.
 
     How it is measured
-    Stages and micro-batches from the messages between ranks that are matched: m messages a step go from each stage to the next.
-    The schedule is replayed with the recorded times of each stage, then with two, four, eight times the micro-batches, up to
-    `most_micro_batches` ({most_micro_batches}): each does as much less, but its kernels cost what a kernel costs at the least,
-    and the host issues more of them. The saving is that of twice as many; the number that replays fastest is said beside it. Reported where stages wait for at least
-    `min_bubble_share` of the step ({min_bubble_share}). Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
-
-    How to fix it
-    More micro-batches (smaller ones, or a larger batch); an interleaved schedule, in which each rank holds several short stages;
-    a zero-bubble schedule, which fills the drain with weight gradients.
-
-    When to ignore it
-    When micro-batches are so small already that their kernels don't fill the GPU: the replay says so.
+    Stages and micro-batches come from matched messages between ranks. The schedule is replayed with two, four
+    and eight times as many micro-batches, up to `most_micro_batches` ({most_micro_batches}). Kernels never
+    become shorter than the shortest kernel, and the host launches more of them. The saving is that of twice as
+    many. The rule reports bubbles of `min_bubble_share` ({min_bubble_share}) of the step or more. Savings below
+    `min_saving_share` ({min_saving_share}) of the job's step are not reported.
 
     References
     https://arxiv.org/abs/2104.04473

@@ -30,33 +30,37 @@ CAST_HOST_US = cost("cast-on-host")
 def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     """Matrix products run in more precision than they may need
 
-    What it is
-    Matrix products, convolutions and attention on FP32 inputs: on the GPU's ordinary cores, because TF32 is off (the
-    default for matrix products), or on Tensor Cores in TF32, because no autocast is on.
+    What
+    GEMMs, convolutions and attention run on FP32 inputs. Either TF32 is off (the default for GEMMs), so they
+    use the CUDA cores. Or they use Tensor Cores in TF32, because autocast is off.
 
-    Why it costs time
-    Tensor Cores compute the same product 7 to 15 times faster in TF32 or BF16 than ordinary cores do on an A100 or H100 (2 to 4 times in BF16
-    on most others), and in BF16 twice as fast as in TF32, on half the bytes. They take FP16, BF16, TF32, FP8: never FP32.
+    Why
+    On an A100 or H100, Tensor Cores compute the same GEMM 7 to 15 times faster in TF32 or BF16 than CUDA cores
+    in FP32. BF16 is twice as fast as TF32 and moves half the bytes. Tensor Cores never compute in FP32.
+
+    How to fix
+    Turn TF32 on; autocast gains more:
+
+        torch.set_float32_matmul_precision("high")            # TF32 GEMMs
+        torch.backends.cudnn.allow_tf32 = True                # TF32 convolutions
+        with torch.autocast("cuda", torch.bfloat16):          # BF16
+            loss = loss_of(model(batch))
+
+    When to ignore
+    The computation needs FP32: ill-conditioned solves, some physics and statistics. Check the results, not only
+    the loss.
 
     How it is measured
-    Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
-    nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}; runs of 20 times their usual length left out), on devices with Tensor Cores. Each is
-    replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
-    where shapes are unknown, at the ratio of the rates (from TF32 then possible only; from FP32 on a device that is not named a
-    quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
-    bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host; what works on nothing but what a matrix
-    product has just made, as a layer's activation does, moves half the bytes. `low`: TF32 is turned on and nothing more, which gains nothing where it is
-    on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and all pointwise ops and norms move half the bytes. Convolutions on CUDA cores beside others in TF32 keep their time but for `high`: the library was free to take Tensor Cores; so do PyTorch's own depthwise ones in BF16, and long ones in groups in TF32 (over 4096 products a place, as wav2vec's), which would leave them in 16 bits. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
-    idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. What works on
-    FP64 and takes `min_busy_share` is replayed without half of its bytes at the bandwidth reached (where these are not known, in three
-    quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate): medium at most, and only
-    possible where nothing is trained. Reported from `min_saving_share` of the step ({min_saving_share}).
+    The rule finds FP32 and TF32 kernels by name and input types. They must take `min_busy_share`
+    ({min_busy_share}) of GPU busy time. The replay gives each the larger of its FLOP time and its memory time,
+    and adds autocast's casts. FP64 kernels are reported too. Savings below `min_saving_share`
+    ({min_saving_share}) of the step are not reported.
 
-    How to fix it
-    `torch.set_float32_matmul_precision("high")` turns TF32 on for products, `torch.backends.cudnn.allow_tf32 = True` for convolutions, where it is on unless somebody turned it off. `torch.autocast("cuda", torch.bfloat16)` halves the bytes too and needs no loss scaling.
-
-    When to ignore it
-    When the computation needs FP32: ill-conditioned solves, some physics and statistics. Check the result, not the loss alone.
+    | Estimate | Assumption |
+    |---|---|
+    | `low` | TF32 only |
+    | `expected` | the rate that large BF16 GEMMs reach; 0.3 of it if unaligned |
+    | `high` | BF16 peak rate; elementwise ops move half the bytes |
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices

@@ -21,25 +21,34 @@ CALLS = cost("reading-a-sum")
 def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     """Hosts wait for what ranks have reduced
 
-    What it is
-    A metric is averaged over ranks and read at once (`.item()`), or a barrier stands in the step: the host waits until the last
-    rank has come, then begins to issue the next kernels.
+    What
+    A metric is averaged over ranks and read immediately (`.item()`), or the step contains a barrier. The host
+    waits until the last rank arrives, and only then launches the next kernels.
 
-    Why it costs time
-    While it waits, its queue runs dry. Every rank then pays for the slowest one and for the time to fill the queue again.
+    Why
+    The launch queue runs empty during the wait. Every rank pays for the slowest rank, and for the time to fill
+    the queue again.
+
+    How to fix
+    Keep metrics on the GPU, reduce them together, and read them rarely:
+
+        norms.append(norm)
+        if step % 100 == 0:
+            total = torch.stack(norms)
+            dist.all_reduce(total)
+            log(total.mean().item())
+            norms.clear()
+
+    Remove barriers: collectives already order the ranks.
+
+    When to ignore
+    The value decides which work runs next.
 
     How it is measured
-    Collectives that end inside a blocking call of the host, after which it issues the next kernel: from `min_holds` a step
-    ({min_holds}). The job is replayed with hosts that run ahead, as they do where nothing is read, and without those
-    collectives: no step is shorter than what its host needs. Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
-
-    How to fix it
-    Keep metrics on the device, reduce them together, and read them once in many steps or after the next step is issued; leave
-    barriers out, collectives order ranks by themselves.
-
-    When to ignore it
-    When what is read decides what runs next.
+    The rule finds collectives that end inside a blocking host call, after which the host launches the next
+    kernel. It reports `min_holds` ({min_holds}) or more per step. In the replay, hosts run ahead and these
+    collectives disappear. No step becomes shorter than its host's own time. Savings below `min_saving_share`
+    ({min_saving_share}) of the job's step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/distributed.html

@@ -43,33 +43,33 @@ def recompilation(
 ) -> Outcome:
     """Code is compiled again in every step
 
-    What it is
-    `torch.compile` (Dynamo, Inductor) or Triton compiles inside the loop, step after step: an input's shape or a Python
-    value that the compiled code was specialised on has changed, or `torch.compile` itself is called in the loop.
+    What
+    `torch.compile`, Triton or `jax.jit` compiles inside the loop, step after step. An input's shape or a Python
+    value has changed, or `torch.compile` itself is called in the loop.
 
-    Why it costs time
-    One compilation takes from a tenth of a second to minutes of host time, in which nothing is launched. After
-    `recompile_limit` (8) of them Dynamo gives up and runs the function eagerly. cuDNN's attention, which
-    `scaled_dot_product_attention` prefers on H100s, H200s and B200s in 16 bits, plans its kernel for each size it meets, for some 50 ms.
+    Why
+    A compilation takes between a tenth of a second and minutes of CPU time, without any launches. After 8
+    recompilations (`recompile_limit`), Dynamo runs the function eagerly. cuDNN attention plans its kernel for
+    each new size, in about 50 ms.
+
+    How to fix
+    Allow dynamic shapes, and compile once outside the loop:
+
+        model = torch.compile(model, dynamic=True)
+        torch._dynamo.mark_dynamic(x, 0)            # or only the dimension that changes
+
+    Or pad to a few sizes. Turn a changing Python number into a tensor. `TORCH_LOGS=recompiles` names the failed
+    guard; in JAX, `jax_explain_cache_misses` names the argument. For cuDNN attention, call
+    `torch.backends.cuda.enable_cudnn_sdp(False)`.
+
+    When to ignore
+    The trace covers the first steps of a run with few shapes. Each is compiled once.
 
     How it is measured
-    The union of the compilers' ranges and Python frames on the threads that launch GPU work; where neither was recorded,
-    the host's time around calls that load a new GPU module (`cuModuleLoadData`). The step is replayed without that time
-    (`low`: half of it stays). Compiling once is start-up, so the rule asks for compilation in `min_steps_share` of the
-    steps ({min_steps_share}) and in two of them at least; in a trace without steps for three compilations of one function. Reported
-    from `min_saving_share` of the step ({min_saving_share}). So is cuDNN's attention where calls of other sizes in each step take the host 5 ms and more,
-    beside waits for room in a queue: with a plan they take 0.05 to 1. Shapes are said to vary where an op outside compilation has other dims in
-    each step; without recorded shapes nothing is said of them.
-
-    How to fix it
-    Where shapes vary: `torch.compile(model, dynamic=True)`, or `torch._dynamo.mark_dynamic(x, dim)` for the one dimension
-    that does, or pad to a few sizes. Where a Python number varies (a step counter that a module keeps; with `dynamic=False` an argument too): make it a tensor.
-    Call `torch.compile` once, outside the loop. `TORCH_LOGS=recompiles` names the guard that failed. In JAX a new shape or
-    static value compiles again: pad to a few sizes, pass numbers as arrays; `jax_explain_cache_misses` names the argument. Where attention is
-    planned again: pad to a few lengths, or `torch.backends.cuda.enable_cudnn_sdp(False)`.
-
-    When to ignore it
-    When the trace covers the first steps of a run and the set of shapes is small: each is compiled once.
+    The rule takes compiler ranges and frames on launching threads, or the host's time around
+    `cuModuleLoadData`. The replay removes that time (`low`: half). Compilation must occur in `min_steps_share`
+    ({min_steps_share}) of the steps, and in two at least. Savings below `min_saving_share` ({min_saving_share})
+    of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html

@@ -25,27 +25,31 @@ NAMED = 4
 def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_time: HostTime, witness: Witness, *, low_share: float = 0.5) -> Outcome:
     """Activations are computed a second time in the backward pass
 
-    What it is
-    Activation checkpointing (`torch.utils.checkpoint`, `gradient_checkpointing=True`) drops the activations of a layer in the forward pass and runs
-    the layer again when the backward pass needs them.
+    What
+    Activation checkpointing (`torch.utils.checkpoint`, `gradient_checkpointing=True`) frees a layer's
+    activations in the forward pass. The backward pass runs the layer again.
 
-    Why it costs time
-    It trades time for memory: a layer under it runs forward twice. That is a good trade only while memory is what is missing. Where the parameters
-    are frozen (LoRA) or the batch is small, the memory is often there.
+    Why
+    It trades time for memory: the layer runs forward twice. This is only useful if memory is short. With frozen
+    parameters (LoRA) or a small batch, memory is often free.
+
+    How to fix
+    Compare `torch.cuda.max_memory_reserved()` with the GPU's memory, and checkpoint as few layers as possible:
+
+        for at, layer in enumerate(layers):
+            h = checkpoint(layer, h, use_reentrant=False) if at % 2 else layer(h)
+
+    Transformers: `gradient_checkpointing=False`. With `torch.compile`, set
+    `torch._functorch.config.activation_memory_budget` (0 to 1).
+
+    When to ignore
+    The step does not fit without it, or a larger batch gains more from the memory.
 
     How it is measured
-    Ops inside a node of the backward pass that record a gradient of their own, and that run there in the same order as somewhere in the forward pass.
-    The step is replayed without their kernels and without what the host spends in them. `low` is `low_share` of that ({low_share}): memory may
-    allow some layers only. Reported from `min_saving_share` of the step ({min_saving_share}). Whether memory is free, a trace does not tell.
-
-    How to fix it
-    Compare `torch.cuda.max_memory_reserved()` with the GPU's memory, and checkpoint as few layers as fit:
-    `h = checkpoint(layer, h, use_reentrant=False) if at % 2 else layer(h)` halves the cost. Transformers: `gradient_checkpointing=False`.
-    With `torch.compile` the compiler decides which cheap ops to run again, by `torch._functorch.config.activation_memory_budget` (0 to 1).
-
-    When to ignore it
-    Where the step does not fit without it, or where the memory serves a larger batch that gains more. Selective checkpointing in eager mode
-    (`create_selective_checkpoint_contexts`) sends each op through a mode in Python: on launch-bound models it was slower than plain checkpointing.
+    The rule finds ops inside a backward node that record a gradient themselves and repeat a sequence of the
+    forward pass. The replay removes their kernels and their CPU time. `low` removes `low_share` ({low_share})
+    of them, since memory may suffice for some layers only. A trace does not show how much memory is free.
+    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/checkpoint.html

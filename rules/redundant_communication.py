@@ -17,22 +17,31 @@ from advisor.views.ranks.job import Job
 def redundant_communication(job: Job) -> Outcome:
     """Gradients are averaged after every micro-batch, though used once
 
-    What it is
-    A step accumulates gradients over several micro-batches, and each backward pass averages them over all ranks.
+    What
+    A step accumulates gradients over several micro-batches, and each backward pass averages them over all
+    ranks.
 
-    Why it costs time
-    Only the last average is used: the others carry the same bytes for nothing, and make the ranks wait for each other.
+    Why
+    Only the last average is used. The others move the same bytes for nothing and make the ranks wait for each
+    other.
+
+    How to fix
+    Average only after the last micro-batch:
+
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            with nullcontext() if last else model.no_sync():
+                model(part).backward()
+
+    With `fully_shard`, use `set_requires_gradient_sync(False)`.
+
+    When to ignore
+    Memory has no room for full gradients between micro-batches, for example if they are sharded.
 
     How it is measured
-    Forward passes of the wrapper that averages, a step, and all-reduces that repeat as often: the same sizes in the same order.
-    The job is replayed without those of all micro-batches but the last. Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
-
-    How to fix it
-    Run all micro-batches but the last under `model.no_sync()`; with fully_shard, `set_requires_gradient_sync(False)`.
-
-    When to ignore it
-    When memory has no room for full gradients between micro-batches, as where they are sharded.
+    The rule counts forward passes of the averaging wrapper per step, and all-reduces that repeat as often with
+    the same sizes in the same order. The job is replayed without those of all micro-batches except the last.
+    Savings below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html

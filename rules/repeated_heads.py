@@ -55,28 +55,30 @@ _IN_ROWS = Code(
 def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host_time: HostTime, program: Program, witness: Witness) -> Outcome:
     """Keys and values are repeated for every head
 
-    What it is
-    With grouped-query attention several query heads share one head of keys and values. `repeat_kv`, `repeat_interleave` or an `expand` that
-    is made contiguous writes each of them out once for every query head before attention reads it.
+    What
+    In grouped-query attention, several query heads share a key/value head. `repeat_kv`, `repeat_interleave`, or
+    `expand` with `contiguous` copies keys and values once per query head.
 
-    Why it costs time
-    Where words are generated one by one, attention does nothing but read the cache. Repeated four times it is read once, written four times over and
-    read four times over: nine passes over memory for one, in each layer, for each word.
+    Why
+    In decoding, attention only reads the KV cache. Repeated four times, it is read once, written four times and
+    read four times. These are nine passes over memory instead of a single pass, per layer and token.
+
+    How to fix
+    Let attention share the heads (torch 2.5 and later):
+
+        out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    In FP32, or with a mask without cuDNN, this call falls back to separate kernels. Then fold the heads that
+    share a key into rows: `q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)`.
+
+    When to ignore
+    Long prompts and training, in which GEMMs take most of the attention time. Only the copies are then saved.
 
     How it is measured
-    Copies of a tensor one axis of which, behind the heads, has stride 0, and whose result by its sizes is what fused attention or the products of a written-out one
-    read as keys or values on that stream, within 60 kernels of the same step. The step is replayed without them (`low`), without what the host spends on them, and, where all queries that share a key are few
-    (64: a tile), with attention that reads each key once (`high`: also where one fused call asks several words). Reported
-    from `min_saving_share` of the step ({min_saving_share}). In training the gradient is summed over the heads all the same.
-
-    How to fix it
-    `scaled_dot_product_attention(q, k, v, enable_gqa=True)` takes fewer heads of keys than of queries (torch 2.5 and later): FlashAttention does without a mask and cuDNN with
-    one, in 16 bits. In FP32, or with a mask where cuDNN is not chosen, the call would fall back to separate kernels: fold the heads into its rows there.
-    Where attention is written out, fold the heads that share a key into the rows of the product. A product that broadcasts
-    (`q[:, :, :, None] @ k[:, :, None]`) is no way: it expands and copies inside.
-
-    When to ignore it
-    Long prompts and training, where products take most of attention's time: there it gains the copies alone.
+    The rule finds copies of tensors with an axis of stride 0 after the heads. Attention must read the result
+    within 60 kernels. The replay removes them (`low`), and their CPU time. If all queries of a key fit into a
+    tile of 64 rows, attention reads each key once. Savings below `min_saving_share` ({min_saving_share}) of the
+    step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html

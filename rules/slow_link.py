@@ -18,28 +18,32 @@ from advisor.views.ranks.links import bus_gbps, nodes
 
 @rule("slow-link", relies_on=("ranks",), min_saving_share=0.02)
 def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_calls: Annotated[int, Range(1)] = 4, slow_share: Share = 0.6) -> Outcome:
-    """One group's link carries less than those of groups like it
+    """A group's link carries less than those of similar groups
 
-    What it is
-    Collectives of the same kind and size take longer in one group of ranks than in the others: a link that fell back to a lower
-    rate, a path through the host, a node with another topology.
+    What
+    Collectives of the same kind and size take longer in a group of ranks than in the other groups. Causes are a
+    link at a lower rate, a path through the host, or a node with another topology.
 
-    Why it costs time
-    The group's ranks wait for their data, and all others for them.
+    Why
+    The group's ranks wait for their data, and all other ranks wait for them.
+
+    How to fix
+    Check the link, then NCCL's choice, then the cable:
+
+        nvidia-smi nvlink -s
+        nvidia-smi topo -m
+        ibstat
+        NCCL_DEBUG=INFO torchrun train.py
+
+    When to ignore
+    The group spans several nodes, the others do not, and the traces' names do not show it.
 
     How it is measured
-    Bus bandwidth of matched collectives of at least `large_mib` MiB ({large_mib}) from the arrival of the last rank to the end,
-    median of at least `min_calls` ({min_calls}), by kind, size and group. A group is slow where it reaches less than
-    `slow_share` ({slow_share}) of the median of the groups of the same kind, size and number of ranks, on as many machines as far as
-    the traces' names say them. The job is replayed with
-    its transfers at their rate. With a single group there is nothing to compare: the report then shows what it reaches. Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
-
-    How to fix it
-    Check the link (`nvidia-smi nvlink -s`, `ibstat`, `nvidia-smi topo -m`), NCCL's choice (`NCCL_DEBUG=INFO`), then the cable.
-
-    When to ignore it
-    When the group spans nodes and the others don't, and the traces' names do not say so.
+    Bus bandwidth is measured from the arrival of the last rank to the end, for collectives of `large_mib`
+    ({large_mib}) MiB or more. The rule takes medians of `min_calls` ({min_calls}) calls or more by kind, size
+    and group. A group is slow below `slow_share` ({slow_share}) of the median of groups with the same kind,
+    size, ranks and machines. The job is replayed at their rate. Savings below `min_saving_share`
+    ({min_saving_share}) of the job's step are not reported.
 
     References
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md

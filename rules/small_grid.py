@@ -30,42 +30,41 @@ def small_grid(
     min_kernel_us: float = 20.0,
     max_limit_share: float = 0.5,
 ) -> Outcome:
-    """Kernels run on few of the device's multiprocessors
+    """Kernels run on few of the GPU's SMs
 
-    What it is
-    A kernel with fewer blocks than the device has multiprocessors: a softmax or running sum of a few long rows (a block a
-    row), a reduction into a few values, a product with few tiles. Or one whose last wave holds but a few blocks.
+    What
+    A kernel has fewer blocks than the GPU has SMs: a softmax or cumulative sum over a few long rows, or a small
+    GEMM. Or its last wave has only a few blocks.
 
-    Why it costs time
-    A block runs on one multiprocessor, and one of 132 reaches a hundredth of the bandwidth. Blocks come in waves of
-    multiprocessors × blocks that fit on each, and a wave of few takes nearly as long as a full one: on an H200 attention
-    over 16 heads (0.97 waves) takes 103 µs, over 17 (1.03 waves) 161.
+    Why
+    A block runs on a single SM, and an SM of 132 reaches a hundredth of the bandwidth. A wave of few blocks
+    takes nearly as long as a full wave. On an H200, attention over 16 heads (0.97 waves) takes 103 µs, over 17
+    (1.03 waves) 161 µs.
+
+    How to fix
+    Process more rows at the same time, or split each row. `torch.compile` splits long rows by itself:
+
+        softmax = torch.compile(torch.softmax)       # 8 rows of 4 M: 1.07 ms -> 0.09 ms on an H200
+
+    For GEMMs, use split-K (`mode="max-autotune"`); for attention with few queries, split-KV. For
+    `F.interpolate`, use channels-last. For custom kernels, add a grid axis.
+
+    When to ignore
+    The work is serial, or other streams fill the GPU. Compiled can also be slower: softmax over 64 rows of
+    131,072 values took 1.6 times as long.
 
     How it is measured
-    The recorded grid against the device's multiprocessors: kernels that fill at most `max_fill` of them ({max_fill}: filling gains
-    twofold at the least), or products, convolutions and attention whose waves fill at most half-way between that and all
-    of the next whole number (0.75: 1.03 of 2, 2.06 of 3). They take at least `min_kernel_us` ({min_kernel_us} µs: shorter ones are
-    bound by their launch and by latency) and, where shapes were recorded, reach at most `max_limit_share` of what their
-    FLOPs and bytes allow ({max_limit_share}). Where that is unknown the confidence is lower, and kernels of no known kind, which may be
-    serial, may gain nothing at all (`low`) and are no more than a medium finding.
-    Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
-    that share the device with others for half of their time, or took 20 times as long as their usual run on the same shapes. Replayed at the time that a full device would need, not less
-    than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
-    at half of what it costs. Of a kernel that was measured by itself the counters say how near to its limit it is, the gain
-    is a share of its own time, and a block of fewer than four warps fills a multiprocessor only in part; few warps on all of them, while nothing is busy, may
-    gain nothing (`low`), and so may what the report shows in more blocks to be as slow. Reported from `min_saving_share` of the step ({min_saving_share}).
+    The rule compares the recorded grid with the number of SMs. Savings below `min_saving_share`
+    ({min_saving_share}) of the step are not reported.
 
-    How to fix it
-    Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
-    `torch.compile` divides long rows by itself: on an H200 a softmax of 8 × 4 M went from 1.07 to 0.09 ms, a running sum of
-    4 × 2 M from 3.2 to 0.08, the kernels of the backward pass of a LayerNorm of 50 k × 512 from 0.28 to 0.05. Products:
-    split-K (`max-autotune`; batched ones by hand, in slices of the inner dimension); attention of few queries: split-KV; own kernels: one more grid axis. `F.interpolate` in NCHW has a thread for each
-    place of the result, whatever the batch and channels: in channels_last, or compiled, it has one for each element.
-
-    When to ignore it
-    When compiling makes it slower, so measure both: softmax over 64 rows of 131,072 values took 1.6 times as long compiled, small batched products
-    twice. When the work is serial, when other streams or processes fill the device meanwhile, or where a few µs of latency is
-    all that counts.
+    | Condition or estimate | Value |
+    |---|---|
+    | `max_fill`: SMs with a block | at most {max_fill} |
+    | `min_kernel_us`: kernel time | {min_kernel_us} µs or more |
+    | `max_limit_share`: of its roofline | at most {max_limit_share} |
+    | `expected` | time on a full GPU, at least twice the roofline limit |
+    | `low` / `high` | half full / the roofline limit |
+    | joining the parts | 5 µs |
 
     References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html#gpu-execution

@@ -32,28 +32,31 @@ def small_messages(
     bucket_mib: Annotated[float, Range(0.1)] = 25.0,
     min_calls: Annotated[int, Range(2)] = 16,
 ) -> Outcome:
-    """Many small collectives instead of a few large ones
+    """Many small collectives instead of few large collectives
 
-    What it is
-    Each parameter, or each bucket of a few, is averaged by a collective of its own.
+    What
+    Each parameter, or each small bucket, is averaged by its own collective.
 
-    Why it costs time
-    A collective takes some 20 µs before the first byte arrives, whatever its size, and its host some 50 µs to issue. Below a few
-    MiB that is most of it, and the link is idle meanwhile.
+    Why
+    A collective takes 20 µs before the first byte arrives, and 50 µs of CPU time to launch, whatever its size.
+    Below a few MiB this is most of its time, and the link idles.
+
+    How to fix
+    Keep DistributedDataParallel's default bucket size, or flatten gradients by hand:
+
+        model = DistributedDataParallel(model)                  # bucket_cap_mb=25
+        flat = torch.cat([g.view(-1) for g in gradients])       # by hand: a single all-reduce
+        dist.all_reduce(flat)
+
+    When to ignore
+    Each collective needs the result of the previous.
 
     How it is measured
-    Collectives of one kind and group below `small_mib` MiB ({small_mib}), from `min_calls` a step ({min_calls}). The job is
-    replayed with as many fewer as buckets of `bucket_mib` MiB ({bucket_mib}, DistributedDataParallel's own size) leave, each
-    with the rate that the largest collectives of the job reach, and hosts freed of issuing the others; they save no more than these collectives and their
-    issuing take. Left out are those whose result the next op needs, as sums of tensor parallelism: kernels stand before and behind each, none beside it, and no
-    backward pass is under way. Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
-
-    How to fix it
-    Leave `bucket_cap_mb` at its default; by hand, flatten the gradients into one tensor, or average them in a coalescing manager.
-
-    When to ignore it
-    When each is ready only once the one before has come back.
+    The rule finds collectives of the same kind and group below `small_mib` ({small_mib}) MiB, `min_calls`
+    ({min_calls}) or more per step. The job is replayed with buckets of `bucket_mib` ({bucket_mib}) MiB. They
+    run at the rate of the job's largest collectives, and hosts launch fewer of them. The saving is at most the
+    time of these collectives and of their launches. Savings below `min_saving_share` ({min_saving_share}) of
+    the job's step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html

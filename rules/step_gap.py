@@ -54,25 +54,36 @@ def step_gap(
 ) -> Outcome:
     """The device waits between the steps of a server
 
-    What it is
-    Between two steps a server reads the tokens of the last, appends them, sends answers, picks the requests of the next and prepares their inputs. Done one after the
-    other, the device has nothing to do meanwhile.
+    What
+    Between two steps, a server reads the last tokens, sends responses, selects the next requests and prepares
+    their inputs. If this happens serially, the GPU idles meanwhile.
 
-    Why it costs time
-    A decode step takes a few milliseconds, so that one millisecond of Python between two of them is a large part of each token's time.
+    Why
+    A decode step takes a few milliseconds. A millisecond of Python between two steps is a large part of each
+    token's time.
+
+    How to fix
+    Overlap scheduling with the GPU's work, and read all tokens in a single copy:
+
+        vllm serve MODEL --async-scheduling
+
+    SGLang and TensorRT-LLM overlap by default. Sample on the GPU. Detokenise and send responses in another
+    process.
+
+    When to ignore
+    The gap is a server without requests. A higher load fills it.
 
     How it is measured
-    The server marks its steps on the host. Time outside of the marks in which the device idles is the gap, from `min_idle_share` of the step
-    ({min_idle_share}). It is divided by what the host does: waiting for tokens, issuing ops as for sampling, or else. The saving is a replay of steps whose tokens are read
-    while the next step runs: no wait between steps, where the host's work stays and hides beside the device's; where the host waits there `min_reads` times a step or more ({min_reads}: a copy and the wait for it may be two calls), one wait is left of these
-    (`low`: nothing, as some features need the tokens first; `high`: no wait, and without the host's work there too). Reported from `min_saving_share` ({min_saving_share}).
+    The gap is GPU idle time outside the server's step marks. The rule reports `min_idle_share`
+    ({min_idle_share}) of the step or more. In the replay, tokens are read while the next step runs. If the host
+    waits `min_reads` ({min_reads}) times per step or more, a single wait remains. Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported.
 
-    How to fix it
-    Overlap scheduling: `--async-scheduling` in vLLM, in SGLang and TensorRT-LLM what is on by default. Sample on the device, and read the tokens of all requests at
-    once. Detokenise and send answers in another process, and only what is new.
-
-    When to ignore it
-    When the gap is a server without requests: then a higher load fills it.
+    | Estimate | Assumption |
+    |---|---|
+    | `low` | no gain: some features need the tokens first |
+    | `expected` | CPU work remains but overlaps the GPU |
+    | `high` | CPU work disappears too |
 
     References
     https://docs.vllm.ai/en/latest/configuration/engine_args.html

@@ -23,30 +23,39 @@ _JITTER = known_fix("jobs", "jitter")
 
 @rule("straggler", relies_on=("ranks",), min_saving_share=0.02)
 def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_explained: Share = 0.8, min_dispatch_share: Share = 0.25) -> Outcome:
-    """One rank holds the others up
+    """A rank holds the others up
 
-    What it is
-    A collective begins when the last rank has come. One rank comes later than the others in every step, so that all wait for it.
+    What
+    A collective begins when the last rank arrives. The same rank arrives later than the others in every step,
+    and all others wait.
 
-    Why it costs time
-    The job's step is the slowest rank's. The GPUs of the others look busy meanwhile: a collective that waits spins.
+    Why
+    The job's step takes as long as the slowest rank's step. The other GPUs look busy, because a waiting
+    collective occupies them.
+
+    How to fix
+    The fix depends on the cause, which the finding names:
+
+        DataLoader(..., num_workers=8)              # input: more workers on that rank
+        if step % 1000 == 0 and rank == 0: save()   # host: fewer rank-0 duties in the step
+        nvidia-smi -q -d CLOCK,PERFORMANCE          # compute: compare the GPU's clocks
+
+    If ranks delay each other in turn, make rare work (garbage collection, checkpoints) happen on all ranks at
+    the same time.
+
+    When to ignore
+    The rank did something rare in the recorded steps, such as a checkpoint.
 
     How it is measured
-    Collectives are matched across ranks and the job is replayed: each rank's own work, joined by collectives that begin with
-    the last arrival. The culprit is the rank without whose excess over the median of the others the job's step is shortest.
-    The excess is divided into computing, input, the host and copies; the cause is the part that alone explains at least
-    `min_explained` of the gain ({min_explained}). It has to be the last to come for `min_late_share` of all waits
-    ({min_late_share}). A rank that is late in some steps only is not called a straggler: that is
-    jitter, and is said; what no step was marked in and nothing repeats is low. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
-    ({min_dispatch_share}), and only where it holds the job up for longer than recording did, which slows just that. Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
+    Collectives are matched across ranks and the job is replayed. The straggler is the rank that costs the job
+    most beyond the others' median. The rule divides this excess into computation, input, CPU and copies.
 
-    How to fix it
-    By cause: what only that rank does on its host, moved out of the step; its loader given workers; its GPU's clocks compared
-    with the others'. Where ranks hold each other up by turns no rank is to be mended: what comes and goes is made to come on all at once.
-
-    When to ignore it
-    When the rank does in the recorded steps what it rarely does (a checkpoint).
+    | Condition | Value |
+    |---|---|
+    | `min_explained`: of the gain, by a single cause | {min_explained} |
+    | `min_late_share`: of all waits, for this rank | {min_late_share} |
+    | `min_dispatch_share`: of the step, if only launches are slower | {min_dispatch_share} |
+    | `min_saving_share`: of the job's step | {min_saving_share} |
 
     References
     https://www.usenix.org/conference/osdi25/presentation/lin-jinkun

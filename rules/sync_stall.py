@@ -36,37 +36,40 @@ def sync_stall(
 ) -> Outcome:
     """The host waits for the GPU inside the step
 
-    What it is
-    Calls in the loop block the host until the GPU has caught up: `torch.cuda.synchronize()`, `.item()`, `.tolist()`,
-    `.cpu()`, `print(tensor)`, `if tensor:`, `nonzero()` and boolean indexing, which need a value or a size on the host.
+    What
+    Calls in the loop block the host until the GPU has finished: `torch.cuda.synchronize()`, `.item()`,
+    `.tolist()`, `.cpu()`, `print(tensor)`, `if tensor:`, `nonzero()` and boolean indexing. They need a value or
+    a size on the host.
 
-    Why it costs time
-    While it waits, the host cannot issue the kernels that come next. When the wait ends the GPU has nothing queued and
-    idles until the host has launched again. A wait at which the GPU still has work queued costs nothing.
+    Why
+    While the host waits, it cannot launch the next kernels. After the wait, the launch queue is empty and the
+    GPU idles. A wait during which the queue stays filled costs nothing.
+
+    How to fix
+    Keep values on the GPU, and read them rarely:
+
+        total += loss.detach()                       # was: total += loss.item()
+        if step % 100 == 0:
+            print(total.item() / 100)
+
+    Replace `if tensor.any():` by `torch.where`, and boolean indexing by a mask. To read a value, copy it with
+    `non_blocking=True` into pinned memory and use it a step later. In JAX, read many arrays with a single
+    `jax.device_get`.
+
+    When to ignore
+    The program must react to the value immediately (early exit, sampling), or it measures time.
 
     How it is measured
-    Blocking calls are those that wait by definition, copies to the host that returned only after their transfer, and values that an op sends
-    (`x[index] = 1.0`). The step is replayed without them (`low`; waits of an `if` stay, as the work of both ways may cost as much), and without the ops and
-    Python calls that exist only to wait, gathers by a mask, and the way into the graph behind a read that cuts a compiled one: the host
-    runs ahead as far as its own speed allows. `high` also leaves out reductions and comparisons right before a wait, which may be
-    there to be read. What the step gains is the saving, so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
-    `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
-    recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
-    that try algorithms, which happens once, and those that ask what is left to work on, where products work on fewer rows from pass to pass. In a recording of a single step,
-    so are waits after its last launch: what they hold up was not recorded. Where each wait, outside any op, ends a range of the
-    program's own that marks the step, removing them is possible only: they may be how that range is timed. So is it in an inference server that waits
-    once a step, for the tokens that it sends on and plans the next step by.
+    The rule finds calls that block the host, and copies that return only after their transfer. The replay
+    removes them, so a wait in a launch-bound loop shows its real cost, often nothing. Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported; `min_per_step` ({min_per_step}) waits
+    or more are still listed as `low`.
 
-    How to fix it
-    Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by
-    `torch.where`, boolean indexing by a mask, and remove `torch.cuda.synchronize()` left from timing code. Where a value
-    must be read, copy it with `non_blocking=True` into pinned memory and read it a step later. In JAX `float()`, `.item()` and
-    `np.asarray()` wait: keep the array, read many with one `jax.device_get`. The saving's high end also leaves out the jitted call
-    before each such wait, as it may compute only what is read.
-
-    When to ignore it
-    When the program must react to the value at once (early exit, less to do in the next pass, sampling in an autoregressive loop), or when it
-    measures time on purpose.
+    | Estimate | Waits that disappear |
+    |---|---|
+    | `low` | all except those of an `if` |
+    | `expected` | all, with ops that exist only to wait |
+    | `high` | also reductions and comparisons right before a wait |
 
     References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization

@@ -16,29 +16,30 @@ from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) -> Outcome:
     """A kernel's global memory accesses are not coalesced
 
-    What it is
-    The 32 threads of a warp load or store addresses that lie apart: a stride, a column of a row-major matrix, one field of an
-    array of structures, indices in random order. Memory moves sectors of 32 bytes, and each holds few bytes that are wanted.
+    What
+    The 32 threads of a warp access addresses that are far apart. Typical are a stride, a column of a row-major
+    matrix, an array of structures, and random indices. Memory moves sectors of 32 bytes, and each contains few
+    useful bytes.
 
-    Why it costs time
-    A warp that reads 32 floats side by side touches 4 sectors, one that strides touches 32. L1, L2 and, where caches do not
-    help, DRAM move eight times the data for the same work.
+    Why
+    A warp that reads 32 adjacent floats touches 4 sectors; with a stride it touches 32. L1, L2 and often DRAM
+    then move eight times the data.
+
+    How to fix
+    Let neighbouring threads access neighbouring addresses:
+
+        y[row * width + threadIdx.x] = ...       // was: y[threadIdx.x * width + row]
+
+    Use an array per field, sort the indices, or load a tile into shared memory in order.
+
+    When to ignore
+    The addresses are random by nature (hash tables, sparse gathers), and sorting costs more than it gains.
 
     How it is measured
-    Sectors that global loads and stores touch, less those that the same bytes would take packed, over all of them
-    (`derived__memory_l2_theoretical_sectors_global_excessive`, section SourceCounters; without it, the bytes used of each
-    sector; without both, in a kernel without shared memory that keeps L1's pipe busiest, wavefronts for each request beyond the 4 of the
-    widest access): a kernel above `max_excess` ({max_excess}; ncu's own rule speaks from a tenth on, where little can be gained). The saving is
-    a bound: L1 keeps the share of sectors that packed data would touch, L2 and DRAM what misses above that, and the kernel
-    then takes as long as the busiest resource needs at 0.70 of its peak (`high` 0.92, as large copies reach; `low` 0.50).
-    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
-
-    How to fix it
-    Let neighbouring threads touch neighbouring addresses: threadIdx.x along the contiguous axis, one array a field, sorted
-    indices, or a tile brought to shared memory in order and read from there in any order.
-
-    When to ignore it
-    When the addresses are random by nature (hash tables, sparse gathers) and sorting them costs more than it gains.
+    From Nsight Compute: excess sectors of global accesses over all their sectors. The rule reports `max_excess`
+    ({max_excess}) or more. The saving is a bound: L1 moves packed sectors, L2 and DRAM only their misses. The
+    busiest resource reaches 0.70 of its peak (`high` 0.92, `low` 0.50). Savings below `min_saving_share`
+    ({min_saving_share}) of the kernel are not reported.
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#coalesced-access-to-global-memory

@@ -42,36 +42,40 @@ def unfused_attention(
     *,
     min_between_share: float = attention.MIN_BETWEEN_SHARE,
 ) -> Outcome:
-    """Attention is written out instead of fused
+    """Attention runs as separate kernels instead of a fused kernel
 
-    What it is
-    `softmax(q @ k.T * scale + mask) @ v` as separate kernels: two batched products with a softmax and pointwise work on
-    the N × N scores between them, forward or backward.
+    What
+    `softmax(q @ k.T * scale + mask) @ v` runs as separate kernels: two batched GEMMs, with a softmax and
+    elementwise ops on N × N scores between them.
 
-    Why it costs time
-    The scores are written to device memory and read back by every kernel between the products. A fused kernel keeps
-    them on the chip: its traffic grows with N, not with its square, and so does its memory.
+    Why
+    Every kernel between the GEMMs writes the scores to memory and reads them back. A fused kernel keeps them on
+    the chip. Its memory traffic grows with N instead of N².
+
+    How to fix
+    Call scaled dot-product attention:
+
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)   # causal, N queries and N keys
+
+    It selects FlashAttention, cuDNN or a memory-efficient kernel. Scores with a tanh cap need compiled
+    `flex_attention` with a `score_mod`.
+
+    When to ignore
+    The scores themselves are needed (attention maps), or the normalisation is not a softmax.
 
     How it is measured
-    By shapes where they were recorded: a product of two activations whose result is a tensor of scores, an exponential or a
-    softmax of as many elements, and a product that takes it in; in the backward pass four products that share the scores.
-    Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
-    tiles of scores (128 a side, 64 in FP32; two products forward, five backward) at the rate that fused kernels were measured to reach in that
-    type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
-    little or lose; masks off alignment cost more, and one that is a square for each sequence is left out (`low`: it is read). None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
-    multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on H100s, H200s and B200s, where cuDNN plans anew for each; `high` 0.6.
-    The call costs the host what one of the products does, and in 16 bits takes heads that share keys as they are: copies that repeat these go (`low`: they stay).
-    Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
-    softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the
-    products took (`low` 1.2, `high` 0.4), in the backward pass with those of the same nodes of autograd; twice that in FP32. The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
+    With shapes: a GEMM that makes scores, a softmax of as many elements, and a GEMM that reads it; ops between
+    belong to it. Without shapes: a softmax between two GEMMs, with `min_between_share` ({min_between_share}) of
+    their time. The replay uses a single fused kernel. Savings below `min_saving_share` ({min_saving_share}) of
+    the step are not reported.
 
-    How to fix it
-    Call `torch.nn.functional.scaled_dot_product_attention`, with `attn_mask` where there is a mask; with `is_causal=True` in its place
-    where that is lower-triangular and there are as many queries as keys (the flag counts from the first key, whatever there are).
-    It chooses FlashAttention, cuDNN or a memory-efficient kernel. Scores that are capped with tanh need `flex_attention`, compiled, with a `score_mod`.
-
-    When to ignore it
-    When the scores themselves are needed (attention maps), or the softmax is not a softmax (custom normalisation).
+    | Assumption | Value |
+    |---|---|
+    | Tiles | 128 × 128 scores, 64 × 64 in FP32 |
+    | Rate in 16 bits | 0.18 to 0.46 of the peak |
+    | `low` / `high` | 1.5 / 0.6 times the expected time |
+    | No shapes | 0.7 of the GEMM time (1.2 / 0.4) |
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html

@@ -33,41 +33,39 @@ def unfused_elementwise(
     min_chain: int = 2,
     min_gpu_share: float = 0.01,
 ) -> Outcome:
-    """Chains of pointwise kernels could be one kernel
+    """Chains of elementwise kernels could be fused
 
-    What it is
-    Several pointwise ops in a row (add, multiply, activation, cast, clamp) on tensors of one size, each a kernel of its
-    own.
+    What
+    Several elementwise ops in a row (add, multiply, activation, cast) work on tensors of the same size, each in
+    its own kernel.
 
-    Why it costs time
-    Each kernel reads its whole input from device memory and writes its whole output, though the next one needs nothing
-    but that. Their time is memory traffic: a chain of ten moves ten times what one fused kernel would.
+    Why
+    Each kernel reads its whole input from memory and writes its whole output, although only the next kernel
+    needs it. A chain of ten moves ten times the data of a fused kernel.
+
+    How to fix
+    Compile the model, or the functions with the chains:
+
+        model = torch.compile(model)
+
+    Inductor makes a single Triton kernel of each chain, in the backward pass too. The saving is for all chains.
+    The summary names the largest kind of chain.
+
+    When to ignore
+    The code runs once, shapes change in every call, or intermediate results are used elsewhere. A backward pass
+    through cumprod can be slower compiled. So can softmax over few long rows: measure it.
 
     How it is measured
-    Kernels that follow each other on a stream: pointwise, casts, copies, random numbers, reductions, norms and softmaxes, at
-    least `min_chain` pointwise ones or norms among them ({min_chain}), or one and casts of as many elements, or what is fetched or added by index for it; or, where nothing is computed, what joins tensors and what then moves them; those of an optimizer step are left out. A compiler makes one
-    kernel of them that reads what they did not make themselves and writes the last result: by the recorded shapes, each
-    size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
-    twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
-    times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
-    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled: gathers and scatters beside the chains take what their bytes need (as long as now where shapes do not tell) and at most half, pointwise work next to them goes, what interpolates moves its bytes, attention
-    whose spelling Inductor knows is one kernel with its products, other products off
-    alignment take half, images stay in channels_last (of a training step where Inductor would choose so; in FP32 nothing but their turning goes), and a compiled training step
-    costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
-    fused kernel takes as long as the chain's longest (`low` 2.5 times, `high` 0.5). Sampled memory counters raise the
-    confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it, which gains no more than the kernels lose
-    and what the device was seen to wait for their launches (in a first pass nothing of that); a recording of fewer than 12 GPU ops that do not repeat is not looked at; reported from `min_saving_share`
-    ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches
-    are the bound, of which another rule speaks.
+    A chain has `min_chain` ({min_chain}) elementwise ops or norms or more, in sequence on a stream. Casts,
+    copies, reductions and softmaxes join it; the optimizer does not. The GPU must gain `min_gpu_share`
+    ({min_gpu_share}) of the step. Savings below `min_saving_share` ({min_saving_share}) are not reported.
 
-    How to fix it
-    `torch.compile` the model, or the functions and modules that hold the chains: Inductor makes one Triton kernel of each, in the backward
-    pass too. The saving is that of all; one function gains its share, and where several kinds of chains are told, the summary
-    says what the largest is worth.
-
-    When to ignore it
-    When cumprod is trained through: compiled, its gradient goes over the factors one by one, and a step of 6.6 ms took 40. When launches are the bound: guards and wrappers of a compiled training step can cost the host more than fewer launches save. Where long rows stand in
-    a chain, measure: softmax over 64 rows of 131,072 values took 1.6 times as long compiled. When the code runs once, when shapes change at every call, or when the intermediate results are needed elsewhere.
+    | Estimate | A fused chain takes |
+    |---|---|
+    | `low` | 2.5 times its memory time, and 150 µs of CPU time |
+    | `expected` | 1.5 times, in a compiled model |
+    | `high` | the same, no operand read twice |
+    | no shapes | its longest kernel (`low` 2.5 times, `high` 0.5) |
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html

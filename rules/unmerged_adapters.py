@@ -22,27 +22,33 @@ from advisor.views.trace.program import Program
 
 @rule("unmerged-adapters", min_saving_share=0.02, explains=("unfused-elementwise",))
 def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, host_time: HostTime, program: Program, witness: Witness) -> Outcome:
-    """Adapters are computed beside their layers
+    """Adapters are computed in addition to their layers
 
-    What it is
-    After fine-tuning with LoRA or DoRA each adapted layer computes `layer(x) + scale * up(down(x))`: two products of low rank, a scale and an
-    addition beside its own product; DoRA norms the adapted weight as well. In inference nothing of that changes: the adapter can be added to the layer's weight, once.
+    What
+    After fine-tuning with LoRA or DoRA, each adapted layer computes `layer(x) + scale * up(down(x))`: two
+    low-rank GEMMs, a scale and an addition. DoRA also normalises the weight. In inference the adapter is
+    constant, so it can be added to the weight once.
 
-    Why it costs time
-    Four kernels and more for each layer where one would do, in all layers, for each word that is generated, and each reads and writes
-    what the layer makes.
+    Why
+    Each layer takes four additional kernels or more, for every token. Each reads and writes the layer's output.
+
+    How to fix
+    Merge the adapters after loading:
+
+        model = model.merge_and_unload()        # peft
+        pipe.fuse_lora()                        # diffusers
+
+    By hand: `layer.weight += scale * up.weight @ down.weight`, under `torch.no_grad()`.
+
+    When to ignore
+    A batch uses several adapters, adapters change between requests, or weights are quantised: merging into 4
+    bits loses precision.
 
     How it is measured
-    In a program that computes no gradients: two products in a row, of [rows, in] by [in, rank] and by [rank, out], with a rank of a quarter of `in` and `out`
-    at most and nothing but casts between them, right after a product of [rows, in] by [in, out] or right before it, and an addition of two tensors of [rows, out] that ends both, with nothing
-    before it but scales; where a norm of the adapted weight is taken, with what is linear between the products too. The step is replayed with the layer's
-    product alone (`low`: what the host does between the launches stays). Reported from `min_saving_share` of the step ({min_saving_share}).
-
-    How to fix it
-    `model = model.merge_and_unload()` (peft), `pipe.fuse_lora()` (diffusers); by hand, under `torch.no_grad()`, `layer.weight += scale * up.weight @ down.weight`, before the program is timed, compiled or captured.
-
-    When to ignore it
-    When one batch serves several adapters, adapters are exchanged between requests, or the layers' weights are quantised: merged into four bits an adapter loses precision.
+    In a program without gradients, the rule finds two GEMMs in a row with a rank of a quarter of the layer's
+    width or less. They follow or precede the layer's GEMM on the same rows, and an addition joins both. The
+    replay keeps only the layer's GEMM (`low`: CPU time between launches remains). Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://huggingface.co/docs/peft/developer_guides/lora#merge-lora-weights-into-the-base-model

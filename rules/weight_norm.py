@@ -25,24 +25,31 @@ _NORM = names_of("weight_norm")
 def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program: Program, witness: Witness) -> Outcome:
     """Weights are normalised again in every call
 
-    What it is
-    Layers under `torch.nn.utils.weight_norm` (or `parametrizations.weight_norm`) keep a direction and a length, and make their weight
-    of them in every forward pass. In training both change; in inference the weight is the same each time.
+    What
+    Layers with `torch.nn.utils.weight_norm` (or `parametrizations.weight_norm`) store a direction and a length,
+    and compute their weight in every forward pass. In inference, the weight is the same each time.
 
-    Why it costs time
-    Each such layer issues an op, a Python hook and a kernel more in every call. Vocoders and codecs of sound (HiFi-GAN, VITS, EnCodec,
-    DAC) have a hundred such layers, most of them small, so that the host is what binds them.
+    Why
+    Each such layer adds an op, a Python hook and a kernel to every call. Audio vocoders and codecs (HiFi-GAN,
+    VITS, EnCodec, DAC) have a hundred such layers, most of them small, so launches limit them.
+
+    How to fix
+    Fold the norm into the weight once, after loading:
+
+        for layer in model.modules():
+            if torch.nn.utils.parametrize.is_parametrized(layer, "weight"):
+                torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")
+
+    For the older API, use `torch.nn.utils.remove_weight_norm(layer)`. Models of transformers have
+    `remove_weight_norm()`.
+
+    When to ignore
+    Training continues afterwards, or the weights change between calls.
 
     How it is measured
-    `aten::_weight_norm` ops of a program that computes no gradients. The step is replayed without their kernels and the host's time in them
-    (`low`: only the kernels and their launches go). Reported from `min_saving_share` of the step ({min_saving_share}: it is one call after loading).
-
-    How to fix it
-    Fold the norm into the weight once, after the checkpoint is loaded: `torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")`,
-    for the older `weight_norm` `torch.nn.utils.remove_weight_norm(layer)`; models of transformers have `remove_weight_norm()`.
-
-    When to ignore it
-    When the same weights are trained on afterwards, or go on changing between calls.
+    The rule finds `aten::_weight_norm` ops in a program without gradients. The replay removes their kernels and
+    CPU time (`low`: only the kernels and their launches). Savings below `min_saving_share` ({min_saving_share})
+    of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.remove_parametrizations.html

@@ -11,6 +11,8 @@ import typer
 from advisor.cli.terminal import ConfigOption, FrameworkOption, RulesOption, progress_of, rule_names
 from advisor.errors import no_such
 
+MEASURED = "How it is measured"
+
 if TYPE_CHECKING:
     from advisor.engine.rule import Rule
     from advisor.engine.settings import Settings
@@ -18,30 +20,32 @@ if TYPE_CHECKING:
 
 
 def rules(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the pages of all rules as Markdown.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as Markdown, by group.")] = False,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """List the rules, one a line."""
     from advisor.engine import settings
-    from advisor.engine.rule import catalog, pages_as_markdown
+    from advisor.engine.rule import catalog
+    from advisor.engine.rule_pages import list_as_markdown
 
     known = sorted(catalog((*settings.load(config).rules, *(rules or ()))).values(), key=lambda r: r.id)
-    print(pages_as_markdown(known) if markdown else "\n".join(f"{item.id:28} {item.title}" for item in known))
+    print(list_as_markdown(known) if markdown else "\n".join(f"{item.id:28} {item.title}" for item in known))
 
 
 def explain(
     rule: Annotated[str, typer.Argument(help="The id of a rule, as `advisor rules` lists it.", autocompletion=rule_names)],
-    trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
-    views: Annotated[bool, typer.Option("--views", help="Of a trace: list the views that its report is made of, from what, and the ms each took.")] = False,
+    trace: Annotated[str | None, typer.Argument(help="A trace: print the rule's result for it, with the reason if nothing is found.")] = None,
+    method: Annotated[bool, typer.Option("--method", help="Print how the rule measures, with all assumptions and tables.")] = False,
+    views: Annotated[bool, typer.Option("--views", help="With a trace: list the views of its report, their inputs, and the ms of each.")] = False,
     framework: FrameworkOption = None,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print the page of a rule, or what the rule says of one trace.
+    """Print the page of a rule, or the rule's result for a trace.
 
-    Of a trace: the value, the threshold, and what it rests on; with --views TRACE (no rule is needed), what all of that is made of. Of a framework:
-    its own switch for what the rule finds.
+    With a trace: the measured value, the threshold, and the checks behind them. With --views TRACE (no rule is needed): the views of the report.
+    With --framework: the framework's own option for this problem.
     """
     from advisor.engine import settings
     from advisor.engine.rule import catalog
@@ -81,17 +85,26 @@ def explain(
         pack = packs()[chosen_settings.framework.package]
         print(f"{rule}: {found.title}\n\n{explained(pack, rule) or f'{pack.name} has no switch of its own for it: what the page says holds as it is.'}")
         return
-    print(f"{rule}: {found.page}")
+    print(shown_method(found) if method else shown_page(found, options))
+
+
+def shown_page(rule: Rule, options: dict[str, object]) -> str:
+    """A rule's page and its options, which fit a screen."""
+    text = f"{rule.id}: {rule.page}"
     if options:
-        print("\nOptions")
-        for name, value in options.items():
-            print(f"{name} = {value}")
-    if found.table:
-        title, (_, *rows) = found.table()
-        print(f"\n{title}")
-        for name, *cells in rows:
-            print(f"\n{name}: {cells[0]}")
-            print("\n".join(wrap(" ".join(cells[1:]), 100, initial_indent="    ", subsequent_indent="    ")))
+        text += "\n\n" + "\n".join(wrap("Options: " + ", ".join(f"{name} = {value}" for name, value in options.items()), 110))
+    return f"{text}\n\nMore: advisor explain {rule.id} --method" if rule.method or rule.table else text
+
+
+def shown_method(rule: Rule) -> str:
+    """How a rule measures: the section of its page, the rest, and the table that it looks things up in."""
+    _, _, section = rule.page.partition(f"\n{MEASURED}\n")
+    parts = [f"{rule.id}: {rule.title}", f"{MEASURED}\n{section.partition(f'{chr(10)}References{chr(10)}')[0].strip()}", rule.method]
+    if rule.table:
+        title, (_, *rows) = rule.table()
+        parts.append(title)
+        parts += [f"{name}: {first}\n" + "\n".join(wrap(" ".join(rest), 100, initial_indent="    ", subsequent_indent="    ")) for name, first, *rest in rows]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _print_views(trace: str | Recording, rules: list[Rule], chosen: Settings) -> None:

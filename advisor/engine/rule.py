@@ -23,20 +23,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from advisor.engine.rule_pages import SECTIONS, method_beside, with_current_titles
 from advisor.errors import STOPS, RuleError, UsageError, no_such
-from advisor.knowledge.stacks.page import HEADINGS, rows_of
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
 from advisor.views.workspace import annotated, names_a_view
 
-SECTIONS = (
-    "What it is",
-    "Why it costs time",
-    "How it is measured",
-    "How to fix it",
-    "When to ignore it",
-    "References",
-)
 _ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -163,8 +155,16 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """The rule's page: its title, then the sections, each a line above its text; `{option}` stands for its default."""
-        text = inspect.getdoc(self.function) or ""
+        """The rule's page: its title, then the sections, each a line above its text; `{option}` is replaced by its default."""
+        return self._filled(with_current_titles(inspect.getdoc(self.function) or ""))
+
+    @property
+    def method(self) -> str:
+        """Details of the measurement, from `methods/NAME.md` next to the rule's file; "" if the page has all of them."""
+        return self._filled(method_beside(inspect.unwrap(self.function)))
+
+    def _filled(self, text: str) -> str:
+        """A text with each `{option}` replaced by its default."""
         return re.sub(r"\{(\w+)\}", lambda match: _said(match[1], self.options[match[1]]) if match[1] in self.options else match[0], text)
 
     @property
@@ -335,35 +335,3 @@ def page(rule_id: str) -> str | None:
     """The page of a rule, None for one that is not installed."""
     found = catalog().get(rule_id)
     return found.page if found else None
-
-
-def pages_as_markdown(rules: Iterable[Rule]) -> str:
-    """The pages of rules as one Markdown document, with a table of contents and each rule's options."""
-    rules = list(rules)
-    lines = [
-        "# Rules",
-        "",
-        "Generated from the rules' docstrings by `advisor rules --markdown > rules/README.md`.",
-        "",
-        "| Rule | What it finds |",
-        "|---|---|",
-        *(f"| [`{r.id}`](#{r.id.replace('/', '')}) | {r.title} |" for r in rules),
-    ]
-    for item in rules:
-        lines += ["", f"## {item.id}", "", f"**{item.title}**"]
-        for line in item.page.split("\n")[1:]:
-            if line in SECTIONS:
-                lines += [f"### {line}", ""]
-            elif line.startswith("http") or (line and lines[-1].endswith("  ")):
-                lines.append(f"{line}  ")
-            else:
-                lines.append(line)
-        if item.table:
-            title, (headings, *rows) = item.table()
-            lines += ["", f"**{title}**", "", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-            lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
-        if rows := rows_of(item.id):
-            lines += ["", "**In the words of a framework**", "", f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
-            lines += [f"| {name} | `{option}` | {' | '.join(rest)} |" for name, option, *rest in rows]
-        lines += ["", "Options: " + ", ".join(f"`{name}` = {value}" for name, value in item.options.items()) + "."]
-    return "\n".join(line.rstrip() if not line.startswith("http") else line for line in lines)

@@ -114,7 +114,7 @@ class Tools:
 
     @_named_below_root
     def explain(self, rule: str) -> str:
-        """A rule's page: what it is, why it costs time, how it is measured, how to fix it, when to ignore it."""
+        """A rule's page: what it finds, why that costs time, how to fix it, when to ignore it, how it is measured."""
         from advisor.engine.rule import catalog
 
         page = catalog()[self._known(rule)].page

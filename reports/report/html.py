@@ -45,7 +45,7 @@ _LIMITS = (
     Limits(text=100, findings=20, evidence=3, steps=5, kernels=30, rows=30, pages=0, slices=0),
 )
 _NAME_LENGTH = 72
-_IGNORE = "When to ignore it"
+_IGNORE = "When to ignore"
 
 
 def render(shown: Analysis | Report) -> str:
@@ -185,6 +185,7 @@ def _environment() -> Environment:
         numbers.percent,
         numbers.rate,
         numbers.size,
+        _pages.cells,
         _phrases.code_spans,
         _phrases.confidence,
         _phrases.place,

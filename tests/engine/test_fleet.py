@@ -52,19 +52,19 @@ from advisor.recordings.timeline import Timeline
 def deadly(timeline: Timeline):
     """A rule that ends its process
 
-    What it is
+    What
     It ends.
 
-    Why it costs time
+    Why
     It does not.
 
     How it is measured
     From {min_saving_share}.
 
-    How to fix it
+    How to fix
     No.
 
-    When to ignore it
+    When to ignore
     Never.
 
     References

@@ -248,3 +248,11 @@ def test_a_file_of_rules_that_ends_the_program_is_an_error_of_the_file(tmp_path)
 def test_a_step_time_is_for_traces():
     with pytest.raises(UsageError, match="memory"):
         run(Recording("memory", "x", ()), [], step_ms=5.0)
+
+
+def test_a_page_with_former_titles_is_shown_with_todays():
+    def slow():
+        pass
+
+    slow.__doc__ = PAGE.replace("What\n", "What it is\n").replace("How to fix\n", "How to fix it\n")
+    assert rule("team/slow")(slow).advisor_rule.page == ruled(halved()).page.replace("Asked from 3.", "Asked from {max_calls}.")

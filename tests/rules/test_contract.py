@@ -8,8 +8,10 @@ from math import isfinite
 import msgspec
 import pytest
 
+from advisor.cli.rules import shown_page
 from advisor.engine.fitting import fitted, holds_for
 from advisor.engine.rule import built_in
+from advisor.engine.rule_pages import groups
 from advisor.engine.run import run
 from advisor.lab.coverage import reasons
 from advisor.recordings.recording import Recording
@@ -180,3 +182,28 @@ def at_end(rule, option, end):
 
 def test_rules_that_another_explains_exist():
     assert {named for rule in RULES.values() for named in rule.explains} <= {*RULES}
+
+
+MEASURED_WORDS, SCREEN_LINES, COLUMNS = 120, 50, 120
+"""Of the section on measuring, without its table; of a page as `advisor explain` prints it."""
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+def test_a_page_fits_a_screen(rule):
+    shown = shown_page(rule, rule.options).splitlines()
+    assert len(shown) <= SCREEN_LINES and max(map(len, shown)) <= COLUMNS, "move details to rules/methods/"
+    measured = rule.page.split("\nHow it is measured\n", 1)[1].split("\nReferences\n", 1)[0]
+    prose = [line for line in measured.splitlines() if not line.startswith("|")]
+    assert len(" ".join(prose).split()) <= MEASURED_WORDS
+    assert "\n    " in rule.page.split("\nHow to fix\n", 1)[1].split("\nWhen to ignore\n", 1)[0], "show the fix as code"
+
+
+def test_each_rule_is_in_one_group_of_the_list():
+    grouped = [rule for ids in groups(ROOT / "rules").values() for rule in ids]
+    assert sorted(grouped) == sorted(RULES)
+
+
+def test_each_method_belongs_to_a_rule():
+    files = {path.stem for path in (ROOT / "rules" / "methods").iterdir()}
+    assert files == {rule.id.replace("-", "_") for rule in RULES.values() if rule.method}
+    assert not [name for rule in RULES.values() for name in rule.options if f"{{{name}}}" in rule.method]

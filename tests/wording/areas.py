@@ -75,10 +75,10 @@ class _Visible(HTMLParser):
 
 
 def pages() -> Iterator[Place]:
-    """Rules' pages: their sections, without the code and links in them."""
+    """Rules' pages and methods, without the code and links in them."""
     for rule in built_in().values():
         text = re.sub(r"^([A-Z][a-z]+(?: [a-z]+)*)$", r"\n### \1\n", rule.page, flags=re.MULTILINE)
-        yield from ((f"rules/{rule.id}", part) for part in prose_of_markdown(text))
+        yield from ((f"rules/{rule.id}", part) for part in prose_of_markdown(f"{text}\n\n{rule.method}"))
 
 
 def help_texts() -> Iterator[Place]:

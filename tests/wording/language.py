@@ -56,8 +56,8 @@ def faults(text: str) -> Iterator[Fault]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, each on a line of its own, code as `x`."""
-    for part in _SENTENCE_END.split(_CODE.sub("x", text)):
+    """The sentences of a text, each in a line, code as `x`."""
+    for part in _SENTENCE_END.split(_CODE.sub("`x`", text)):
         if sentence := " ".join(part.split()):
             yield sentence
 

@@ -28,90 +28,14 @@ BANNED = {
 }
 """A pattern, and the term to use instead. Names of rules, views and options are code, which is not held."""
 
-ABBREVIATIONS = frozenset(
-    [
-        "GPU",
-        "GPUs",
-        "CPU",
-        "RAM",
-        "JSON",
-        "HTML",
-        "CSV",
-        "XML",
-        "XLA",
-        "SQL",
-        "SHA",
-        "URL",
-        "API",
-        "CLI",
-        "CI",
-        "ID",
-        "OK",
-        "PID",
-        "UTC",
-        "TOML",
-        "YAML",
-        "SVG",
-        "PNG",
-        "PDF",
-        "CSS",
-        "ASCII",
-        "UTF",
-        "MIT",
-        "AI",
-        "IO",
-        "OS",
-        "NVIDIA",
-        "AMD",
-        "CUDA",
-        "ROCM",
-        "HIP",
-        "JAX",
-        "TPU",
-        "TPUs",
-        "LLM",
-        "LLMs",
-        "FP",
-        "TF",
-        "BF",
-        "IEEE",
-        "PCI",
-        "PCIE",
-        "RMS",
-        "MLP",
-        "CNN",
-        "RNN",
-        "LSTM",
-        "GRU",
-        "BERT",
-        "GPT",
-        "ID",
-        "IDS",
-        "NOT",
-        "AND",
-        "OR",
-        "TODO",
-        "README",
-        "CHANGELOG",
-        "CONTRIBUTING",
-        "HEAD",
-        "DIR",
-        "TRACE",
-        "RULE",
-        "BEFORE",
-        "AFTER",
-        "IN",
-        "OUT",
-        "NAME",
-        "FILE",
-        "CMD",
-        "COMMAND",
-        "PATH",
-        "VERSION",
-        "SARIF",
-        "MCP",
-        "PR",
-        "S3",
-    ]
-)
-"""Known to whoever profiles a program, or no word but a name."""
+_KNOWN = """
+    GPU CPU RAM IO OS ID PID UTC OK AI API CLI CI PR MIT BSD RFC SDK SHA URL UTF ASCII LFS AWS ELF DWARF IPC SHM WSL MPI
+    HTML CSS SVG PNG PDF JSON XML CSV TOML YAML SQL SARIF MCP KB MB GB TB MS
+    NVIDIA AMD CUDA HIP JAX XLA TPU NPU XPU MTIA CANN SYCL RTX GTX MI EPYC AITER PCIE S3
+    LLM MLP CNN RNN LSTM GRU BERT BART GPT CLIP VITS VAE DAC SGD LBFGS RMS FP TF BF IEEE HWIO STFT PV
+    AND OR NOT NULL NONE IN IS WHERE SELECT FROM XOR PRAGMA FSYNC
+    README CHANGELOG CONTRIBUTING TODO CACM OSDI HEAD HIGH MEDIUM LOW INFO MODEL POWER CLOCK REPORT DIR TRACE RULE BEFORE AFTER OUT NAME FILE CMD COMMAND
+    PATH VERSION SCRIPT PORT PARTS TEXTS STRIP START WRITE EXIT JOB BLOCK AUTO PRO CAUSES FEWEST AREA
+"""
+ABBREVIATIONS = frozenset(_KNOWN.split())
+"""Known to whoever profiles a program, or no abbreviation but a name."""

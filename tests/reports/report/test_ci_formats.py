@@ -55,7 +55,7 @@ def test_sarif_points_at_the_line_where_one_was_recorded_and_at_what_ran_where_n
 def test_sarif_carries_the_page_as_help_and_levels_by_severity():
     run = json.loads(sarif.render(with_lines()))["runs"][0]
     rule = next(r for r in run["tool"]["driver"]["rules"] if r["id"] == "sync-stall")
-    assert "When to ignore it" in rule["help"]["text"] and rule["helpUri"].startswith("https://")
+    assert "When to ignore" in rule["help"]["text"] and rule["helpUri"].startswith("https://")
     levels = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
     report = EXAMPLES["launch-bound"]()
     for finding, result in zip(report.findings, json.loads(sarif.render(report))["runs"][0]["results"], strict=True):

@@ -14,20 +14,20 @@ from advisor.views.trace.evidence import Witness
 def use_our_kernel(work: GpuWork, witness: Witness, *, op: str = "aten::_softmax", speedup: float = 3.0) -> Found | Clear:
     """A framework op runs where we have a faster kernel
 
-    What it is
+    What
     The step spends time in `aten::_softmax`, for which `acme_kernels.softmax` exists.
 
-    Why it costs time
+    Why
     The framework's kernel reads its input twice; ours keeps a row in registers.
 
     How it is measured
     Kernels launched from within `op` take 1/`speedup` of their time, and the step is replayed ({speedup}: the median over the shapes
     of our benchmark; `low` 2.0, `high` 4.0). Reported from `min_saving_share` of the step ({min_saving_share}).
 
-    How to fix it
+    How to fix
     `from acme_kernels import softmax`, and call it instead.
 
-    When to ignore it
+    When to ignore
     For rows of more than 32,768 elements, which do not fit our kernel.
 
     References
