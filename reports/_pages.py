@@ -35,7 +35,7 @@ def page(rule: str) -> str | None:
 
 def page_blocks(rule: str, most: int) -> list[Block]:
     """The first characters of a rule's page in blocks, without its first line, its title; none where there is no page."""
-    from advisor.engine.rule_pages import SECTIONS
+    from advisor.engine.page_sections import SECTIONS
 
     _, _, text = (page(rule) or "").partition("\n")
     return blocks(text[:most], SECTIONS)

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from advisor.engine.rule_pages import SECTIONS, method_beside, with_current_titles
+from advisor.engine.page_sections import SECTIONS, method_beside, with_current_titles
 from advisor.errors import STOPS, RuleError, UsageError, no_such
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES

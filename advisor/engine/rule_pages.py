@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from advisor.engine.page_sections import SECTIONS
+from advisor.engine.rule import Rule
 from advisor.knowledge.data import read
 from advisor.knowledge.stacks.page import HEADINGS, rows_of
 
-if TYPE_CHECKING:
-    from advisor.engine.rule import Rule
-
-SECTIONS = ("What", "Why", "How to fix", "When to ignore", "How it is measured", "References")
-"""Of a page, in this order."""
-
-_FORMER = {"What it is": "What", "Why it costs time": "Why", "How to fix it": "How to fix", "When to ignore it": "When to ignore"}
-"""Titles that pages of teams' rules may still have."""
-
 _OTHERS = "Others"
 """The group of rules that no group names, such as a team's own."""
-
-
-def with_current_titles(page: str) -> str:
-    """A page with today's section titles."""
-    return "\n".join(_FORMER.get(line, line) for line in page.split("\n"))
-
-
-def method_beside(function: Callable[..., Any]) -> str:
-    """The text of `methods/NAME.md` in the folder of a function's file; "" if there is none."""
-    file = Path(inspect.getfile(function))
-    path = file.parent / "methods" / f"{file.stem}.md"
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
 def groups(folder: Path) -> Mapping[str, list[str]]:

@@ -5,8 +5,8 @@ from typing import Annotated
 import numpy as np
 import pytest
 
+from advisor.engine.page_sections import SECTIONS
 from advisor.engine.rule import Found, Range, Rule, built_in, catalog, rule
-from advisor.engine.rule_pages import SECTIONS
 from advisor.engine.run import run
 from advisor.errors import RuleError, Terminated, Unavailable, UsageError
 from advisor.recordings.recording import Recording

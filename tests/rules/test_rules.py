@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
+from advisor.engine.page_sections import SECTIONS
 from advisor.engine.rule import built_in
-from advisor.engine.rule_pages import SECTIONS
 from advisor.engine.run import run as run_rules
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.report.numbers import percent
