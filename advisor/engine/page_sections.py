@@ -20,7 +20,7 @@ def with_current_titles(page: str) -> str:
 
 
 def method_beside(function: Callable[..., Any]) -> str:
-    """The text of `methods/NAME.md` in the folder of a function's file; "" if there is none."""
+    """The text of `methods/<file>.md` in the folder of a function's file; "" if there is none."""
     file = Path(inspect.getfile(function))
     path = file.parent / "methods" / f"{file.stem}.md"
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""

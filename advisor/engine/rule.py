@@ -160,7 +160,7 @@ class Rule:
 
     @property
     def method(self) -> str:
-        """Details of the measurement, from `methods/NAME.md` next to the rule's file; "" if the page has all of them."""
+        """Details of the measurement, from `methods/<file>.md` next to the rule's file; "" if the page has all of them."""
         return self._filled(method_beside(inspect.unwrap(self.function)))
 
     def _filled(self, text: str) -> str:
