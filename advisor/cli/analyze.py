@@ -76,6 +76,12 @@ def analyze(
         str | None, typer.Option(help="A memory snapshot of the same program: why the allocator asks the driver, and what holds the peak.")
     ] = None,
     kernels: Annotated[str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")] = None,
+    capture: Annotated[
+        str | None,
+        typer.Option(
+            help="Traces of the capture of its CUDA graphs, a directory or a file, that name the ops, modules and shapes of what graphs replay. Those in capture_traces or graph_capture_profile beside a trace are found by themselves."
+        ),
+    ] = None,
     waits: Annotated[
         bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with what stands in for it; in text, Markdown and JSON.")
     ] = False,
@@ -123,7 +129,8 @@ def analyze(
     request = _Request(
         chosen=selection(config, rules, rule, framework),
         format=format, outputs=tuple(outputs), force=force, quiet=quiet, open=open, fail_on=fail_on, allow_unjudged=allow_unjudged, strict=strict,
-        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, waits=waits, brief=brief, step_ms=step_ms, executor=executor, workers=workers, part=part_of(shard),
+        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, capture=capture, waits=waits, brief=brief, step_ms=step_ms, executor=executor,
+        workers=workers, part=part_of(shard),
     )  # fmt: skip
     if each:
         _each(trace, request)
@@ -147,6 +154,7 @@ class _Request:
     max_bytes: int
     memory: str | None
     kernels: str | None
+    capture: str | None
     waits: bool
     brief: bool
     step_ms: float | None
@@ -158,7 +166,7 @@ class _Request:
         """How each rank of a job is judged by itself."""
         from advisor.engine.fleet import with_measured
 
-        return with_measured(replace(self.chosen.judging(), max_bytes=self.max_bytes), recording)
+        return with_measured(replace(self.chosen.judging(), max_bytes=self.max_bytes, captures=self.capture or ""), recording)
 
 
 _Target: TypeAlias = "tuple[str, Path | None]"
@@ -184,7 +192,7 @@ class _Outputs:
         """Raises UsageError where the file is not to be written."""
         from advisor.reports import formats
 
-        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels)))
+        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels, self.request.capture)))
         return destination(form, path, formats(), self._page, self.request.force, *inputs)
 
     def _page(self) -> Path:
@@ -329,8 +337,9 @@ def _place(path: Path) -> Path:
 def _read(traces: list[str], request: _Request) -> Recording:
     """What was recorded, with the memory snapshot and the measured kernels that were given beside it. Raises UsageError for a rule that does
     not look at such a recording."""
-    from advisor.recordings.recording import with_kernels, with_memory
-    from advisor.sources import read, read_several
+    from advisor.recordings.recording import with_captures, with_kernels, with_memory
+    from advisor.recordings.timeline import Timeline
+    from advisor.sources import captures_at, read, read_several
 
     if len(traces) > 1:
         recording = read_several(traces)
@@ -342,6 +351,9 @@ def _read(traces: list[str], request: _Request) -> Recording:
         recording = with_memory(recording, read(request.memory, max_bytes=request.max_bytes))
     if request.kernels:
         recording = with_kernels(recording, read(request.kernels, max_bytes=request.max_bytes))
+    if request.capture and recording.kind != "job":
+        timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
+        recording = with_captures(recording, captures_at(request.capture, timeline.source.rank if timeline else None, max_bytes=request.max_bytes))
     request.chosen.check(recording)
     return recording
 

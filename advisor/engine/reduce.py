@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from advisor.engine.evaluate import evaluate
 from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError, TraceError
 from advisor.knowledge.devices import Peaks
+from advisor.recordings.captures import CaptureTraces
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
-from advisor.sources import DEFAULT_MAX_BYTES, load
+from advisor.sources import DEFAULT_MAX_BYTES, captures_at, captures_beside, load
 from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.workspace import Workspace
@@ -47,6 +49,8 @@ class Judging:
     devices: tuple[Peaks, ...] = ()
     """Peak rates that the user gave."""
     kernels: KernelProfiles | None = None
+    captures: str = ""
+    """Where traces of graphs' captures lie, "" for beside each trace."""
 
 
 def summarize(trace: RankTrace, judging: Judging) -> Outcome:
@@ -57,7 +61,8 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
     measured = () if judging.kernels is None else (judging.kernels,)
-    made = evaluate(Recording("trace", timeline.source.path, (timeline, *measured)), list(chosen), judging.options, {}, devices=judging.devices)
+    recording = Recording("trace", timeline.source.path, (timeline, *measured, *_captures(trace, timeline, judging)))
+    made = evaluate(recording, list(chosen), judging.options, {}, devices=judging.devices)
     report, summary = made.report, _summary(timeline)
     inside = summary.facts.rank
     named = inside if inside >= 0 else trace.named
@@ -79,6 +84,14 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         unseen=report.unseen,
     )
     return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(made) if judging.pages else "")
+
+
+def _captures(trace: RankTrace, timeline: Timeline, judging: Judging) -> tuple[CaptureTraces, ...]:
+    """Those of the rank's own graphs, or of the first rank's, which captures the same ops."""
+    if judging.captures:
+        return (captures_at(judging.captures, trace.named if timeline.source.rank is None else timeline.source.rank, max_bytes=judging.max_bytes),)
+    found = captures_beside(trace.path, timeline, max_bytes=judging.max_bytes) if os.path.isfile(trace.path) else None
+    return (found,) if found else ()
 
 
 def _summary(timeline: Timeline) -> RankSummary:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import isnan
 
+from advisor.knowledge.stacks import packs
 from advisor.report import serving as told
 from advisor.report.numbers import counted, many, percent
 from advisor.views.replay.replay import Replay
 from advisor.views.time.served_time import CLASSES, ServedTime
 from advisor.views.trace.serving import ServedPhase, Serving
+from advisor.views.trace.stack import Stack
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 
@@ -19,7 +21,14 @@ def served(workspace: Workspace) -> told.Serving | None:
     if not serving.phases:
         return None
     shares = workspace.get(ServedTime).shares
-    return told.Serving(serving.engine, "", tuple(_row(phase, parts) for phase, parts in zip(serving.phases, shares, strict=True)))
+    return told.Serving(
+        serving.engine, _version(workspace, serving.engine), tuple(_row(phase, parts) for phase, parts in zip(serving.phases, shares, strict=True))
+    )
+
+
+def _version(workspace: Workspace, engine: str) -> str:
+    """As the recording holds it, or the user says; "" where neither does."""
+    return next((one.version for one in workspace.get(Stack).frameworks if packs()[one.package].name == engine), "")
 
 
 def _row(phase: ServedPhase, shares: tuple[float, ...] | None) -> told.ServingPhase:

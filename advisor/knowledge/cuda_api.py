@@ -61,6 +61,12 @@ WAITS_IN_THE_RUNTIME = re.compile(r"^[a-z]+[A-Z]\w*Synchronize|synchronizeStream
 FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+|_ptsz|_ptds)*$")
 """Calls that give memory back at once, for which the device must be idle: they wait for it."""
 
+BEGINS_CAPTURE, ENDS_CAPTURE = (re.compile(rf"^(cuda|cu|hip)Stream{side}Capture") for side in ("Begin", "End"))
+"""Between them, launches add nodes to a graph and run nothing."""
+
+HOST_NODE = re.compile(r"LaunchHostFunc")
+"""A launch of the host's own code, which no device runs."""
+
 ASYNCHRONOUS = re.compile(r"Async\b|Async_")
 """Calls that queue a copy and return, where the device reaches both ends of it: of pageable memory they copy on the host."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.errors import UsageError
+from advisor.recordings.captures import CaptureTraces
 from advisor.recordings.snapshot import MemorySnapshot, SnapshotBeside
 from advisor.report.model import Kind
 
@@ -44,3 +45,12 @@ def with_kernels(recording: Recording, kernels: Recording) -> Recording:
     if recording.kind not in ("trace", "job"):
         raise UsageError(f"{recording.path} is no trace but a recording of kind {recording.kind}", "Leave out --kernels, which goes with a trace or a job.")
     return Recording(recording.kind, recording.path, (*recording.parts, *kernels.parts))
+
+
+def with_captures(recording: Recording, captures: CaptureTraces) -> Recording:
+    """A timeline with the traces of its graphs' captures. Raises UsageError where it is none."""
+    if recording.kind != "trace":
+        raise UsageError(
+            f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --capture, which goes with a trace or a job."
+        )
+    return Recording(recording.kind, recording.path, (*(part for part in recording.parts if not isinstance(part, CaptureTraces)), captures))

@@ -12,11 +12,14 @@ from typing import BinaryIO, cast
 
 from advisor.errors import TraceError, UsageError
 from advisor.knowledge import formats
-from advisor.recordings.recording import Progress, Recording
+from advisor.knowledge.cuda_api import ApiRole, role
+from advisor.recordings.captures import CaptureTrace, CaptureTraces
+from advisor.recordings.recording import Progress, Recording, with_captures
 from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.numbers import counted
 from advisor.sources import archive, run
+from advisor.sources.captures import files_beside, files_in, is_capture, of_rank, read_captures
 from advisor.sources.clocks import aligned
 from advisor.sources.damaged import mended
 from advisor.sources.masking import without_secrets
@@ -37,7 +40,7 @@ from advisor.sources.ranks import (
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, refused, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "each_of", "is_one_capture", "load", "read", "read_several"]
+__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "captures_at", "captures_beside", "cores", "each_of", "is_one_capture", "load", "read", "read_several"]
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -79,12 +82,38 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
         file, size = open_binary(path)
         with file:
-            one = _record(file, path, size, max_bytes, progress, processes)
+            one = _with_captures_beside(_record(file, path, size, max_bytes, progress, processes), path, max_bytes)
         return replace(one, parts=tuple(_chosen(part, told) for part in one.parts)) if told else one
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check its permissions.") from None
+
+
+def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces:
+    """The traces of captures in a directory, or those that one file holds: a rank's, where they say whose they are. Raises TraceError where there is none."""
+    if not os.path.isdir(directory):
+        return CaptureTraces((CaptureTrace(os.path.basename(directory), load(directory, max_bytes=max_bytes, processes=1)),))
+    found = read_captures(of_rank(files_in(directory), rank), lambda path: load(path, max_bytes=max_bytes, processes=1))
+    if found is None:
+        raise TraceError(
+            f"{directory} holds no trace of a capture that can be read", "Give the directory that the server wrote: capture_traces or graph_capture_profile."
+        )
+    return found
+
+
+def captures_beside(path: str, timeline: Timeline, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces | None:
+    """The traces of captures that lie beside a trace of this machine, for graphs that it replays; None where there are none."""
+    if is_remote(path) or not any(role(str(name)) is ApiRole.GRAPH_LAUNCH for name in timeline.api_calls["name"].cat.categories):
+        return None
+    files = of_rank(files_beside(path), timeline.source.rank)
+    return read_captures(files, lambda one: load(one, max_bytes=max_bytes, processes=1)) if files else None
+
+
+def _with_captures_beside(recording: Recording, path: str, max_bytes: int) -> Recording:
+    timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
+    captures = captures_beside(path, timeline, max_bytes=max_bytes) if recording.kind == "trace" and timeline is not None and not is_capture(path) else None
+    return with_captures(recording, captures) if captures else recording
 
 
 def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:

@@ -21,6 +21,7 @@ from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline
 from advisor.report.model import Kind
 from advisor.report.numbers import counted
+from advisor.sources.captures import is_capture
 from advisor.sources.paths import is_remote, open_binary
 from advisor.sources.sniff import is_memory, source_of
 from advisor.sources.stream import Stream
@@ -84,7 +85,7 @@ def traces_among(names: Sequence[str]) -> list[str]:
     Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant, or its name says a rank.
     A file and what packed it are one.
     """
-    names = _once(names)
+    names = _without_captures(_once(names))
     plain = [n for n in names if n.endswith(_JSON) and not _named_as_settings(n)]
     found = [n for n in names if n.endswith(_TELLING)] or [n for n in names if n.endswith(_JSON) and _is_trace(n)]
     columns = [n for n in names if n.endswith(_COLUMNS)]
@@ -106,7 +107,12 @@ def recordings_among(names: Sequence[str]) -> list[str]:
         kind = _TOLD_INSIDE.get(PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix)
         return known or (kind is not None and source_of(begin) == kind)
 
-    return sorted(filter(recorded, _once(names)), key=_natural)
+    return sorted(filter(recorded, _without_captures(_once(names))), key=_natural)
+
+
+def _without_captures(names: list[str]) -> list[str]:
+    """Without the traces of captures of graphs that other traces replay; all where there are no others."""
+    return [n for n in names if not is_capture(n)] or names
 
 
 def _once(names: Sequence[str]) -> list[str]:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 from kernels import add_rms_norm, attention, paged_attention, rotate_and_store, silu_and_mul, slots_of
 from torch import Tensor
-from torch.profiler import record_function
+from torch.profiler import ProfilerActivity, profile, record_function
 
 PAGE = 16
 """Tokens of a page of the cache."""
@@ -46,7 +48,7 @@ class Options:
     """captured: batch sizes of which a CUDA graph of a decode step is captured; a batch runs in the next larger, or eagerly where there is none.
     piecewise: attention stays outside of the graphs. chunk: tokens of a step that decodes and takes a part of a prompt too; 0: a whole prompt is a step by
     itself. read: when the host reads a step's tokens: one request after the other, all at once, or once the next step is launched. whole_texts: texts
-    are made anew from all of their tokens after each step."""
+    are made anew from all of their tokens after each step. capture_traces: a directory for a trace of each capture, "" for none."""
 
     captured: tuple[int, ...] = ()
     piecewise: bool = False
@@ -54,6 +56,7 @@ class Options:
     read: Literal["each", "together", "later"] = "together"
     whole_texts: bool = False
     marks: Literal["vllm", "sglang"] = "vllm"
+    capture_traces: str = ""
 
 
 @dataclass(eq=False)
@@ -87,6 +90,30 @@ class Part:
         return self.request.done + self.count
 
 
+class Projection(torch.nn.Module):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T
+
+
+class QKVProjection(Projection): ...
+
+
+class OutputProjection(Projection): ...
+
+
+class GateUpProjection(Projection): ...
+
+
+class DownProjection(Projection): ...
+
+
+class Head(Projection): ...
+
+
 class Model:
     """The weights of one rank of several that share each layer."""
 
@@ -99,14 +126,14 @@ class Model:
             return torch.randn(out, into, generator=make, device=device, dtype=dtype) * into**-0.5
 
         self.embedding = weight(shape.words, shape.hidden)
-        self.head = weight(shape.words, shape.hidden)
+        self.head = Head(weight(shape.words, shape.hidden))
         self.norm = torch.ones(shape.hidden, device=device, dtype=dtype)
         self.layers = [
             (
-                weight((self.heads + 2 * self.kv) * shape.width, shape.hidden),
-                weight(shape.hidden, self.heads * shape.width),
-                weight(2 * self.inner, shape.hidden),
-                weight(shape.hidden, self.inner),
+                QKVProjection(weight((self.heads + 2 * self.kv) * shape.width, shape.hidden)),
+                OutputProjection(weight(shape.hidden, self.heads * shape.width)),
+                GateUpProjection(weight(2 * self.inner, shape.hidden)),
+                DownProjection(weight(shape.hidden, self.inner)),
             )
             for _ in range(shape.layers)
         ]
@@ -118,13 +145,13 @@ class Model:
 
     def before(self, layer: int, x: Tensor, residual: Tensor) -> Tensor:
         """Queries, keys and values (rows, heads + 2 kv, width)."""
-        return (add_rms_norm(x, residual, self.norm) @ self.layers[layer][0].T).view(len(x), -1, self.shape.width)
+        return self.layers[layer][0](add_rms_norm(x, residual, self.norm)).view(len(x), -1, self.shape.width)
 
     def after(self, layer: int, mixed: Tensor, residual: Tensor) -> Tensor:
         """What a layer adds, of what its attention made."""
         _, out, up, down = self.layers[layer]
-        x = self.summed(mixed.reshape(len(mixed), -1) @ out.T)
-        return self.summed(silu_and_mul(add_rms_norm(x, residual, self.norm) @ up.T) @ down.T)
+        x = self.summed(out(mixed.reshape(len(mixed), -1)))
+        return self.summed(down(silu_and_mul(up(add_rms_norm(x, residual, self.norm)))))
 
     def summed(self, x: Tensor) -> Tensor:
         if self.ranks > 1:
@@ -133,7 +160,7 @@ class Model:
 
     def end(self, x: Tensor, residual: Tensor) -> Tensor:
         """The likeliest next token of each row."""
-        return (add_rms_norm(x, residual, self.norm) @ self.head.T).argmax(1)
+        return self.head(add_rms_norm(x, residual, self.norm)).argmax(1)
 
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -192,7 +219,23 @@ class Engine:
             self._decode(size)  # compiles what is compiled at the first call
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        return self._pieces(size) if self.options.piecewise else self._whole(size)
+        with self._capture_traced(size):
+            return self._pieces(size) if self.options.piecewise else self._whole(size)
+
+    @contextmanager
+    def _capture_traced(self, size: int) -> Iterator[None]:
+        """A trace of the capture, named as SGLang names its file and vLLM its range."""
+        if not self.options.capture_traces:
+            yield
+            return
+        folder = Path(self.options.capture_traces)
+        folder.mkdir(parents=True, exist_ok=True)
+        rank = dist.get_rank() if self.model.ranks > 1 else 0
+        label = f"capture_{size}_{'PIECEWISE' if self.options.piecewise else 'FULL'}"
+        recorder = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, with_stack=True)
+        with recorder as prof, record_function(label):
+            yield
+        prof.export_chrome_trace(str(folder / f"bs_{size}_rank{rank}.json.gz"))
 
     def _whole(self, size: int) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()

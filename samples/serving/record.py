@@ -2,6 +2,7 @@
 
     python samples/serving/record.py --out samples/serving                          (one GPU)
     torchrun --nproc-per-node 2 samples/serving/record.py --out samples/serving --only tensor_parallel
+    python samples/serving/record.py --out samples/serving/captured --captures      (one GPU: graphs with traces of their capture)
     python samples/serving/record.py --out /tmp/s --tiny --device cpu               (no GPU: shows that every pair runs)
 
 Both sides are timed without a profiler, by turns; then some steps of each are recorded, as the engines record: from one moment on, without a schedule.
@@ -10,6 +11,7 @@ Both sides are timed without a profiler, by turns; then some steps of each are r
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import statistics
@@ -159,7 +161,7 @@ def measured(sides: dict[str, Side], rounds: int, timed: int) -> dict[str, Any]:
     return found
 
 
-def recorded(side: Side, cuda: bool) -> dict[str, Any]:
+def recorded(side: Side, cuda: bool, stacks: bool = False, steps: int = RECORDED) -> dict[str, Any]:
     """The trace of some steps, as the engines record: started and stopped while requests run."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     side.begin()
@@ -170,8 +172,8 @@ def recorded(side: Side, cuda: bool) -> dict[str, Any]:
     side.run(WARM)
     with TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
-        with profile(activities=activities, record_shapes=True) as prof:
-            side.run(side.pair.every + 1 if side.pair.prompt else RECORDED)
+        with profile(activities=activities, record_shapes=True, with_stack=stacks) as prof:
+            side.run(side.pair.every + 1 if side.pair.prompt else steps)
         prof.export_chrome_trace(str(path))
         return scrub(json.loads(path.read_text()), ROOT)
 
@@ -205,12 +207,37 @@ def record(pair: Pair, device: torch.device, out: Path, rank: int, is_tiny: bool
     return {**described, "shape": asdict(pair.shape), **{key: round(value, 4) for key, value in times.items()}, "kineto": files}
 
 
+CAPTURES = {
+    "full": (Options(captured=(8, 16)), 12),
+    "piecewise": (Options(captured=(8, 16), piecewise=True, marks="sglang"), 12),
+    "eager": (Options(), 16),
+}
+"""Graphs whose captures are traced, with the requests that run in them; and the same work without graphs, which says what each kernel is of."""
+
+
+def record_captures(device: torch.device, out: Path, is_tiny: bool) -> None:
+    """NAME/trace.json.gz with NAME/capture_traces beside it."""
+    shape = TINY if is_tiny else Shape(layers=4)
+    model = Model(shape, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    for name, (options, requests) in CAPTURES.items():
+        pair = Pair(name, "", "", "", options, options, requests, 64 if is_tiny else 512, shape)
+        folder = out / name
+        with torch.inference_mode():
+            side = made(replace(pair, fixed=replace(options, capture_traces=str(folder / "capture_traces"))), model, device)["fixed"]
+            trace = recorded(side, device.type == "cuda", stacks=name == "eager", steps=3)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(name, write(trace, folder / "trace.json.gz"), flush=True)
+        for path in folder.glob("capture_traces/*.json.gz"):
+            print(path, write(scrub(json.loads(gzip.decompress(path.read_bytes())), ROOT), path), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="", help="names of pairs, separated by commas")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--captures", action="store_true")
     args = parser.parse_args()
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device(args.device, rank) if args.device == "cuda" else torch.device(args.device)
@@ -218,6 +245,9 @@ def main() -> None:
         torch.cuda.set_device(device)
     if ranks > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if args.captures:
+        record_captures(device, args.out, args.tiny)
+        return
     chosen = [pair for pair in PAIRS if pair.ranks == ranks and (not args.only or pair.name in args.only.split(","))]
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "manifest.json"

@@ -21,6 +21,7 @@ from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, 
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, Timeline
 from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, BytesSaved, Finding, Saving, severity_of
@@ -49,7 +50,9 @@ from advisor.views.time.kernel_table import KernelTable
 from advisor.views.time.op_table import OpTable
 from advisor.views.time.step_work import StepWork
 from advisor.views.time.utilization import Utilization
+from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.origins import Origins
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
@@ -59,7 +62,8 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the trace."""
     checks = workspace.get(TraceHealth).results
     measured = (_joined(workspace),) if workspace.can(MeasuredTable.build) else ()
-    return (*checks, *measured, *(_of_memory(workspace) if workspace.can(MemoryBeside.build) else ()))
+    captured = (_captures_joined(workspace),) if workspace.can(CapturedGraphs.build) else ()
+    return (*checks, *measured, *captured, *(_of_memory(workspace) if workspace.can(MemoryBeside.build) else ()))
 
 
 def _of_memory(workspace: Workspace) -> tuple[Health, ...]:
@@ -98,6 +102,29 @@ def _joined(workspace: Workspace) -> Health:
         detail=f"the kernels that were measured one by one take {share:.0%} of the GPU's time",
         touches=("counters",),
         record_with="" if share > 0 else again,
+    )
+
+
+FOUND = 1 - HARDLY_ANY
+"""Of the time of what graphs replay: where captures say it of less, something did not fit."""
+
+
+def _captures_joined(workspace: Workspace) -> Health:
+    """How much of what graphs replay the traces of their captures name."""
+    captured, frame = workspace.get(CapturedGraphs), workspace.get(Timeline).gpu_ops
+    replayed = np.flatnonzero(captured.replay >= 0)
+    us = frame["dur_us"].to_numpy()[replayed]
+    places, place = workspace.get(Origins).places(replayed)
+    in_module = np.array([bool(one.modules) for one in places], bool)[place]
+    shares = [percent(float(us[chosen].sum()) / max(float(us.sum()), 1e-9)) for chosen in (captured.op[replayed] >= 0, captured.shaped[replayed], in_module)]
+    fits = captured.share >= FOUND
+    told = f"traces of captures hold {percent(captured.share)} of the time of what CUDA graphs replay: {shares[0]} with an op, {shares[1]} with shapes, {shares[2]} in a module"
+    return Health(
+        check="captures-joined",
+        status="ok" if fits else "degraded",
+        detail=told if fits else f"{told}; {captured.why}",
+        touches=(),
+        record_with="" if fits else "record the captures of the same start of the server, of every size that runs",
     )
 
 

@@ -46,7 +46,7 @@ _HOW_TO_RECORD = (
 # Versions only: the rest of the metadata may name people, hosts and paths.
 _VERSIONS = (
     "schemaVersion", "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version",
-    "hip_driver_version", "roctracer_version", "rocprofiler-sdk_version",
+    "hip_driver_version", "roctracer_version", "rocprofiler-sdk_version", "vllm_version",
 )  # fmt: skip
 
 # Before torch 1.11 the ranges that the framework names were ops.
@@ -463,6 +463,8 @@ def _source(
     recording = metadata.get("advisor_recording")
     recording = recording if isinstance(recording, dict) else {}
     frameworks, loops = frameworks_of(recording)
+    if not frameworks:  # vLLM's workers write their version
+        frameworks, loops = frameworks_of({"frameworks": {"vllm": metadata.get("vllm_version")}, "loops": ["vllm.Engine"]})
     distributed = metadata.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     versions = {key: metadata[key] for key in _VERSIONS if isinstance(metadata.get(key), (int, str))}

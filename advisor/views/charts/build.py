@@ -22,9 +22,9 @@ from advisor.views.kernels.table import MeasuredTable
 from advisor.views.time.device_time import Partition
 from advisor.views.time.op_table import OpTable, issued_inside
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.modules import Place, places_of_gpu, places_of_ops
+from advisor.views.trace.modules import Place, places_of_ops
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.origins import Origins
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 
@@ -134,32 +134,25 @@ class Tables:
         ops: Ops,
         table: OpTable,
         partition: Partition,
-        launches: Launches,
+        origins: Origins,
     ) -> Tables:
         frame = timeline.gpu_ops
         inside = np.flatnonzero(steps.holds(frame["start_us"].to_numpy()))
         return cls(
-            _leaves(timeline, ops, kernels, launches, inside),
+            _leaves(timeline, origins, kernels, inside),
             _host_leaves(timeline, ops, steps, table),
             _copies(timeline, kernels, partition, inside),
         )
 
 
-def _op_names(ops: Ops, rows: Ints) -> Ints:
-    """Codes of the names of framework ops, -1 for none."""
-    return np.where(rows >= 0, ops.names[rows], -1) if len(ops.names) else np.full(len(rows), -1, np.int64)
-
-
-def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, inside: Ints) -> tuple[Leaf, ...]:
+def _leaves(timeline: Timeline, origins: Origins, kernels: Kernels, inside: Ints) -> tuple[Leaf, ...]:
     frame = timeline.gpu_ops
-    inner = ops.of_gpu[inside]
-    outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
-    places, place = places_of_gpu(timeline, ops, launches, inside, outer)
+    places, place = origins.places(inside)
     data = pd.DataFrame(
         {
             "place": place,
-            "outer": _op_names(ops, outer),
-            "inner": _op_names(ops, inner),
+            "outer": origins.outer[inside],
+            "inner": origins.inner[inside],
             "name": frame["name"].cat.codes.to_numpy()[inside],
             "family": kernels.family[inside],
             "dur": frame["dur_us"].to_numpy()[inside],
@@ -167,7 +160,7 @@ def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, 
     )
     keys = ["place", "outer", "inner", "name", "family"]
     grouped = data.groupby(keys, sort=False)["dur"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
-    names, categories = frame["name"].cat.categories, (*ops.categories, "")
+    names, categories = frame["name"].cat.categories, (*origins.names, "")
     made = []
     for (where, first, last, name, family), total, calls in zip(grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True):
         made.append(_leaf(places[where], (categories[first], categories[last], str(names[name])), FAMILIES[family].value, total, calls))

@@ -17,9 +17,7 @@ from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.modules import places_of_gpu
-from advisor.views.trace.ops import Ops
+from advisor.views.trace.origins import Origins
 from advisor.views.trace.steps import Steps
 
 PARTS = 400
@@ -51,8 +49,7 @@ class Breakdown:
         partition: Partition,
         gaps: Gaps,
         kernels: Kernels,
-        ops: Ops,
-        launches: Launches,
+        origins: Origins,
     ) -> Breakdown:
         main = partition.main
         if main is None:
@@ -74,7 +71,7 @@ class Breakdown:
             here = np.flatnonzero(chosen[rows])
             kind[here] = number
             own[here] = _exclusive(start[here], end[here], spans)
-        parts = _parts(timeline, kernels, ops, launches, rows, kind, own, start - steps.start_us)
+        parts = _parts(timeline, kernels, origins, rows, kind, own, start - steps.start_us)
         causes = gaps.causes.to_numpy().sum(axis=0) if len(gaps.causes) else np.zeros(len(CAUSES))
         causes[CAUSES.index("profiler")] -= gaps.recording_us
         parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > NANOSECOND_US]
@@ -95,24 +92,19 @@ def _exclusive(start: Floats, end: Floats, spans: Spans) -> Floats:
     return overlap_with(first, np.maximum(end, first), spans)
 
 
-def _parts(timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, rows: Ints, kind: Ints, own: Floats, since_us: Floats) -> list[Part]:
+def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, kind: Ints, own: Floats, since_us: Floats) -> list[Part]:
     frame = timeline.gpu_ops
-    inner = ops.of_gpu[rows]
-    outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
-    places, path = places_of_gpu(timeline, ops, launches, rows, outer)
+    places, path = origins.places(rows)
     # Layers of one kind are one part: which of them it was does not tell two programs apart.
     names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules, _ in places]
     module, modules = pd.factorize(np.array(names, object)[path]) if len(rows) else (path, np.array([""], object))
-    dims = timeline.cpu_ops["dims"]
-    unknown = np.full(len(rows), -1)
-    op = np.where(inner >= 0, ops.names[inner], -1) if len(ops.names) else unknown
-    shape = np.where(inner >= 0, dims.cat.codes.to_numpy()[inner], -1) if len(dims) else unknown
+    op, shape = origins.inner[rows], origins.shape[rows]
     keys = kind, frame["name"].cat.codes.to_numpy()[rows], kernels.family[rows], op, module
     groups = Groups.by(*keys)
     us, calls, since = groups.sums(own=own)["own"], groups.rows, np.full(len(groups.first), np.inf)
     np.minimum.at(since, groups.of, since_us)
     order = np.argsort(-us, kind="stable")
-    titles, shapes = frame["name"].cat.categories, dims.cat.categories if len(dims) else ()
+    titles, shapes = frame["name"].cat.categories, origins.shapes
     kept = order[:PARTS][np.argsort(since[order[:PARTS]], kind="stable")]
     first = groups.first[kept]
     parts = [
@@ -120,7 +112,7 @@ def _parts(timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, r
             kind=KINDS[k],
             name=str(titles[name]),
             family=FAMILIES[family].value,
-            op=ops.categories[o] if o >= 0 else "",
+            op=origins.names[o] if o >= 0 else "",
             module=str(modules[m]),
             shapes=str(shapes[s])[:_SHAPES] if s >= 0 else "",
             calls=float(n),

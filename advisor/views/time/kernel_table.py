@@ -14,7 +14,7 @@ from advisor.report.kernels import KernelRow, Occupancy
 from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
-from advisor.views.trace.ops import Ops
+from advisor.views.trace.origins import Origins
 from advisor.views.trace.steps import Steps
 
 ROWS = 200
@@ -51,8 +51,8 @@ class KernelTable:
     rows: tuple[KernelRow, ...]
 
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> KernelTable:
-        names, calls, columns = _by_name(timeline, steps, kernels, ops, roofline)
+    def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origins, roofline: Roofline) -> KernelTable:
+        names, calls, columns = _by_name(timeline, steps, kernels, origins, roofline)
         total = columns["total"]
         whole = float(total.sum()) or 1.0
         titles = timeline.gpu_ops["name"].cat.categories
@@ -66,7 +66,7 @@ class KernelTable:
                 total_us=us,
                 mean_us=us / n,
                 share=us / whole,
-                op=ops.categories[name.op] if name.op >= 0 else "",
+                op=origins.names[name.op] if name.op >= 0 else "",
                 occupancy_pct=occupancy,
                 active_sms=sms,
                 gbps=bytes_a_us / 1e3,
@@ -93,13 +93,13 @@ class _Name(NamedTuple):
 _COLUMNS = ("total", "occupancy", "sms", "bytes", "flops")
 
 
-def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> tuple[list[_Name], Ints, dict[str, Floats]]:
+def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origins, roofline: Roofline) -> tuple[list[_Name], Ints, dict[str, Floats]]:
     """The window's GPU ops by name, family and precision, most time first: what they are, how many, and `_COLUMNS`: their time; over
     that of those of which it is known, mean occupancy and share of the multiprocessors, bytes and FLOPs a µs."""
     frame = timeline.gpu_ops
     start = frame["start_us"].to_numpy()
     inside = np.flatnonzero(steps.holds(start))
-    op, dur, copied = ops.of_gpu[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
+    op, dur, copied = origins.inner[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
     code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by(code, family, precision)
     amounts = {
@@ -115,12 +115,11 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
     fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
     fitting = np.flatnonzero(~np.isnan(fits["theoretical"]))[::-1]
     known[groups.of[fitting]] = fits["theoretical"][fitting]
-    op_name = np.where(op >= 0, ops.names[op], -1) if len(ops.names) else np.full(len(op), -1)
     told = list(kernels.precision.categories)
     names = [
         _Name(name, kind, told[number], by, theoretical, limiter)
         for name, kind, number, by, theoretical, limiter in zip(
-            *(column[first].tolist() for column in (code, family, precision, op_name)), known[order].tolist(), fits["limiter"][first], strict=True
+            *(column[first].tolist() for column in (code, family, precision, op)), known[order].tolist(), fits["limiter"][first], strict=True
         )
     ]
     return names, groups.rows[order], {name: column[order] for name, column in columns.items()}

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, levels, nest, walk
+from advisor.intervals import Floats, Ints, Mask, levels, nest, walk
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import OpRow
 from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.steps import Steps
 
@@ -26,7 +27,7 @@ class OpTable:
     host_self_us: Floats
 
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps, ops: Ops, roofline: Roofline) -> OpTable:
+    def build(cls, timeline: Timeline, steps: Steps, ops: Ops, roofline: Roofline, captured: CapturedGraphs | None) -> OpTable:
         host, gpu = timeline.cpu_ops, timeline.gpu_ops
         count = len(host)
         dur = host["dur_us"].to_numpy()
@@ -34,37 +35,59 @@ class OpTable:
         own = np.maximum(dur - np.bincount(ops.parent[inner], dur[inner], count), 0.0)
         if not count:
             return cls((), own)
-        start = gpu["start_us"].to_numpy()
-        launched = np.flatnonzero(steps.holds(start) & (ops.of_gpu >= 0))
-        by, times = ops.of_gpu[launched], gpu["dur_us"].to_numpy()[launched]
-        # Rates are of the kernels whose work is known, over their own time.
-        known = ~np.isnan(roofline.bytes[launched])
-        self_us: Floats = np.bincount(by, times, count).astype(float)
         # The host issues a step's work before the GPU runs it: its ops are those of the host's part of the window's steps.
         inside = issued_inside(host, steps)
         outermost_of_name = ~_inside_same_name(ops)
-        total = _with_inner(ops, self_us)
         each: dict[str, Floats | Ints] = {
             "calls": inside.astype(np.int64),
-            "kernels": np.bincount(by, minlength=count),
-            "gpu_self": self_us,
-            "gpu_total": np.where(outermost_of_name, total, 0.0),
+            **_on_the_gpu(gpu, steps, roofline, ops, ops.of_gpu, outermost_of_name),
             "host_self": np.where(inside, own, 0.0),
             "host_total": np.where(inside & outermost_of_name, dur, 0.0),
             "allocated": np.where(inside, _allocated(timeline, count), 0),
-            "bytes": np.bincount(by[known], roofline.bytes[launched][known], count),
-            "flops": np.bincount(by, np.nan_to_num(roofline.flops[launched]), count),
-            "counted": np.bincount(by[known], times[known], count),
         }
-        groups = Groups.by(ops.names)
-        by_name, names = groups.sums(**each), ops.names[groups.first]
+        codes, categories = ops.names, ops.categories
+        if captured:
+            theirs = _replayed(gpu, steps, roofline, captured)
+            each = {name: np.r_[column, theirs.get(name, np.zeros(len(captured.ops.names)))] for name, column in each.items()}
+            first = {name: at for at, name in reversed([*enumerate((*categories, *captured.ops.categories))])}
+            categories = (*categories, *captured.ops.categories)
+            codes = np.array([first[name] for name in categories])[np.r_[codes, len(ops.categories) + captured.ops.names]]
+        groups = Groups.by(codes)
+        by_name, names = groups.sums(**each), codes[groups.first]
         order = np.lexsort((names, -by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
         kept = order[(by_name["calls"][order] > 0) | (by_name["gpu_total"][order] > 0)][:ROWS]
-        whole = float(gpu["dur_us"].to_numpy()[steps.holds(start)].sum()) or 1.0
+        whole = float(gpu["dur_us"].to_numpy()[steps.holds(gpu["start_us"].to_numpy())].sum()) or 1.0
         rows = zip(*(column[kept].tolist() for column in by_name.values()), strict=True)
         return cls(
-            tuple(_row(ops.categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(names[kept].tolist(), rows, strict=True)), own
+            tuple(_row(categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(names[kept].tolist(), rows, strict=True)), own
         )
+
+
+def _on_the_gpu(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, ops: Ops, of_gpu: Ints, outermost_of_name: Mask) -> dict[str, Floats | Ints]:
+    """Of each op (n_cpu,) what it launches in the window: `of_gpu` is the op of each GPU op."""
+    count = len(ops.names)
+    launched = np.flatnonzero(steps.holds(gpu["start_us"].to_numpy()) & (of_gpu >= 0))
+    by, times = of_gpu[launched], gpu["dur_us"].to_numpy()[launched]
+    # Rates are of the kernels whose work is known, over their own time.
+    known = ~np.isnan(roofline.bytes[launched])
+    self_us: Floats = np.bincount(by, times, count).astype(float)
+    return {
+        "kernels": np.bincount(by, minlength=count),
+        "gpu_self": self_us,
+        "gpu_total": np.where(outermost_of_name, _with_inner(ops, self_us), 0.0),
+        "bytes": np.bincount(by[known], roofline.bytes[launched][known], count),
+        "flops": np.bincount(by, np.nan_to_num(roofline.flops[launched]), count),
+        "counted": np.bincount(by[known], times[known], count),
+    }
+
+
+def _replayed(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, captured: CapturedGraphs) -> dict[str, Floats | Ints]:
+    """The same of ops that graphs were captured of: each replay is a call that costs the host nothing."""
+    inside = np.flatnonzero(steps.holds(gpu["start_us"].to_numpy()) & (captured.op >= 0))
+    calls = Groups.by(captured.op[inside], captured.replay[inside])
+    by = captured.op[inside][calls.first]
+    launched = _on_the_gpu(gpu, steps, roofline, captured.ops, captured.op, ~_inside_same_name(captured.ops))
+    return {"calls": np.bincount(by, minlength=len(captured.ops.names)), **launched}
 
 
 def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:

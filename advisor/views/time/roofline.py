@@ -19,6 +19,7 @@ from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
 from advisor.views.groups import Groups, distinct
+from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
 
@@ -53,12 +54,12 @@ class Roofline:
         return found
 
     @classmethod
-    def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels, rates: DeviceRates) -> Roofline:
+    def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels, rates: DeviceRates, captured: CapturedGraphs | None) -> Roofline:
         frame = timeline.gpu_ops
         n = len(frame)
         device = frame["device"].to_numpy()
         peaks = {d: p for d in np.unique(device).tolist() if (p := rates.of(timeline.device(d)))}
-        costs, known = _costs(timeline, ops)
+        costs, known = _costs(timeline, ops, ops.of_gpu)
         # The innermost op around the launch whose cost is known.
         nearest = over_ancestors(ops.parent, np.where(known, np.arange(len(known)), -1), -1, innermost)
         at = np.where(ops.of_gpu >= 0, np.r_[nearest, -1][ops.of_gpu], -1)
@@ -72,6 +73,9 @@ class Roofline:
             moved[rows] = costs[of, 1] * _parts(of, dur)
         compiled = _compiled(timeline, computes)
         flops, moved = (np.where(at >= 0, own, said) for own, said in zip((flops, moved), compiled, strict=True))
+        if captured:
+            replayed = _captured(captured, frame, computes)
+            flops, moved = (np.where(captured.op >= 0, theirs, own) for own, theirs in zip((flops, moved), replayed, strict=True))
         reached, peak = (_limits(flops, moved, device, kernels.precision, peaks, rates_of) for rates_of in (_reached, _peak))
         return cls(flops, moved, at, reached, peak, peaks)
 
@@ -83,6 +87,21 @@ def _parts(of: Ints, dur_us: Floats, counted: Mask | None = None) -> Floats:
     spent, count = np.bincount(of, weight)[of], np.bincount(of, mine)[of]
     found: Floats = np.where(spent > 0, weight / np.maximum(spent, 1e-12), mine / count)
     return found
+
+
+def _captured(captured: CapturedGraphs, frame: pd.DataFrame, computes: Mask) -> tuple[Floats, Floats]:
+    """FLOPs and bytes of each GPU op (n_gpu,) that a graph replays, by the op that it was captured of: once each replay."""
+    flops, moved = np.full(len(frame), np.nan), np.full(len(frame), np.nan)
+    costs, known = _costs(captured.timeline, captured.ops, captured.op)
+    nearest = over_ancestors(captured.ops.parent, np.where(known, np.arange(len(known)), -1), -1, innermost)
+    at = np.where(captured.op >= 0, np.r_[nearest, -1][captured.op], -1)
+    at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
+    rows = np.flatnonzero(at >= 0)
+    if len(rows):
+        once, dur = Groups.by(at[rows], captured.replay[rows]).of, frame["dur_us"].to_numpy()[rows]
+        flops[rows] = costs[at[rows], 0] * _parts(once, dur, computes[rows])
+        moved[rows] = costs[at[rows], 1] * _parts(once, dur)
+    return flops, moved
 
 
 def _compiled(timeline: Timeline, computes: Mask) -> tuple[Floats, Floats]:
@@ -110,12 +129,12 @@ def _compiled(timeline: Timeline, computes: Mask) -> tuple[Floats, Floats]:
     return flops, moved
 
 
-def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
-    """FLOPs and bytes of each framework op around a launch (n_cpu, 2), and which are known. Equal ops are worked out once."""
+def _costs(timeline: Timeline, ops: Ops, launching: Ints) -> tuple[Floats, np.ndarray]:
+    """FLOPs and bytes (n_cpu, 2) of the framework ops that launch, by their rows, and of those around them, and which are known. Equal ops are worked out once."""
     frame = timeline.cpu_ops
     costs, known = np.zeros((len(frame), 2)), np.zeros(len(frame), bool)
     wanted = np.zeros(len(frame), bool)
-    at = ops.of_gpu[ops.of_gpu >= 0]
+    at = launching[launching >= 0]
     while len(at):
         wanted[at] = True
         at = ops.parent[distinct(at)]

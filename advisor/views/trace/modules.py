@@ -52,6 +52,12 @@ def places_of_ops(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[list[Place]
     return _places(timeline, *_forward(timeline, _forward_ops(timeline, ops)[outer], *columns))
 
 
+def places_of_calls(timeline: Timeline, rows: Ints) -> tuple[list[Place], Ints]:
+    """The same for calls by their rows."""
+    calls = timeline.api_calls
+    return _places(timeline, *(calls[name].to_numpy()[rows] for name in ("pid", "tid", "start_us")))
+
+
 def _forward(timeline: Timeline, at: Ints, pid: Ints, tid: Ints, time: Floats) -> tuple[Ints, Ints, Floats]:
     host = timeline.cpu_ops
     if not len(host):
