@@ -21,6 +21,14 @@ they lie.
 """
 
 MIDDLE = """
+## Proton
+
+A trace of Proton (`data="trace"`) becomes a timeline of kernels with the scopes around them. What Triton's metadata says that a kernel computes and
+moves goes into the roofline, where the writer puts it out (since early 2026). No calls that launch are in it, so rules of the host abstain.
+A trace of the older writer holds one document a line, each of one stream: all of them are read. A tree (`data="tree"`) holds sums by kernel: it is
+judged as kernels, and where metadata says the bytes, the share of the memory's peak is worked out from the bus that the tree names. A trace of
+the inside of kernels is no timeline; the error names its scopes and where the warps' time goes.
+
 ## What is known by name
 
 These are not read. The error names the format, says why, and what to give instead; a command there holds the path that was given.

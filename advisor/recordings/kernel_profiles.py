@@ -37,7 +37,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One launch. `metrics`: numbers that are `counted`, by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
+    """One launch, or the mean of several. `metrics`: numbers that are `counted`, by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
 
     ncu locks the clocks and replays the kernel, so its durations compare with each other and with no timeline's.
     """
@@ -59,6 +59,8 @@ class KernelProfile:
     """File and line that its binary names first, as Triton's do; None where it names none."""
     flags: Flags | None = None
     """Of its compiler; None where its binary is not there, as in a CSV page, or does not say."""
+    launches: int = 1
+    """How many it stands for: more than one where a profiler kept their sums, and `metrics` are means."""
 
     def get(self, *names: str) -> float | None:
         """The first of these metrics that was collected (versions of ncu name some differently), None where none was."""
@@ -83,12 +85,12 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class KernelProfiles:
-    """What one report of Nsight Compute holds. Raises TraceError where it holds no kernel."""
+    """What one report of Nsight Compute, or one tree of Proton, holds. Raises TraceError where it holds no kernel."""
 
     part_of: ClassVar[Literal["kernels"]] = "kernels"
 
     path: str
-    format: Literal["ncu-rep", "ncu-csv"]
+    format: Literal["ncu-rep", "ncu-csv", "proton"]
     bytes: int
     kernels: tuple[KernelProfile, ...]
     devices: Mapping[int, str] = field(default_factory=dict)

@@ -70,12 +70,35 @@ def is_json(head: bytes) -> bool:
     return (text.startswith(b"{") or listed) and b"\0" not in head
 
 
+_PROTON_TREE = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame)"\s*:|\x92\x83\xa5frame\x82\xa4name')
+_PROTON_TRACE = re.compile(rb'\{"displayTimeUnit":"(?:us|ns)","traceEvents":\[')
+_OF_PROTON = (b'"call_stack":["ROOT"', b'{"args":{"name":"Trace"},"name":"process_name"', b'"Finalization Time (ns)"')
+
+
+def is_proton_tree(head: bytes) -> bool:
+    """A tree as Hatchet reads it, in JSON or MessagePack."""
+    return _PROTON_TREE.match(head) is not None
+
+
+def is_proton(head: bytes) -> bool:
+    """What Triton's Proton writes: a tree, or a Chrome trace whose stacks begin at its root."""
+    return is_proton_tree(head) or (_PROTON_TRACE.match(head) is not None and any(mark in head for mark in _OF_PROTON))
+
+
 def is_columns(head: bytes) -> bool:
     """A timeline's tables as `advisor convert` writes them."""
     return head.startswith(COLUMNS_MAGIC)
 
 
-SOURCES: dict[str, Callable[[bytes], bool]] = {"columns": is_columns, "nsys": is_sqlite, "ncu": is_ncu, "jax": is_jax, "memory": is_memory, "kineto": is_json}
+SOURCES: dict[str, Callable[[bytes], bool]] = {
+    "columns": is_columns,
+    "nsys": is_sqlite,
+    "ncu": is_ncu,
+    "jax": is_jax,
+    "memory": is_memory,
+    "proton": is_proton,
+    "kineto": is_json,
+}
 """What tells from a file's first bytes, unpacked, that it is for one of the packages of `advisor.sources`: those that a few bytes tell
 before JSON, which could be anything. It stands here so that no package is imported to tell."""
 
@@ -89,9 +112,10 @@ def _text(head: bytes) -> bytes:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
-def refused(known: formats.Format, path: str) -> TraceError:
-    """Why a file of a known format is not read, and what to give instead."""
-    return TraceError(f"{path} is {known.name}, not a trace that advisor reads: {known.why}", known.instead(path))
+def refused(known: formats.Format, path: str, holds: str = "") -> TraceError:
+    """Why a file of a known format is not read, what it `holds` all the same, and what to give instead."""
+    more = f" ({holds})" if holds else ""
+    return TraceError(f"{path} is {known.name}, not a trace that advisor reads: {known.why}{more}", known.instead(path))
 
 
 def refuse_known(opened: Opened) -> None:

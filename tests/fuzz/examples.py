@@ -20,6 +20,8 @@ from tests.sources.jax.test_jax import COPY, KERNEL, PlaneOf, field, five_events
 from tests.sources.jax.test_programs import BF16, DOT, FRAMES, STEP, computation, instruction, module, shape
 from tests.sources.kineto.layouts import EVENTS, METADATA, x
 from tests.sources.ncu.test_tables import DETAILS, GERMAN, OLD, RAW, SUMMARY
+from tests.sources.proton import build as proton
+from tests.sources.proton.build import kernel, scope
 
 
 def training(steps: int = 4) -> dict[str, Any]:
@@ -179,6 +181,18 @@ INSERT INTO GPU_METRICS VALUES (100, 256, 1, 50), (200, 256, 1, 60);
 
 
 @cache
+def proton_trace() -> dict[str, Any]:
+    """A trace of Proton with lanes: scopes, kernels on two streams, and metadata of one."""
+    events = (scope("step", 0, 30), kernel("a", 10, 5, "step", "inner", flops16="100.0", bytes="40"), kernel("b", 20, 2, "step", stream=9))
+    made: dict[str, Any] = json.loads(proton.trace(*events))
+    return made
+
+
+def proton_tree() -> list[Any]:
+    """A tree of Proton: two kernels below a scope, one of them also elsewhere."""
+    return proton.tree(proton.node("step", proton.ran("a", 4000, 4, bytes=8000.0, flops32=100.0), proton.ran("b", 9000, 2)), proton.ran("a", 1000, 1))
+
+
 def nsys() -> bytes:
     """An export with every table that is read."""
     with tempfile.TemporaryDirectory() as folder:

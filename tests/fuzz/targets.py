@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor import sources
@@ -177,6 +178,21 @@ def _same(a: tuple[Any, dict[str, dict[str, Any]]], b: tuple[Any, dict[str, dict
 def make_jax_chrome(rng: random.Random) -> bytes:
     text = mutate.json_text(rng, mutate.tree(rng, examples.jax_chrome()[0]))
     return mutate.raw(rng, text) if rng.random() < 0.2 else text
+
+
+def make_proton_trace(rng: random.Random) -> bytes:
+    text = json.dumps(mutate.tree(rng, examples.proton_trace()), separators=(",", ":")).encode("utf-8", "surrogatepass")
+    text = text if rng.random() < 0.5 else text + b"\n" + text
+    return mutate.raw(rng, text) if rng.random() < 0.3 else text
+
+
+def make_proton_tree(rng: random.Random) -> bytes:
+    value = mutate.tree(rng, examples.proton_tree())
+    try:
+        data = json.dumps(value).encode() if rng.random() < 0.5 else msgspec.msgpack.encode(value)
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        data = json.dumps(examples.proton_tree()).encode()
+    return mutate.raw(rng, data) if rng.random() < 0.3 else data
 
 
 @cache
@@ -469,6 +485,8 @@ TARGETS: tuple[Target, ...] = (
     Target("kineto-timeline", "kineto", make_kineto, reads, 100_000),
     Target("jax-chrome", "jax", make_jax_chrome, reads, 100_000),
     Target("xplane", "jax", make_xplane, reads, 100_000),
+    Target("proton-trace", "proton", make_proton_trace, reads, 100_000),
+    Target("proton-tree", "proton", make_proton_tree, reads, 100_000),
     Target("columns", "columns", make_columns, reads),
     Target("nsys", "nsys", make_nsys, reads_file, 100_000),
     Target("ncu-report", "ncu", make_ncu_report, reads),

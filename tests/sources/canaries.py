@@ -224,6 +224,14 @@ def _chrome() -> Planted:
     return in_json(value, lambda path: path[-1:] == ("name",) and "args" not in path and value["traceEvents"][path[1]].get("ph") == "X")
 
 
+def _proton_trace() -> Planted:
+    """Stacks hold functions and scopes of the program."""
+    value = examples.proton_trace()
+    spans = [event for event in value["traceEvents"] if event["ph"] == "X"]
+    value = {"displayTimeUnit": "us", "traceEvents": [spans[1], *spans]}
+    return in_json(value, lambda path: path[-1:] == ("name",) and len(path) == 3, lambda v: json.dumps(v, separators=(",", ":")).encode())
+
+
 def _of_program(numbers: tuple[int, ...]) -> bool:
     """Names of events; of stats, which texts of events refer to; and of what XLA compiled: instructions, targets, files, ops."""
     proto = (1, 4, 2, 5, 6)
@@ -281,6 +289,8 @@ def files(folder: Path) -> Iterator[tuple[str, str, Planted]]:
     """Source, suffix and places of each format that a source reads."""
     yield "kineto", ".json", _kineto()
     yield "columns", ".trace.zst", _columns()
+    yield "proton", ".json", _proton_trace()
+    yield "proton", ".json", in_json(examples.proton_tree(), lambda path: path[-2:] == ("frame", "name"))
     yield "jax", ".json", _chrome()
     yield "jax", ".xplane.pb", in_message(examples.xplane()[-1], _of_program)
     yield "jax", ".xplane.pb", in_message(examples.tpu(), _of_program)

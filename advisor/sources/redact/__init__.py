@@ -20,7 +20,7 @@ from advisor.files import NO_ROOM, PART, umask
 from advisor.report.saved import is_report
 from advisor.sources import archive, columns, load
 from advisor.sources.opened import Opened
-from advisor.sources.redact import jax, kineto, memory, ncu, nsys, report
+from advisor.sources.redact import jax, kineto, memory, ncu, nsys, proton, report
 from advisor.sources.redact.names import Names
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
@@ -30,6 +30,7 @@ WRITERS: dict[str, Callable[[Opened, Names], Iterable[bytes]]] = {
     "jax": lambda opened, names: jax.redacted(opened.stream, opened.head, opened.path, names),
     "ncu": lambda opened, names: ncu.redacted(opened.stream, opened.head, opened.path, names),
     "columns": lambda opened, names: kineto.redacted(Stream(io.BytesIO(columns.as_kineto(opened))), opened.path, names),
+    "proton": lambda opened, names: proton.redacted(opened.stream, opened.head, opened.path, names),
     "memory": lambda opened, names: memory.redacted(opened.stream, opened.head, opened.path, names),
 }
 """What is left of a file, piece by piece, by source."""

@@ -129,8 +129,8 @@ def _measured(launches: list[KernelProfile], profiles: KernelProfiles, turn: int
     sms = profile.get("launch__sm_count", "device__attribute_multiprocessor_count")
     return MeasuredKernel(
         profile=profile,
-        launches=len(launches),
-        total_us=sum(p.duration_us or 0.0 for p in launches),
+        launches=sum(p.launches for p in launches),
+        total_us=sum((p.duration_us or 0.0) * p.launches for p in launches),
         limits=Limits.of(profile),
         occupancy=_occupancy(profile),
         sm_count=int(sms or 0),

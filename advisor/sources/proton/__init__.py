@@ -1,0 +1,29 @@
+"""What Triton's Proton writes: a Chrome trace of kernels (`data="trace"`), or a tree of call paths with their kernels' times (`data="tree"`), as
+Hatchet's JSON or MessagePack.
+
+What writes them: third_party/proton/csrc/lib/Data of github.com/triton-lang/triton.
+"""
+
+from __future__ import annotations
+
+from advisor.errors import TraceError
+from advisor.recordings.recording import Recording
+from advisor.sources.opened import Opened
+from advisor.sources.proton import trace, tree
+from advisor.sources.sniff import is_proton_tree
+
+AGAIN = "Copy the file again, or record it again."
+
+
+def record(opened: Opened) -> Recording:
+    """The recording of one session. Raises TraceError where it is damaged or holds no kernel."""
+    stream, path, parts = opened.stream, opened.path, []
+    while part := stream.read(1 << 24):
+        parts.append(part)
+    data = b"".join(parts)
+    del parts
+    if is_proton_tree(opened.head):
+        if stream.truncated:
+            raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", AGAIN)
+        return Recording("kernels", path, (tree.read(data, path),))
+    return Recording("trace", path, (trace.read(data, path, stream.truncated),))
