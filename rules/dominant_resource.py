@@ -63,7 +63,12 @@ def dominant_resource(
     migrating = _migrations(work, mine)
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
-        return Clear(why=f"{cut(name, 70)} takes {percent(share)} of the step and reaches {percent(reached)} of what the hardware allows")
+        return Clear(
+            why=f"{cut(name, 70)} takes {percent(share)} of the step and reaches {percent(reached)} of what the hardware allows",
+            reason="well-used",
+            measured=reached,
+            unit="share",
+        )
     spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
     near = (

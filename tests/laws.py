@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from advisor.report.finding import SEVERITIES, Finding, Saving
 from advisor.report.model import Report
+from advisor.report.priorities import others, to_do
 from advisor.report.recording import DeviceTime
 from advisor.reports import formats
-from advisor.reports._phrases import anchors
+from advisor.reports._text import anchors
 
 NEAR = 1e-6
 """Of a whole: sums of floats."""
@@ -64,7 +65,7 @@ def together(report: Report) -> Iterator[str]:
         yield "the step of the best set is not the step with every fix"
     ways = {finding.rule for finding in report.findings if finding.id in counted}
     for finding in report.findings:
-        stands_aside = finding.left_out.removeprefix("an alternative to ") in ways
+        stands_aside = bool({*finding.alternative_to} & ways)
         sure = finding.confidence >= 0.5 and finding.saving.low > 0
         if (finding.id in counted or (stands_aside and sure)) and step - after.expected < finding.saving.expected - NEAR * step:
             yield f"{finding.id} alone gains {finding.saving.expected:.1f} µs, all fixes together {step - after.expected:.1f}"
@@ -86,7 +87,8 @@ def evidence(report: Report) -> Iterator[str]:
 
 
 def order(report: Report) -> Iterator[str]:
-    """One order of findings, in every format: those that are allowed last, then by severity, what shortens the step first, then by gain."""
+    """One order of findings, in every format: those that are allowed last, then by severity, what shortens the step first, then by gain. Formats that
+    people read from the top begin with what to do first."""
     keys = [(bool(f.allowed), SEVERITIES.index(f.severity), not f.shortens, -f.saving.expected) for f in report.findings if isinstance(f.saving, Saving)]
     if keys != sorted(keys):
         yield "findings do not stand by severity and gain"
@@ -95,10 +97,12 @@ def order(report: Report) -> Iterator[str]:
         yield "SARIF has another order of findings"
     if [finding["rule"] for finding in json.loads(formats()["json"].render(report))["findings"]] != rules:
         yield "JSON has another order of findings"
+    first = to_do(report)
+    listed = (*first, *others(report, first))
     marks = {
         "html": [re.escape(f'id="{anchor}"') for anchor in anchors(report.findings)],
-        "markdown": [rf"\| {at} \| [^|\n]*{_word(f)}[^|\n]*\| {f.severity} \|" for at, f in enumerate(report.findings, 1)],
-        "text": [rf"\n{at} {f.severity.upper()} +{_word(f)}" for at, f in enumerate(report.findings, 1)],
+        "markdown": [rf"\| {at} \| [^|\n]*{_word(f)}[^|\n]*\| {f.severity} \|" for at, f in enumerate(listed, 1)],
+        "text": [rf"\n{at} {f.severity.upper()} +{_word(f)}" for at, f in enumerate(listed, 1)],
     }
     for name, found in marks.items():
         shown = formats()[name].render(report)

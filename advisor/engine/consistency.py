@@ -12,6 +12,7 @@ from advisor.report.finding import SEVERITIES, BytesSaved, Finding
 from advisor.report.model import DEVICE_BOUND, UNKNOWN, Report
 from advisor.report.recording import Health
 from advisor.report.step import HOST_LINKS
+from advisor.report.wording import judgements
 
 HOST_BOUND = ("launch-bound", "host-bound", "data-bound", "allocator-bound")
 """Bottlenecks that a faster device leaves as they are."""
@@ -52,8 +53,8 @@ def consistent(report: Report) -> Report:
     if not found:
         return report
     head = report.headline
-    why = f"parts of this report contradict each other: {'; '.join(found[:2])}"
-    judged = head if head.judged == "no" else msgspec.structs.replace(head, judged="partly", judged_why=why)
+    why = judgements.contradictions(found)
+    judged = head if head.judged == "no" else msgspec.structs.replace(head, judged="partly", judged_why=why, judged_reason="contradiction")
     row = Health(check="consistency", status="degraded", detail="; ".join(found), record_with="report this, with the trace if you can")
     answers = tuple(msgspec.structs.replace(answer, good=None) for answer in report.checklist)
     return msgspec.structs.replace(report, headline=judged, health=(*report.health, row), checklist=answers)
@@ -64,7 +65,7 @@ def _bound(report: Report) -> Iterator[str]:
     name = report.headline.bottleneck
     if name == "cpu-only":
         if report.kernels:
-            yield "the headline sees no GPU work, the kernels' table does"
+            yield "the headline reports no GPU work, but the kernel table has kernels"
         return
     if time is None or time.window_us <= 0 or name in ("start-up", UNKNOWN):
         return
@@ -79,15 +80,15 @@ def _bound(report: Report) -> Iterator[str]:
     largest = max(shares, key=shares.__getitem__)
     paced = _host_share(report) > 0.5 and time.idle_us >= IDLE * time.window_us and mine == "idle_us"
     if shares[mine] < shares[largest] - 0.05 * window and not paced:
-        yield f"the headline says {name}, but {largest.removesuffix('_us').replace('_', ' ')} holds more of the step"
+        yield f"the headline says {name}, but {largest.removesuffix('_us').replace('_', ' ')} takes more of the step"
     # Where recording may have made the idle time, the headline says so and the report is judged in part.
     if report.headline.judged != "yes":
         return
     # On a device that hardly idles the host takes about as long, and the page says that.
     if name in DEVICE_BOUND and _host_share(report) > PACED and shares["idle_us"] >= IDLE * window:
-        yield f"the headline says {name}, the critical path is the host's for {_host_share(report):.0%}"
+        yield f"the headline says {name}, but the CPU holds {_host_share(report):.0%} of the critical path"
     if name in HOST_BOUND and (device := _path_share(report, ("kernel", "copy"))) > PACED:
-        yield f"the headline says {name}, the critical path is the device's for {device:.0%}"
+        yield f"the headline says {name}, but the GPU holds {device:.0%} of the critical path"
 
 
 def _host_share(report: Report) -> float:
@@ -105,10 +106,10 @@ def _silence(report: Report) -> Iterator[str]:
         return
     said = {f.rule for f in report.findings}
     if time.exposed_comm_us > MOST * time.window_us and not said & {"exposed-communication", "missed-overlap", "load-imbalance"}:
-        yield "communication holds most of the step, and no finding speaks of it"
-    well_used = any(c.rule == "dominant-resource" and "of what the hardware allows" in c.why for c in report.clear)
+        yield "communication takes most of the step, but no finding reports it"
+    well_used = any(c.rule == "dominant-resource" and c.reason == "well-used" for c in report.clear)
     if time.exposed_copy_us > MOST * time.window_us and not said & {"memcpy", "dominant-resource", "missed-overlap"} and not well_used:
-        yield "copies hold most of the step, and no finding speaks of them"
+        yield "copies take most of the step, but no finding reports them"
 
 
 def _asked_for_few(report: Report) -> bool:
@@ -123,17 +124,17 @@ def _praise(report: Report) -> Iterator[str]:
     for answer in report.checklist:
         against = loud & {*_SPEAK_AGAINST.get(answer.id, ())}
         if answer.good and against:
-            yield f"{answer.question} is good news, although {', '.join(sorted(against))} has a finding"
+            yield f"{answer.question} is answered as good, but {', '.join(sorted(against))} has a finding"
         if answer.good and answer.id == "gpu-busy" and time and time.exposed_comm_us >= WORKING * time.window_us:
-            yield "a GPU that spins in communication is called busy"
+            yield "the GPU is called busy, but it waits in communication"
         if answer.good and answer.id == "easy-wins" and loud - {f.rule for f in report.findings if f.folded_into}:
-            yield "no easy wins are left, although findings are"
+            yield "no easy wins are reported, but findings are"
 
 
 def _order(report: Report) -> Iterator[str]:
     ranks = [SEVERITIES.index(f.severity) for f in report.findings]
     if ranks != sorted(ranks):
-        yield "a finding stands above a severer one"
+        yield "a finding is listed above a more severe one"
     by_rule: dict[str, list[Finding]] = {}
     for finding in report.findings:
         by_rule.setdefault(finding.rule, []).append(finding)
@@ -142,13 +143,13 @@ def _order(report: Report) -> Iterator[str]:
             continue
         causes = by_rule.get(finding.folded_into, [])
         if not any(c.shortens and c.confidence >= SURE and not (c.allowed or c.folded_into) for c in causes):
-            yield f"{finding.rule} is explained by {finding.folded_into}, which does not stand"
+            yield f"{finding.rule} is folded into {finding.folded_into}, which is not reported"
 
 
 def _possible(report: Report) -> Iterator[str]:
     for finding in report.findings:
         if finding.status == "possible" and finding.loud:
-            yield f"{finding.rule} is only possible and ranks as {finding.severity}"
+            yield f"{finding.rule} is unconfirmed but its severity is {finding.severity}"
 
 
 def _balance(report: Report) -> Iterator[str]:
@@ -159,7 +160,7 @@ def _balance(report: Report) -> Iterator[str]:
         named[kind] = named.get(kind, 0.0) + part.us
     largest = max(named, key=named.__getitem__, default="compute")
     if report.headline.bottleneck == "balanced" and largest != "compute":
-        yield f"the headline says balanced, but {largest} holds more of the step than computing"
+        yield f"the headline says balanced, but {largest} takes more of the step than compute"
 
 
 def _gain(report: Report) -> Iterator[str]:
@@ -167,23 +168,23 @@ def _gain(report: Report) -> Iterator[str]:
     if after is None or step <= 0:
         return
     if not 0 <= after.expected <= step * (1 + 1e-6):
-        yield "the step with every fix is not between nothing and the step"
+        yield "the combined estimate is negative or longer than the step"
     if after.expected < step * (1 - 1e-6) and not any(f.shortens for f in report.findings):
-        yield "the headline promises a shorter step, and no finding shortens it"
+        yield "the headline promises a shorter step, but no finding shortens it"
     most = sum(f.saving.high for f in report.findings if f.shortens)
     if step - after.expected > most + 1e-6 * step:
-        yield "the headline promises more than all findings together may gain"
+        yield "the headline promises more than all findings together can gain"
 
 
 def _trust(report: Report) -> Iterator[str]:
     failed = {check.check for check in report.health if check.status == "failed"}
     if failed and report.headline.judged == "yes":
-        yield f"the report is judged in full, although {', '.join(sorted(failed))} failed"
+        yield f"the report counts as fully judged, but {', '.join(sorted(failed))} failed"
     for finding in report.findings:
         if failed & {*finding.checks}:
-            yield f"{finding.rule} rests on {', '.join(sorted(failed & {*finding.checks}))}, which failed"
+            yield f"{finding.rule} relies on {', '.join(sorted(failed & {*finding.checks}))}, which failed"
     if report.headline.judged != "no" and report.headline.bottleneck == "cpu-only":
-        yield "without GPU work nothing can be judged, and the report is"
+        yield "the report gives a verdict although there is no GPU work"
 
 
 _CHECKS = (_bound, _silence, _praise, _order, _possible, _gain, _trust)

@@ -27,6 +27,7 @@ from advisor.report.host_waits import HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
+from advisor.report.wording import outcomes as wording
 from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.ranks.job import Job
@@ -48,7 +49,7 @@ def with_memory(step: Outcomes, memory: Outcomes) -> Outcomes:
     Only bytes of the peak are a snapshot's to promise here: what it takes of time, the timeline judges itself.
     """
     timed = [f for f in memory.found if not isinstance(f.finding.saving, BytesSaved)]
-    skipped = [Skipped(rule=f.finding.rule, why=f"{f.finding.summary} What that costs the step, the rule allocator reads from the timeline.") for f in timed]
+    skipped = [Skipped(rule=f.finding.rule, why=wording.covered(f.finding.summary, "allocator"), reason="covered") for f in timed]
     return Outcomes(
         found=sorted([*step.found, *(f for f in memory.found if f not in timed)], key=_severity),
         clear=step.clear + memory.clear,
@@ -90,7 +91,7 @@ def evaluate(
         outcomes = with_memory(outcomes, _outcomes(workspace.get(MemoryBeside).workspace, judge("memory"), others, settled, allow))
     if recording.kind in ABSTAINS:
         part, why = ABSTAINS[recording.kind]
-        outcomes.skipped += [Skipped(rule=rule.id, why=why) for rule in rules if speaks_of(rule.function, part)]
+        outcomes.skipped += [Skipped(rule=rule.id, why=why, reason="not-supported") for rule in rules if speaks_of(rule.function, part)]
         return Analysis(kind.report(workspace, recording, outcomes), plan=workspace.plan())
     made = kind.report(workspace, recording, outcomes)
     if waits:
@@ -191,8 +192,6 @@ def _numbered(found: list[Judged]) -> list[Judged]:
     return made
 
 
-UNFIT = "its fix is of a program that trains, and nothing is trained in this one"
-
 WEAKER = 0.8
 """What a finding's confidence keeps for each check it rests on that found a weakness."""
 
@@ -213,8 +212,10 @@ def _resting_on(found: Judged, checks: tuple[Health, ...]) -> Judged:
 def _distrusted(rule: Rule, check: Health) -> Skipped:
     return Skipped(
         rule=rule.id,
-        why=f"the trace fails the check {check.check}: {check.detail}",
-        record_with=check.record_with or "record again; see the report's health section",
+        why=wording.check_failed(check.check, check.detail),
+        record_with=check.record_with or wording.RECORD_AGAIN,
+        reason="check-failed",
+        check=check.check,
     )
 
 
@@ -223,7 +224,7 @@ def _outcome(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, A
     try:
         return _graded(workspace, kind, rule, options, workspace.call(rule.function, **own))
     except Unavailable as missing:
-        return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint)
+        return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint, reason="not-recorded")
     except STOPS:
         raise
     except BaseException as error:  # the one place where anything is caught: a broken rule must not cost the others
@@ -249,7 +250,7 @@ def _graded(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, An
     fixes = [fitted(f.fix, without) for f in several]
     several = [replace(f, fix=fix) for f, fix in zip(several, fixes, strict=True) if fix is not None]
     if not several:
-        return Clear(rule=rule.id, why=UNFIT)
+        return Clear(rule=rule.id, why=wording.UNFIT, reason="not-applicable")
     made = [graded(rule, f, kind.weigh(workspace, f), options) for f in several]
     judged = [f for f in made if isinstance(f, Judged)]
     return judged if judged else next(f for f in made if isinstance(f, Clear))

@@ -11,7 +11,8 @@ import msgspec
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.report.finding import MEDIUM_SHARE, SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
-from advisor.report.numbers import percent, whole_clauses
+from advisor.report.numbers import whole_clauses
+from advisor.report.wording import outcomes
 from advisor.views.replay.true_step import TrueStep
 
 
@@ -44,7 +45,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
     least = least if found.least_share is None else min(least, found.least_share)
     if share < least:
         if weight.open is None or weight.amiss or weight.open.most < max(least, MEDIUM_SHARE) * weight.whole:
-            return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")
+            return Clear(rule=rule.id, why=outcomes.small_gain(found.quiet, share, least), reason="small-gain", measured=share, threshold=least, unit="share")
         # One time of the host stands between a fix and all that it gains: that decides nothing.
         found = replace(found, status="possible", at_least=min(found.at_least, "low", key=SEVERITIES.index))
     if found.status == "possible" and not found.possible_why and weight.open:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from advisor.knowledge.interval_margins import interval_margins
 from advisor.knowledge.shares import LITTLE, MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Failed, Saving
-from advisor.report.model import UNKNOWN, Headline, Together
-from advisor.report.numbers import duration, percent
+from advisor.report.model import UNKNOWN, Headline, JudgedReason, Together
 from advisor.report.recording import Health, Prediction
+from advisor.report.wording import headlines
+from advisor.report.wording import judgements as say
 from advisor.views.health import TraceHealth
 from advisor.views.health.grades import HOST, KERNELS
 from advisor.views.health.steps import MOSTLY_ONCE
@@ -33,15 +34,20 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
-from advisor.views.trace.step_marks import LAUNCH_SEQUENCE
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unexecuted_launches import captured_calls
 from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
 
-Judgement = tuple[Literal["yes", "partly", "no"], str]
-"""Whether a recording could be judged, and where not in full, why."""
+
+class Judgement(NamedTuple):
+    """Whether a recording could be judged, and where not in full, why: as a fact and in words."""
+
+    judged: Literal["yes", "partly", "no"]
+    reason: JudgedReason = ""
+    why: str = ""
+
 
 FEWEST_OPS = 8
 """A window that holds fewer GPU ops than this does not show how a program runs, though it repeats."""
@@ -82,14 +88,22 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
     predicted = _predicted(step, (low, expected, high), [(f.finding.rule, s) for f in fixes if isinstance(s := f.finding.saving, Saving)])
-    judged, why = judge(workspace, outcomes.failed)
-    if judged == "yes" and (silent := _silent(bound, step, outcomes)):
-        judged, why = "partly", silent
+    judged = judge(workspace, outcomes.failed)
+    if judged.judged == "yes" and _silent(bound, step, outcomes):
+        judged = Judgement("partly", "unused-idle", say.unused_idle(bound.shares.idle))
     name, summary = bound.name, sentence(workspace) + bound.summary + _not_reported(bound, outcomes)
-    if judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
-        name, summary = UNKNOWN, f"The check {check.check} failed: {check.detail}."
-    together = Together(predicted, tuple(f.finding.id for f in fixes)) if fixes else None
-    return Headline(bottleneck=name, summary=summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why, together=together)
+    if judged.judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
+        name, summary = UNKNOWN, headlines.check_failed(check.check, check.detail)
+    return Headline(
+        bottleneck=name,
+        summary=summary,
+        step_us=step,
+        predicted_step_us=predicted,
+        judged=judged.judged,
+        judged_why=judged.why,
+        judged_reason=judged.reason,
+        together=Together(predicted, tuple(f.finding.id for f in fixes)) if fixes else None,
+    )
 
 
 def _decisive(workspace: Workspace) -> Health | None:
@@ -122,15 +136,12 @@ def _predicted(step: float, together: tuple[float, float, float], each: Sequence
     return Prediction(low=step - max(high, expected), expected=step - expected, high=step - min(low, expected))
 
 
-def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
-    """What is said where idle time bounds the step, or is most of it, and no finding speaks of that; "" elsewhere. Silence is for steps that
-    use the device well."""
+def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> bool:
+    """Whether idle time bounds the step, or is most of it, and no finding speaks of that. Silence is for steps that use the device well."""
     if (bound.shares.idle < MOST and bound.name not in IDLE_BOUNDS) or not outcomes.ran >= IDLE_RULES:
-        return ""
+        return False
     gained_us = sum(f.finding.saving.expected for f in outcomes.found if f.finding.shortens)
-    if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
-        return ""
-    return f"the GPU is idle for {percent(bound.shares.idle)} of the time, and no finding says how to use that"
+    return gained_us < SPOKEN_OF * bound.shares.idle * step_us
 
 
 def _not_reported(bound: Bound, outcomes: Outcomes) -> str:
@@ -138,21 +149,21 @@ def _not_reported(bound: Bound, outcomes: Outcomes) -> str:
     rule = _RULE_OF.get(bound.name, "")
     if any(found.finding.rule in _ALSO_OF.get(rule, ()) and found.finding.shortens for found in outcomes.found):
         return ""
-    why = next((item.why for item in outcomes.clear if item.rule == rule), "")
-    last = why.rpartition("; ")[2]
-    return f" {rule} finds nothing to do about that: {last if last.startswith('the fix would gain') else why}." if why else ""
+    quiet = next((item for item in outcomes.clear if item.rule == rule), None)
+    if quiet is None or not quiet.why:
+        return ""
+    if quiet.reason == "small-gain" and quiet.measured is not None and quiet.threshold is not None:
+        return headlines.rule_gains_little(rule, quiet.measured, quiet.threshold)
+    return headlines.rule_is_quiet(rule, quiet.why)
 
 
-def torn(bound: Bound, step: TrueStep) -> str:
-    """What is said where the device computes for less than half of the step, and whether it idles for longer than that hangs on what recording cost;
-    "" elsewhere."""
+def torn(bound: Bound, step: TrueStep) -> bool:
+    """Whether the device computes for less than half of the step, and the profiler's overhead decides whether it idles for longer than that."""
     computes, idles = bound.shares.compute, bound.shares.idle
     if bound.name in IDLE_BOUNDS or bound.shares.largest != "compute" or computes >= MOST or step.basis != "estimated":
-        return ""
+        return False
     slower = step.expected_us / step.high_us
-    if 1 - (1 - idles) * slower <= computes * slower:
-        return ""
-    return f"kernels run for {percent(computes)} of the step and the GPU idles for {percent(idles)}: which is more hangs on what recording cost the host"
+    return 1 - (1 - idles) * slower > computes * slower
 
 
 APART_MOST = MOST
@@ -164,14 +175,13 @@ def _elsewhere(workspace: Workspace) -> str:
     "" elsewhere."""
     steps, lost = workspace.get(Steps), workspace.get(Unseen).lost
     if len(lost) and lost.mean() > COLLAPSED:
-        return f"{int(lost.sum()):,} of {len(lost):,} launches left no GPU op in the trace: this holds for the others"
+        return say.lost_launches(int(lost.sum()), len(lost))
     if steps.apart > APART_MOST:
-        judged = f"steps of {steps.kind} hold" if steps.kind else "what repeats holds"
-        return f"{judged} {percent(1 - steps.apart)} of the device's work: the rest is not judged"
+        return say.part_of_the_work(1 - steps.apart, steps.kind)
     window_us = steps.end_us - steps.start_us
-    if not steps.detail.startswith(LAUNCH_SEQUENCE) or (apart_us := sum(_host_beside_us(workspace))) <= window_us:
+    if not steps.by_launches or (apart_us := sum(_host_beside_us(workspace))) <= window_us:
         return ""
-    return f"what repeats lasts {duration(window_us)}, and before and after it the host works for {duration(apart_us)}: that is not judged"
+    return say.host_apart(window_us, apart_us)
 
 
 def _host_beside_us(workspace: Workspace) -> tuple[float, float]:
@@ -201,61 +211,56 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     launches = workspace.get(Launches)
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     if bound.name in ("cpu-only", UNKNOWN):
-        lost = f", although {told}" if (told := workspace.get(Unseen).told()) else ""
-        if unread := next((check for check in checks.results if check.check == "complete-file" and check.status != "ok"), None):
-            lost += f", as far as it could be read: {unread.detail}"
-        return "no", f"the trace holds no GPU work{lost}"
+        unread = next((check.detail for check in checks.results if check.check == "complete-file" and check.status != "ok"), "")
+        return Judgement("no", "no-gpu-work", say.no_gpu_work(workspace.get(Unseen).told(), unread))
     captured = int(captured_calls(timeline.api_calls, issued).sum())
     if bound.shares.idle > IDLE_CAPTURE and captured > len(issued) / 2:
-        return "no", f"{captured:,} of {len(issued):,} launches were captured into CUDA graphs, which runs nothing: record replays of the graphs"
+        return Judgement("no", "captured-only", say.captured(captured, len(issued)))
     steps, startup = workspace.get(Steps), workspace.get(StartUp)
     broken = [check for check in checks.results if check.status == "failed"]
     once = startup.once_share(steps.start_us, steps.end_us)
     if once > MOSTLY_ONCE and {check.check for check in broken} <= {"start-up"}:
-        return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts, trying algorithms, capturing graphs"
-    touched, told = {part for check in broken for part in check.touches}, f"the trace fails {', '.join(check.check for check in broken)}"
+        return Judgement("partly", "one-time-work", say.one_time(once))
+    touched, names = {part for check in broken for part in check.touches}, [check.check for check in broken]
     if touched >= EVERYTHING:
-        return "no", told
+        return Judgement("no", "checks-failed", say.checks_failed(names))
     if cut := timeline.source.cut:
-        if bound.shares.idle >= MOST:
-            return "no", f"kernels may be missing, so whether the GPU idles is not known: {cut}"
-        return "partly", f"kernels may be missing: {cut}"
+        idle = bound.shares.idle >= MOST
+        return Judgement("no" if idle else "partly", "cut-off", say.cut_off(cut, idle))
     if touched:
-        return "partly", f"{told}, so rules that rest on it could not look"
+        return Judgement("partly", "checks-failed", say.checks_failed(names, say.RULES_SKIPPED))
     if broken:
-        return "partly", f"{told}: {broken[0].detail}"
-    ops = timeline.gpu_ops["start_us"].to_numpy()
-    count = int((steps.holds(ops) & launched_ops(timeline)).sum())
+        return Judgement("partly", "checks-failed", say.checks_failed(names, f": {broken[0].detail}"))
+    broke = Judgement("partly", "rules-failed", say.rules_broke([f.rule for f in failed])) if failed else Judgement("yes")
+    return _of_the_window(workspace) or broke
+
+
+def _of_the_window(workspace: Workspace) -> Judgement | None:
+    """What keeps a sound recording from being judged in full; None where nothing does."""
+    timeline, bound, steps = workspace.get(Timeline), workspace.get(Bound), workspace.get(Steps)
+    count = int((steps.holds(timeline.gpu_ops["start_us"].to_numpy()) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:
-        return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
+        return Judgement("partly", "few-ops", say.few_ops(count))
     if not steps.repeats and not computing_ops(timeline).any():
-        return "partly", "only copies and fills were recorded, and no kernel: what the program does with the data is not known"
+        return Judgement("partly", "copies-only", say.COPIES_ONLY)
     if (busy := hardly_works(workspace)) is not None:
-        return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
+        return Judgement("partly", "hardly-works", say.hardly_works(busy))
     first, window = workspace.get(FirstPass), steps.end_us - steps.start_us
     if first.only:
-        return "partly", "all that was recorded is a first pass: what of it later passes do too is not known; record some after a warm-up"
+        return Judgement("partly", "first-pass", say.ONLY_FIRST_PASS)
     # A program in plain CUDA is its one run.
     if first.brief:
-        return (
-            "partly",
-            f"{duration(first.once_us)} of the start-up went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
-        )
+        return Judgement("partly", "first-pass", say.brief_pass(first.once_us, window))
     if bound.shares.idle >= MOST and (unseen := workspace.get(HostTime).unseen):
-        return "partly", unseen
+        return Judgement("partly", "host-unseen", unseen)
     if bound.name == ALLOCATING and not steps.repeats and workspace.get(Program).framework != "cuda":
-        return "partly", "no step is marked or repeats: an allocator that keeps what it was given asks once, and what later passes ask for is not known"
+        return Judgement("partly", "allocates", say.ALLOCATES_ONCE)
     if first.taken:
-        return (
-            "partly",
-            f"the allocator takes device memory {first.taken} times in all that was recorded, as in a first pass: later ones, which have it, may differ",
-        )
+        return Judgement("partly", "allocates", say.allocates(first.taken))
     if bound.open:
-        return "partly", "recording may have made most of the time for which the GPU idles"
-    if unsure := torn(bound, workspace.get(Replay).true_step):
-        return "partly", unsure
+        return Judgement("partly", "overhead", say.OVERHEAD_OPEN)
+    if torn(bound, workspace.get(Replay).true_step):
+        return Judgement("partly", "overhead", say.torn(bound.shares.compute, bound.shares.idle))
     if elsewhere := _elsewhere(workspace):
-        return "partly", elsewhere
-    if failed:
-        return "partly", f"{len(failed)} rule{'s' if len(failed) > 1 else ''} broke: {', '.join(f.rule for f in failed[:3])}"
-    return "yes", ""
+        return Judgement("partly", "elsewhere", elsewhere)
+    return None

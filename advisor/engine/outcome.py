@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from advisor.engine.rule import Judged
-from advisor.report.finding import Clear, Failed, Finding, Saving, Skipped
+from advisor.report.finding import Clear, Excluded, Failed, Finding, Skipped
+from advisor.report.priorities import why_excluded
+from advisor.report.wording import outcomes as wording
 
 
 @dataclass
@@ -27,29 +29,31 @@ class Outcomes:
         return frozenset((*others, *(f.finding.rule for f in self.found)))
 
 
-def left_out(item: Judged) -> str:
+def excluded(item: Judged) -> Excluded:
     """Why the step predicted with every fix does not have this one; "" where it does."""
-    finding, saving = item.finding, item.finding.saving
-    if finding.allowed:
-        return "allowed"
-    if finding.status != "found":
-        return "only possible"
-    if not isinstance(saving, Saving):
-        return "frees memory, not time"
-    if saving.per != "step":
-        return f"makes a {saving.per} shorter, not the step"
-    return "" if item.counted else f"an alternative to {' and '.join(item.instead_of) or 'other fixes'}"
+    return why_excluded(item.finding, item.counted)
 
 
 def counted(found: Iterable[Judged]) -> list[Judged]:
     """Those that the step predicted with every fix has."""
-    return [item for item in found if not left_out(item)]
+    return [item for item in found if not excluded(item)]
 
 
 def as_told(found: Iterable[Judged], steps: int, step_us: float) -> tuple[Finding, ...]:
     """The findings as a report tells them: why the step predicted with every fix does not have one, and what its evidence takes a step.
     steps, step_us: how many were recorded, and how long each was."""
-    return tuple(msgspec.structs.replace(f.finding, left_out=left_out(f), evidence_us=_evidence_us(f.finding, steps, step_us)) for f in found)
+    return tuple(_told(f, steps, step_us) for f in found)
+
+
+def _told(item: Judged, steps: int, step_us: float) -> Finding:
+    why, others = excluded(item), item.instead_of if excluded(item) == "alternative" else ()
+    return msgspec.structs.replace(
+        item.finding,
+        excluded=why,
+        alternative_to=others,
+        left_out=wording.left_out(why, item.finding.saving, others),
+        evidence_us=_evidence_us(item.finding, steps, step_us),
+    )
 
 
 def _evidence_us(finding: Finding, steps: int, step_us: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.engine.outcome import left_out
+from advisor.engine.outcome import excluded
 from advisor.engine.rule import Judged
 from advisor.knowledge.shares import MOST
 from advisor.report.finding import MEDIUM_SHARE
@@ -18,7 +18,7 @@ LIKELY = MOST
 def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
     """The findings, of which those count that make the step shortest together. What names others that it stands in for (`instead_of`) counts
     where these count, its gain is sure, and the step becomes shorter with it than with them."""
-    counting = [f for f in found if f.edits and not left_out(f)]
+    counting = [f for f in found if f.edits and not excluded(f)]
     best, most, taken = counting, _gain(replay, counting), None
     for other in found:
         replaced = [f for f in counting if f.finding.rule in other.instead_of]
@@ -42,7 +42,7 @@ def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
 
 def _stands(replay: Replay, item: Judged) -> bool:
     """Whether a fix that is not counted by itself may stand in for one that is: sure of itself, and worth it however fast the host is."""
-    if item.edits is None or left_out(item._replace(counted=True)) or item.finding.confidence < LIKELY:
+    if item.edits is None or excluded(item._replace(counted=True)) or item.finding.confidence < LIKELY:
         return False
     return replay.share(replay.fastest, item.edits.expected) >= MEDIUM_SHARE
 

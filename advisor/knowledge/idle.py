@@ -18,13 +18,13 @@ class IdleCause:
 
 
 IDLE_CAUSES = (
-    IdleCause("sync", "sync waits", "sync-bound", "while the host waits for it and then has nothing queued", "the host waits for the GPU"),
+    IdleCause("sync", "sync waits", "sync-bound", "after the host waited for it and had nothing queued", "the host waits for the GPU"),
     IdleCause("data_loading", "data loading", "data-bound", "waiting for the next batch", "waiting for a batch"),
-    IdleCause("launch", "launch", "launch-bound", "waiting for the host to issue the next kernel", "waiting for launches"),
+    IdleCause("launch", "launch", "launch-bound", "waiting for the host to launch kernels", "waiting for launches"),
     IdleCause("allocator", "allocator", "allocator-bound", "while the host allocates or frees device memory", "allocating memory"),
-    IdleCause("host", "host code", "host-bound", "while the host does other work than issuing kernels", "the host's own work"),
+    IdleCause("host", "CPU code", "host-bound", "while the CPU runs other code than kernel launches", "other CPU code"),
     IdleCause("dependency", "dependency", "dependency-bound", "between kernels that were already queued", "between queued ops"),
-    IdleCause("profiler", "profiler", "profiler-bound", "while the profiler writes its own buffers", "the profiler's own"),
+    IdleCause("profiler", "profiler", "profiler-bound", "while the profiler writes its own buffers", "profiler overhead"),
     IdleCause("unknown", "unknown cause", "idle", "for reasons the trace does not show", "cause not recorded"),
 )
 CAUSES = tuple(cause.name for cause in IDLE_CAUSES)

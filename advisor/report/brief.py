@@ -11,6 +11,7 @@ from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving, Finding, Severity
 from advisor.report.model import SCHEMA, Kind, Report
 from advisor.report.numbers import cut, whole_clauses
+from advisor.report.priorities import to_do
 from advisor.report.recording import Prediction
 
 BRIEF = 1
@@ -99,23 +100,13 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 def brief(report: Report) -> bytes:
     """JSON of at most `BRIEF_BYTES`: texts are cut where they do not fit, and then findings are left out. A command is whole or not there."""
-    chosen = to_do(report)[:THINGS]
+    chosen = [*to_do(report, THINGS)]
     for count in range(len(chosen), -1, -1):
         for most in _TEXTS:
             made = as_json(_brief(report, chosen[:count], most), indent=-1)
             if len(made) <= BRIEF_BYTES:
                 return made
     return made
-
-
-def to_do(report: Report) -> list[Finding]:
-    """Findings that ask for a change of their own, in the report's order: first those that are sure and go together, then what may be.
-
-    What another fix already gains, what the team lives with and what stands in for another fix is no change of its own.
-    """
-    own = [found for found in report.findings if not found.folded_into and not found.allowed]
-    sure = [found for found in own if found.status == "found" and found.severity != "info" and not found.left_out]
-    return sure + [found for found in own if found.status == "possible" and found.severity != "info"]
 
 
 def _brief(report: Report, findings: list[Finding], most: int) -> Brief:

@@ -171,6 +171,14 @@ class Change(msgspec.Struct, frozen=True):
     waits_removed: float = 0.0
 
 
+Excluded = Literal["", "allowed", "unconfirmed", "frees-memory", "other-unit", "alternative"]
+"""Why the step predicted with every fix leaves a finding out: the team allows it, it is unconfirmed, it saves bytes, it shortens a request and not the step,
+or it is another way to the gain of others; "" where it is in."""
+
+Unit = Literal["", "share", "us", "bytes", "count"]
+"""Of a measured value and its threshold."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
 
@@ -205,6 +213,10 @@ class Finding(msgspec.Struct, frozen=True):
     """What the fix is expected to do to the step, part by part."""
     left_out: str = ""
     """Why the step predicted with every fix does not have this one; "" where it does, and where no step is predicted."""
+    excluded: Excluded = ""
+    """The same as a fact: `left_out` words it."""
+    alternative_to: tuple[str, ...] = ()
+    """The rules whose gain it is another way to, where they are known."""
     evidence_us: float | None = None
     """What its evidence takes a step as recorded, as `saving` is of a step; the largest place alone where places lie in one another. None where it
     is no time, or was saved before this was told."""
@@ -228,11 +240,24 @@ class Finding(msgspec.Struct, frozen=True):
             raise ValueError(f"confidence is 0 to 1, not {self.confidence}")
 
 
+ClearReason = Literal["", "below-threshold", "small-gain", "absent", "already-fixed", "well-used", "not-applicable", "cannot-tell"]
+"""Why a rule found nothing: what it measured is below its threshold, the fix would gain too little, what it looks for does not occur, the fix is in already,
+the hardware is used well, it has nothing to do with such a program, or nothing says that a fix helps."""
+
+
 class Clear(msgspec.Struct, frozen=True):
-    """A rule looked and found nothing: `why` gives the value and the threshold."""
+    """A rule looked and found nothing: `why` says the reason, with the value and the threshold where there are any."""
 
     why: str
     rule: str = ""
+    reason: ClearReason = ""
+    measured: float | None = None
+    threshold: float | None = None
+    unit: Unit = ""
+
+
+SkippedReason = Literal["", "not-recorded", "check-failed", "not-supported", "covered"]
+"""Why a rule could not look: something was not recorded, a check that it relies on failed, such a recording is not judged, or another rule covers it."""
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -241,6 +266,9 @@ class Skipped(msgspec.Struct, frozen=True):
     why: str
     record_with: str = ""
     rule: str = ""
+    reason: SkippedReason = ""
+    check: str = ""
+    """The check that failed, where that is the reason."""
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -41,6 +41,13 @@ class Together(msgspec.Struct, frozen=True):
     findings: tuple[str, ...]
 
 
+JudgedReason = Literal[
+    "", "no-gpu-work", "captured-only", "one-time-work", "checks-failed", "cut-off", "few-ops", "copies-only", "hardly-works", "first-pass", "host-unseen",
+    "allocates", "overhead", "elsewhere", "unused-idle", "rules-failed", "contradiction", "ranks-unread", "not-judged",
+]  # fmt: skip
+"""Why a recording was judged in part or not at all."""
+
+
 class Headline(msgspec.Struct, frozen=True):
     """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None where nothing has steps."""
 
@@ -51,6 +58,8 @@ class Headline(msgspec.Struct, frozen=True):
     judged: Literal["yes", "partly", "no"] = "yes"
     """Whether the recording could be judged: "nothing found" and "could not look" are different."""
     judged_why: str = ""
+    judged_reason: JudgedReason = ""
+    """The same as a fact: `judged_why` words it."""
     together: Together | None = None
     """The fixes that `predicted_step_us` has; None where it has none."""
 

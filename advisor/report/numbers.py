@@ -45,6 +45,39 @@ def duration(us: float) -> str:
     return "<0.01 µs" if 0 < us < 0.005 else _scaled(us, _TIMES)
 
 
+def _two(value: float) -> str:
+    """Two significant digits, thousands grouped: 1.2, 12, 120, 1,200."""
+    size = abs(value)
+    if size >= 99.5:
+        unit = 10.0 ** (len(str(int(size + 0.5))) - 2)
+        return f"{round(value / unit) * unit:,.0f}"
+    return f"{value:.{1 if size < 9.95 else 0}f}"
+
+
+def _rough(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    scale, unit = next((pair for pair in units if abs(value) / pair[0] < 995), units[-1])
+    return f"{_two(value / scale)} {unit}"
+
+
+def rough_duration(us: float) -> str:
+    """A time known to two digits: `850 µs`, `12 ms`, `1.0 s`."""
+    if not isfinite(us):
+        return UNKNOWN
+    return duration(us) if us < 0.05 else _rough(us, _TIMES)
+
+
+def rough_size(count: float) -> str:
+    """Bytes known to two digits: `540 MB`, `1.2 GB`."""
+    if not isfinite(count):
+        return UNKNOWN
+    return size(count) if count < 999.5 else _rough(count, _SIZES)
+
+
+def rough_percent(fraction: float) -> str:
+    """A share known to two digits: `38%`, `4.2%`; whatever is not all is 99% at most."""
+    return "99%" if 0.985 <= fraction < 1 else percent(fraction)
+
+
 def moment(us: float) -> str:
     """A place in the trace, in ms to the µs, so that it can be found in a viewer."""
     return f"{us / 1e3:,.3f} ms" if isfinite(us) else UNKNOWN
@@ -55,6 +88,11 @@ def interval(lowest: float, highest: float, write: Callable[[float], str] = dura
     low, high = write(lowest), write(highest)
     number, _, unit = low.partition(" ")
     return low if low == high else f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+
+
+def span(lowest: float, highest: float, write: Callable[[float], str] = rough_duration) -> str:
+    """`1.2 to 2.5 ms`: an interval in no more digits than its width leaves."""
+    return interval(lowest, highest, write)
 
 
 def size(count: float) -> str:
@@ -134,6 +172,27 @@ def speedup(before: float, after: float) -> str:
     if not isfinite(ratio) or ratio < 1.005:
         return ""
     return f"{three(ratio)}×" if ratio <= MOST_TIMES else f"over {MOST_TIMES}×"
+
+
+_WHOLE_TIMES = 1.75
+"""From here on the speedup of a wide range is said in whole numbers."""
+
+
+def speedups(before: float, after_low: float, after_high: float) -> str:
+    """`about 2× to 25×`, of a time and the range of what is left of it, in no more digits than that range allows; "" where it may be no faster at all."""
+    least, most = (before / after if after > 0 else MOST_TIMES + 1.0 for after in (after_high, after_low))
+    if not (isfinite(most) and most >= 1.05):
+        return ""
+    high = f"over {MOST_TIMES}×" if most > MOST_TIMES else f"{_times(most, least)}×"
+    if least < 1.05:
+        return f"up to {high}" if most <= MOST_TIMES else high
+    low = f"{_times(least, most)}×"
+    return f"about {low}" if low == high else f"about {low} to {high}"
+
+
+def _times(value: float, other: float) -> str:
+    wide = max(value, other) > 2 * min(value, other)
+    return f"{value:.0f}" if value >= 9.95 or (wide and value >= _WHOLE_TIMES) else f"{value:.1f}"
 
 
 def at_rate(nbytes: float, us: float) -> str:

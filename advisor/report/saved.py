@@ -11,6 +11,7 @@ import msgspec
 from advisor.errors import TraceError
 from advisor.knowledge.secrets import masked, shown
 from advisor.report.model import SCHEMA, Report
+from advisor.report.priorities import why_excluded
 
 _HEAD = 4096  # bytes: a report says what it is in its first keys
 _NEEDED = {"trace": ("window", "time"), "tpu": ("window", "time"), "memory": ("memory",)}
@@ -40,7 +41,14 @@ def read_report(path: Path) -> Report:
         raise TraceError(
             f"{path} is a report of kind {loaded.kind} without {' and '.join(missing)}", "Save it again: advisor analyze TRACE --format json -o report.json"
         )
+    loaded = _with_exclusions(loaded)
     return loaded if shown() else _without_secrets(loaded)
+
+
+def _with_exclusions(report: Report) -> Report:
+    """The report, each of whose findings says as a fact why the combined estimate leaves it out: reports of earlier versions say it in words only."""
+    findings = tuple(msgspec.structs.replace(f, excluded=why_excluded(f, counted=False)) if f.left_out and not f.excluded else f for f in report.findings)
+    return msgspec.structs.replace(report, findings=findings)
 
 
 def _without_secrets(report: Report) -> Report:

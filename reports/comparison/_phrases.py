@@ -6,9 +6,9 @@ from collections import Counter
 
 from advisor.compare.model import Comparison, Difference, FindingChange, Row, Side, Table
 from advisor.report.numbers import changed_by, counted, duration, percent, three
+from advisor.report.wording import amount, likely
 from advisor.reports._clean import clip, shortened
 from advisor.reports._names import short
-from advisor.reports._phrases import amount, likely
 
 _NAME = 160
 _TITLES = {"class": "By class of time", "module and op": "By module and op", "family": "By kernel family", "kernel": "By kernel"}

@@ -7,11 +7,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from advisor.report import wording
 from advisor.report.charts import Picture
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration
 from advisor.report.recording import matrix_units
-from advisor.reports import _phrases
+from advisor.reports import _text
 
 STEADY = 0.1
 """Steps that differ by less than a tenth are one kind of step."""
@@ -54,10 +55,10 @@ def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     bound = Answer(
         "What bounds it?",
         "good" if not report.findings and head.judged == "yes" else "look",
-        f"{_phrases.first_up(head.bottleneck)}.",
+        f"{_text.first_up(head.bottleneck)}.",
         "#time" if report.time else "#why",
     )
-    trust = _phrases.trust(report)
+    trust = wording.trust(report)
     status: Status = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
     made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), *([_steady(picture)] if report.kind == "trace" else [])]
     recording = "trace" if report.kind == "trace" else "report"

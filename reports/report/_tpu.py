@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.report.model import Report
 from advisor.report.numbers import count, duration, percent, rate
 from advisor.report.step import CategoryRow
-from advisor.reports._phrases import step_noun
+from advisor.report.wording import step_noun
 
 _LINES = 10
 LEAST = 0.001

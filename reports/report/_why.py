@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from advisor.report import wording as phrases
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.reports import _phrases as phrases
+from advisor.report.wording import gain, likely, whole_noun
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import gain, likely, whole_noun
 
 _LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)
 

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from advisor.report.finding import Finding
 from advisor.report.model import Report
+from advisor.report.wording import aside, gain, whole_noun
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, whole_noun
 
 NAME = "gitlab"
 SUFFIX = ".gitlab.json"

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.engine.analysis import Analysis, picture_in, report_in
-from advisor.report import numbers
+from advisor.report import numbers, wording
 from advisor.report.finding import Finding
 from advisor.report.model import Report
+from advisor.report.priorities import to_do
 from advisor.report.roofline import peaks_of, reach
-from advisor.reports import _pages, _phrases
+from advisor.reports import _pages, _text
 from advisor.reports._clean import Limits, clean, visible
 from advisor.reports._names import short, trace_id
 from advisor.reports.report import _draw, _job, _memory, _queue, _serving, _tpu
@@ -70,7 +71,7 @@ def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
     return _environment().get_template("report.html.j2").render(
         report=shown,
         whole=report,
-        anchors=_phrases.anchors(shown.findings),
+        anchors=_text.anchors(shown.findings),
         checklist=answers,
         answered=tally(answers),
         sections=_sections(report),
@@ -79,7 +80,8 @@ def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
         held_title=_memory.title(drawn.memory) if drawn.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
-        left_out=visible(_phrases.left_out(report)),
+        left_out=visible(wording.left_out(report)),
+        scales=wording.scales(shown),
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
         pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
         peaks=peaks,
@@ -91,8 +93,9 @@ def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
         top=_first(shown),
         tpu_used=_tpu.used(shown),
         trace_id=trace_id(report.source.path),
-        trust=_phrases.trust(shown),
-        noun=_phrases.step_noun(shown),
+        trust=wording.trust(shown),
+        unrecorded_lines=_unrecorded_lines(shown),
+        noun=wording.step_noun(shown),
         style=_asset("report.css"),
         script=script,
         digest=digest,
@@ -127,9 +130,15 @@ def _sections(report: Report) -> tuple[tuple[str, str], ...]:
 
 
 def _first(report: Report) -> list[tuple[str, Finding]]:
-    """The three findings to begin with, and their anchors: none that another's fix explains or that the team allows."""
-    pairs = zip(_phrases.anchors(report.findings), report.findings, strict=True)
-    return [(anchor, finding) for anchor, finding in pairs if not (finding.folded_into or finding.allowed)][:3]
+    """What to do first, with the anchor of each."""
+    pairs = list(zip(_text.anchors(report.findings), report.findings, strict=True))
+    return [next(pair for pair in pairs if pair[1] is finding) for finding in to_do(report)]
+
+
+def _unrecorded_lines(report: Report) -> str:
+    """How to record the lines of the program, where none of the first findings names one."""
+    first = to_do(report)
+    return "" if any(wording.user_line(finding) for finding in first) else next((finding.lines_with for finding in first if finding.lines_with), "")
 
 
 def _script() -> str:
@@ -186,16 +195,17 @@ def _environment() -> Environment:
         numbers.rate,
         numbers.size,
         _pages.cells,
-        _phrases.code_spans,
-        _phrases.confidence,
-        _phrases.place,
-        _phrases.saving_basis,
-        _phrases.slices,
-        _phrases.source_line,
+        _text.code_spans,
+        wording.certainty,
+        wording.first_fix_step,
+        wording.place,
+        wording.saving_basis,
+        wording.slices,
+        wording.source_line,
         head_of,
         web,
     ):
         made.filters[function.__name__] = function
     made.globals.update(launches_drawn=launches_drawn, occupancy_curve=occupancy_curve, occupancy_limits=occupancy_limits)
-    made.globals.update(interval=numbers.interval, reach=reach, share=numbers.share, speedup=numbers.speedup, words=_phrases)
+    made.globals.update(reach=reach, share=numbers.share, first_up=_text.first_up, short_path=_text.short_path, where=_text.where, words=wording)
     return made

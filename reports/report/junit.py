@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 from advisor.report.finding import Finding
 from advisor.report.model import Report
+from advisor.report.wording import aside, gain, unseen, whole_noun
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, unseen, whole_noun
 
 NAME = "junit"
 SUFFIX = ".junit.xml"

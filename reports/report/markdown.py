@@ -8,18 +8,16 @@ from collections.abc import Iterable
 
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.report.numbers import counted, cut, duration, interval, percent, rate, share, size, speedup
-from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
-from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import (
+from advisor.report.numbers import counted, cut, duration, percent, rate, share, size
+from advisor.report.priorities import others, to_do
+from advisor.report.wording import (
+    after_fixes,
     aside,
-    code_spans,
-    confidence,
-    footnote,
+    certainty,
+    combined,
     framework,
     hardware,
     improves,
-    judged,
     last_line,
     left_out,
     likely,
@@ -30,24 +28,32 @@ from advisor.reports._phrases import (
     per_whole,
     place,
     processor,
+    profiler_overhead,
     read_instead,
     rules_run,
     saves,
     saving_basis,
+    scales,
     seen,
     slices,
     source_line,
+    speedup_range,
     stalls,
     step_noun,
+    step_now,
     steps,
     taken,
     titled,
     trust,
     unseen,
+    user_line,
     wait_place,
-    waits_told,
+    waits_listed,
     window_basis,
 )
+from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
+from advisor.reports._clean import Limits, clean
+from advisor.reports._text import code_spans
 from advisor.reports.report import _job, _serving, _tpu
 from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._memory import title, totals, where
@@ -108,6 +114,7 @@ def render(report: Report) -> str:
     comment.add([MARKER], LIMIT)
     comment.add(_headline(shown), LIMIT)
     _findings(comment, shown, len(report.findings))
+    comment.add(_picture(shown), _END)
     _waits(comment, shown)
     comment.add(_served(shown), _END)
     comment.add(_time(shown), _END)
@@ -146,13 +153,12 @@ class _Comment:
 
 
 def _headline(report: Report) -> list[str]:
+    """What bounds the step, its time now and after the fixes, and whether that can be trusted."""
     head, noun = report.headline, step_noun(report)
-    line = "" if head.step_us is None else f"**{duration(head.step_us)}** per {noun}"
-    if (after := head.predicted_step_us) and improves(report):
-        line += f", **{duration(after.expected)}** with every fix ({interval(after.low, after.high)}):"
-        line += f" {speedup(report.step_us, after.expected)} as fast"
-    line += ". " if line else ""
-    left = left_out(report)
+    line = "" if head.step_us is None else f"One {noun} takes **{step_now(report)}**"
+    if line and improves(report):
+        times = speedup_range(report)
+        line += f"; {combined(report)} **{after_fixes(report)}**" + (f" ({times} speedup)" if times else "")
     told = trust(report)
     about = f"{code(cut(report.source.path, 120))} · {escape(cut(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     about += f" · {escape(cut(framework(report), 60))}" if report.framework else ""
@@ -161,14 +167,11 @@ def _headline(report: Report) -> list[str]:
         "",
         f"{prose(cut(head.summary, 300))}",
         "",
-        *([f"Could it be judged? **{escape(cut(unjudged, 300))}**", ""] if (unjudged := judged(report)) else ()),
-        f"{line}Can the trace be trusted? **{told.answer}**: {escape(cut(told.detail, 200))}",
+        *([f"{line}.", ""] if line else []),
+        f"Can it be trusted? **{told.answer}.** {prose(cut(told.detail, 300))}",
         "",
         f"<sub>{about}</sub>",
         "",
-        *([f"<sub>{prose(left)}</sub>", ""] if left else []),
-        *([f"<sub>{escape(note)}</sub>", ""] if (note := footnote(report)) else []),
-        *_picture(report),
     ]
 
 
@@ -182,23 +185,27 @@ def _picture(report: Report) -> list[str]:
 
 def _findings(comment: _Comment, report: Report, total: int) -> None:
     if not report.findings:
-        comment.add([f"### {nothing_found(report)}", "", f"Of the rules: {rules_run(report)}.", ""], _END)
+        comment.add([f"### {nothing_found(report)}", "", f"Rules: {rules_run(report)}.", ""], _END)
         return
     noun = step_noun(report)
     per = "" if noun == "peak" else f" per {noun}"
     head = [
         f"### {counted(total, 'finding')}",
         "",
-        f"| # | Finding | Severity | Saves{per} | Fix |",
-        "| --: | :-- | :-- | --: | :-- |",
+        f"| # | Finding | Severity | Saves{per} | Range | Fix |",
+        "| --: | :-- | :-- | --: | --: | :-- |",
     ]
     comment.add(head, _TABLE_END)
-    rows = [[_row(report, finding, number)] for number, finding in enumerate(report.findings[:_TABLE], 1)]
+    first = to_do(report)
+    ordered = (*first, *others(report, first))
+    rows = [[_row(report, finding, number)] for number, finding in enumerate(ordered[:_TABLE], 1)]
     missing = comment.add_each(rows, _TABLE_END) + total - len(rows)
     comment.add([""], LIMIT)
     if missing:
         comment.add([f"{counted(missing, 'more finding')}, with smaller savings, in the full report.", ""], LIMIT)
-    details = [_details(report, finding, number) for number, finding in enumerate(report.findings[:_DETAILED], 1)]
+    notes = [f"<sub>{prose(note)}</sub>" for note in (left_out(report), scales(report)) if note]
+    comment.add([line for note in notes for line in (note, "")], _TABLE_END + 2_000)
+    details = [_details(report, finding, number) for number, finding in enumerate(ordered[:_DETAILED], 1)]
     left = comment.add_each(details, _DETAILS_END)
     if left or total > _DETAILED:
         shown = len(details) - left
@@ -207,18 +214,21 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
 
 def _row(report: Report, finding: Finding, number: int) -> str:
     saved = saves(finding, report) or "–"
+    ranges = likely(finding.saving) if finding.saving.expected > 0 else "–"
     title, fix = prose(cut(titled(finding, report), 160)), prose(cut(finding.fix.title, 160))
-    return f"| {number} | {title} | {finding.severity} | {saved} | {fix} |"
+    where = f" {code(cut(line, 120))}" if (line := user_line(finding)) else ""
+    unsure = " (unconfirmed)" if finding.status == "possible" else ""
+    return f"| {number} | {title}{unsure}{where} | {finding.severity} | {saved} | {ranges} | {fix} |"
 
 
 def _details(report: Report, finding: Finding, number: int) -> list[str]:
-    saving, fix = finding.saving, finding.fix
+    fix = finding.fix
     lines = [
         f"<details><summary><b>{number}. {prose(cut(titled(finding, report), 160))}</b></summary>",
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {confidence(finding)} · saves {likely(saving)} {per_whole(finding, report)}, {saving_basis(finding)}",
+        f"{code(finding.rule)} · {certainty(finding)} · {saving_basis(finding)} · saves {likely(finding.saving)} {per_whole(finding, report)}",
         "",
         f"**Fix: {prose(fix.title)}**",
         "",
@@ -232,14 +242,14 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     if re.fullmatch(r"https?://[^\s<>()\[\]|`\"\\]+", fix.url):
         lines += [f"Read more: <{fix.url}>", ""]
     lines += [
-        f"| {' in '.join(part for part in ('Evidence', of_steps(report)) if part)} | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |",
+        f"| {' '.join(part for part in ('Evidence', of_steps(report)) if part)} | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |",
         "| :-- | --: | --: | :-- | :-- |",
     ]
     for item in finding.evidence:
         label, source = prose(cut(item.label, 160)), code(cut(source_line(item), 160))
         lines.append(f"| {label} | {seen(item, report)} | {taken(item, report)} | {place(item)} | {source} |")
     if finding.lines_with:
-        lines += ["", f"The source's lines were not recorded: {prose(finding.lines_with)}."]
+        lines += ["", f"Source lines were not recorded. To record them: {prose(finding.lines_with)}."]
     return [*lines, "", "</details>", ""]
 
 
@@ -253,8 +263,8 @@ def _waits(comment: _Comment, report: Report) -> None:
     """Every call that waits, where they were asked for."""
     if report.host_waits is None:
         return
-    head = ["| Where | Call | Waits a step | Time a step | Instead |", "| :-- | :-- | --: | --: | :-- |"]
-    comment.add([f"### {escape(waits_told(report.host_waits))}", "", *(head if report.host_waits.rows else ())], _END)
+    head = ["| Where | Call | Waits per step | Time per step | Instead |", "| :-- | :-- | --: | --: | :-- |"]
+    comment.add([f"### {escape(waits_listed(report.host_waits))}", "", *(head if report.host_waits.rows else ())], _END)
     rows = [
         [f"| {code(cut(wait_place(row), 120))} | {code(cut(row.call, 120))} | {row.waits_a_step:,.4g} | {duration(row.us)} | {prose(row.instead)} |"]
         for row in report.host_waits.rows
@@ -326,7 +336,7 @@ def _measured(report: Report) -> list[str]:
     lines = [
         "<details><summary><b>What limits each kernel</b></summary>",
         "",
-        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy | A warp waits |",
+        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy | Warps stall on |",
         "| :-- | --: | --: | :-- | --: | --: | :-- | :-- |",
     ]
     for row in report.kernels:
@@ -430,7 +440,7 @@ def _health(report: Report) -> list[str]:
         return told
     return [
         *told,
-        "**Weaknesses of the trace**",
+        "**Weak and failed checks**",
         "",
         *(f"- {check.status} {code(check.check)}: {prose(check.detail)}" for check in weak),
         "",
@@ -441,4 +451,5 @@ def _footer(report: Report) -> str:
     source = report.source
     about = f"{escape(cut(source.format, 20))}, {size(source.bytes)}, {source.events:,} events"
     about += f"; steps from {window_basis(report)}" if report.window else ""
-    return f"<sub>advisor {escape(cut(report.advisor, 20))} · {about}</sub>"
+    overhead = f" · {escape(note)}" if (note := profiler_overhead(report)) else ""
+    return f"<sub>advisor {escape(cut(report.advisor, 20))} · {about}{overhead}</sub>"

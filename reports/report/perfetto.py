@@ -10,8 +10,8 @@ from advisor.engine.analysis import Analysis, picture_in, report_in
 from advisor.report.charts import Cut, Lane, Moment, QueueCurve
 from advisor.report.finding import BytesSaved, Finding
 from advisor.report.model import Report
+from advisor.report.wording import source_line, unseen
 from advisor.reports._clean import visible
-from advisor.reports._phrases import source_line, unseen
 from advisor.reports.report._queue import points
 
 NAME = "perfetto"
@@ -35,7 +35,7 @@ def render(shown: Analysis | Report) -> str:
     for number, at in enumerate(told):
         events += _finding(number, report.findings[at], moments[at] if at < len(moments) else None)
     head = {"advisor": report.advisor, "trace": visible(report.source.path), "bottleneck": report.headline.bottleneck}
-    head |= {"unseen": visible(told)} if (told := unseen(report)) else {}
+    head |= {"unseen": visible(left)} if (left := unseen(report)) else {}
     lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
     return f'{{"displayTimeUnit": "ns", "trace-advisor": {json.dumps(head)}, "traceEvents": [\n{lines}\n]}}\n'
 

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from advisor.report.finding import Evidence, Finding, SourceLine
 from advisor.report.model import Report
+from advisor.report.wording import aside, gain, last_line, likely, unseen, whole_noun
 from advisor.reports import _pages
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, last_line, likely, unseen, whole_noun
 
 NAME = "sarif"
 SUFFIX = ".sarif"

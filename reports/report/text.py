@@ -12,14 +12,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from advisor.report import wording
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.report.numbers import counted, cut, duration, interval, percent, share, speedup
+from advisor.report.numbers import counted, cut, duration, percent, share
+from advisor.report.priorities import others, to_do
 from advisor.report.recording import DeviceTime
 from advisor.report.roofline import peaks_of, reach
-from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import Slice
+from advisor.reports._text import short_path
 from advisor.reports.report import _job, _memory, _serving, _tpu
 from advisor.reports.report._checklist import Answer, checklist
 
@@ -67,9 +68,12 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
         markup=False, highlight=False, emoji=False, legacy_windows=False, _environ={},
     )  # fmt: skip
     _headline(console, shown)
+    first = _to_do(console, shown, [answer.praise for answer in _answers(shown) if answer.praise])
+    _verdict(console, shown)
     _time(console, shown)
     _held(console, shown)
-    _findings(console, shown, len(report.findings), [answer.praise for answer in _answers(shown) if answer.praise])
+    console.print()
+    _others(console, shown, first, len(report.findings))
     _waits(console, shown)
     _measured(console, shown)
     _footer(console, shown, whole_commands=width is None)
@@ -99,33 +103,31 @@ def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
 
 
 def _headline(console: Console, report: Report) -> None:
-    head, noun = report.headline, _phrases.step_noun(report)
+    """What bounds the step, and its time now and after the fixes that go together."""
+    head, noun = report.headline, wording.step_noun(report)
     about = (
         f"advisor {report.advisor}",
-        _phrases.short_path(report.source.path),
-        _phrases.hardware(report),
-        _phrases.framework(report),
-        _phrases.steps(report),
+        short_path(report.source.path),
+        wording.hardware(report),
+        wording.framework(report),
+        wording.steps(report),
     )
     _wrapped(console, _text((" · ".join(part for part in about if part), "dim")), 0)
     console.print()
     _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, _SENTENCES)
     if head.step_us is not None:
-        line = _text(f"One {noun} takes ", (duration(head.step_us), "bold"))
-        if (after := head.predicted_step_us) and _phrases.improves(report):
-            line.append_text(_text("; with every fix ", (duration(after.expected), "bold green")))
-            line.append(f" ({interval(after.low, after.high)}), {speedup(head.step_us, after.expected)} as fast")
-        _wrapped(console, line, 0)
-    if left := _phrases.left_out(report):
-        _wrapped(console, _text((left, "dim")), 0)
-    if note := _phrases.footnote(report):
-        _wrapped(console, _text((note, "dim")), 0)
-    if unjudged := _phrases.judged(report):
-        style = _TRUST["failed" if head.judged == "no" else "degraded"]
-        _wrapped(console, _text("Could it be judged? ", (unjudged, style)), 0, _SENTENCES)
-    told = _phrases.trust(report)
-    if told.status != "ok":
-        _wrapped(console, _text("Can the trace be trusted? ", (told.answer, _TRUST[told.status]), f": {told.detail}"), 0)
+        line = _text(f"One {noun} takes ", (wording.step_now(report), "bold"))
+        if wording.improves(report):
+            line.append_text(_text(f"; {wording.combined(report)} ", (wording.after_fixes(report), "bold green")))
+            if times := wording.speedup_range(report):
+                line.append(f" ({times} speedup)")
+        _wrapped(console, line.append("."), 0)
+
+
+def _verdict(console: Console, report: Report) -> None:
+    """Whether all that can be trusted, in one line."""
+    told = wording.trust(report)
+    _wrapped(console, _text("Can it be trusted? ", (f"{told.answer}.", _TRUST[told.status]), f" {told.detail}"), 0, _SENTENCES)
 
 
 def _time(console: Console, report: Report) -> None:
@@ -133,8 +135,8 @@ def _time(console: Console, report: Report) -> None:
     if times:
         console.print()
     for time in times[:_DEVICES]:
-        parts = _phrases.slices(time, report.kind)
-        bar = Text(f"{_phrases.processor(report)} {time.device}  ")
+        parts = wording.slices(time, report.kind)
+        bar = Text(f"{wording.processor(report)} {time.device}  ")
         start = cell_len(bar.plain)
         room = max(min(console.width, 100) - start, 10)
         cells = _cells([part.us for part in parts], room)
@@ -143,8 +145,8 @@ def _time(console: Console, report: Report) -> None:
         console.print(bar, no_wrap=True, overflow="crop")
         _legend(console, [part for part, number in zip(parts, cells, strict=True) if number or part.share >= 0.005], start)
     if len(times) > _DEVICES:
-        _wrapped(console, _text(_others(times[_DEVICES:], _phrases.processor(report))), 0)
-    for said in (_phrases.critical_path(report), _phrases.measured(report), _tpu.used(report)):
+        _wrapped(console, _text(_more_devices(times[_DEVICES:], wording.processor(report))), 0)
+    for said in (wording.critical_path(report), wording.measured(report), _tpu.used(report)):
         if said:
             _wrapped(console, _text(said), 0, _SENTENCES)
 
@@ -157,11 +159,11 @@ def _held(console: Console, report: Report) -> None:
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
 
 
-def _legend(console: Console, parts: list[Slice], indent: int) -> None:
+def _legend(console: Console, parts: list[wording.Slice], indent: int) -> None:
     """Glyph, class and share of each part, none broken across lines."""
     line = Text(" " * indent)
     for part in parts:
-        item = _text(_SLICES[part.key], f" {part.label.lower()} {percent(part.share)}   ")
+        item = _text(_SLICES[part.key], f" {part.label[:1].lower()}{part.label[1:]} {percent(part.share)}   ")
         if line.cell_len + item.cell_len - 3 > min(console.width, 100) and line.cell_len > indent:
             console.print(line, no_wrap=True, overflow="crop")
             line = Text(" " * indent)
@@ -169,7 +171,7 @@ def _legend(console: Console, parts: list[Slice], indent: int) -> None:
     console.print(line, no_wrap=True, overflow="crop")
 
 
-def _others(times: tuple[DeviceTime, ...], processor: str) -> str:
+def _more_devices(times: tuple[DeviceTime, ...], processor: str) -> str:
     compute = [share(time.compute_us, time.window_us) for time in times]
     between = f"{percent(min(compute))} to {percent(max(compute))}"
     return f"and {counted(len(times), f'more {processor}')}, computing for {between} of the window"
@@ -187,35 +189,40 @@ def _cells(values: list[float], room: int) -> list[int]:
     return cells
 
 
-def _findings(console: Console, report: Report, total: int, praise: list[str]) -> None:
+def _to_do(console: Console, report: Report, praise: list[str]) -> tuple[Finding, ...]:
+    """What to do first, in full. Returns these findings."""
     console.print()
-    if not report.findings:
+    first = to_do(report, _IN_FULL)
+    if not first:
         _healthy(console, report, praise)
-        return
-    for number, finding in enumerate(report.findings[:_IN_FULL], 1):
-        if finding.folded_into:
-            _title(console, report, finding, number)
-            _wrapped(console, _text((_phrases.aside(finding).strip(), "dim")), 2)
-        else:
-            _finding(console, report, finding, number)
+    for number, finding in enumerate(first, 1):
+        _finding(console, report, finding, number)
         console.print()
-    for number, finding in enumerate(report.findings[_IN_FULL:_IN_A_LINE], _IN_FULL + 1):
+    return first
+
+
+def _others(console: Console, report: Report, first: tuple[Finding, ...], total: int) -> None:
+    """The other findings, a line each."""
+    rest = others(report, first)
+    for number, finding in enumerate(rest[: _IN_A_LINE - len(first)], len(first) + 1):
         _title(console, report, finding, number)
-        if remark := _phrases.remark(finding):
+        if remark := wording.remark(finding):
             _wrapped(console, _text((remark, "dim")), 2, 1)
     if total > _IN_A_LINE:
         console.print(_text((f"and {counted(total - _IN_A_LINE, 'smaller finding')}", "dim")))
-    if total > _IN_FULL:
+    if left := wording.left_out(report):
+        _wrapped(console, _text((left, "dim")), 0, _SENTENCES)
+    if rest or left:
         console.print()
 
 
 def _title(console: Console, report: Report, finding: Finding, number: int) -> None:
     """Title, what it saves and a bar in a row; without the bar where the row would cut the title."""
-    part, saves = report.share(finding), _phrases.saves(finding, report)
-    title = _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {_phrases.titled(finding, report)}", "bold"))
+    part, saves = report.share(finding), wording.saves(finding, report)
+    title = _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {wording.titled(finding, report)}", "bold"))
     gained = _text((f"saves {saves}", "green") if saves else ("no gain expected", "dim"))
     # A kernel's name may be cut, the finding's own words not.
-    own = title.cell_len - cell_len(_phrases.titled(finding, report)) + cell_len(finding.title)
+    own = title.cell_len - cell_len(wording.titled(finding, report)) + cell_len(finding.title)
     width = min(console.width, _WIDTH)
     if width < _NARROW or width < own + gained.cell_len + _GAIN_BAR + 4:
         _wrapped(console, title.append(": ").append_text(gained), 0)
@@ -236,26 +243,24 @@ def _title(console: Console, report: Report, finding: Finding, number: int) -> N
 
 def _finding(console: Console, report: Report, finding: Finding, number: int) -> None:
     _title(console, report, finding, number)
-    _wrapped(console, _text(finding.summary + _phrases.aside(finding)), 2, _SENTENCES)
-    fix = _text(("Fix: ", "bold"), finding.fix.title)
-    if finding.fix.steps[0] != finding.fix.title:
-        fix.append(f". {finding.fix.steps[0]}" if finding.fix.title[-1:] not in ".:;" else f" {finding.fix.steps[0]}")
-    _wrapped(console, fix, 2, _SENTENCES)
-    first = finding.evidence[0]
-    where = " · ".join(part for part in (_phrases.source_line(first), _phrases.place(first)) if part)
-    about = " · ".join(part for part in (finding.rule, _phrases.confidence(finding), where) if part)
+    saving = finding.saving
+    ranges = f"{wording.likely(saving)} {wording.per_whole(finding, report)}" if saving.expected > 0 else ""
+    where = wording.user_line(finding) or (wording.place(finding.evidence[0]) if len(report.devices) > 1 else "")
+    about = " · ".join(part for part in (where, ranges, finding.rule, wording.certainty(finding)) if part)
     _wrapped(console, _text((about, "dim")), 2, 1)
+    _wrapped(console, _text(finding.summary + wording.aside(finding)), 2, _SENTENCES)
+    _wrapped(console, _text(("Fix: ", "bold"), wording.first_fix_step(finding)), 2, _SENTENCES)
 
 
 def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     style = {"yes": "bold green", "partly": "bold yellow", "no": "bold red"}[report.headline.judged]
-    _wrapped(console, _text((f"{_phrases.nothing_found(report)}. ", style), f"Of the rules: {_phrases.rules_run(report)}."), 0)
+    _wrapped(console, _text((f"{wording.nothing_found(report)}. ", style), f"Rules: {wording.rules_run(report)}."), 0)
     for said in praise:
         _wrapped(console, _text(("+ ", "green"), said), 2)
     if report.kind in ("kernels", "tpu"):
         return
     if report.kernels:
-        console.print(_text(f"What the GPU does now, in one {_phrases.step_noun(report)}:"))
+        console.print(_text(f"What the GPU does now, in one {wording.step_noun(report)}:"))
     peaks, steps = peaks_of(report), report.window.steps if report.window else 1
     for kernel in report.kernels:
         at = reach(kernel, peaks)
@@ -269,9 +274,9 @@ def _waits(console: Console, report: Report) -> None:
     """Every call that waits, where they were asked for: where it stands, how often and how long it waits, and what stands in for it."""
     if report.host_waits is None:
         return
-    console.print(_text((_phrases.waits_told(report.host_waits), "bold")))
+    console.print(_text((wording.waits_listed(report.host_waits), "bold")))
     for row in report.host_waits.rows:
-        _wrapped(console, _text(f"{row.waits_a_step:6,.4g} a step {duration(row.us):>8}  ", (_phrases.wait_place(row), "bold"), f"  {row.call}"), 2, 1)
+        _wrapped(console, _text(f"{row.waits_a_step:6,.4g} per step {duration(row.us):>8}  ", (wording.wait_place(row), "bold"), f"  {row.call}"), 2, 1)
         _wrapped(console, _text((row.instead + (f" Since: {row.since}." if row.since else ""), "dim")), 4, _SENTENCES)
     console.print()
 
@@ -288,7 +293,7 @@ def _measured(console: Console, report: Report) -> None:
             2,
             3,
         )
-        for what, told in (("Occupancy", _phrases.occupancy(kernel)), ("A warp waits", _phrases.stalls(kernel))):
+        for what, told in (("Occupancy", wording.occupancy(kernel)), ("Warps stall on", wording.stalls(kernel))):
             _wrapped(console, _text(f"{what}: ", (told or "not collected", "" if told else "dim")), 12, 3)
     console.print()
     _asked(console, checklist(report, None)[1:-1])
@@ -308,28 +313,37 @@ def _asked(console: Console, answers: list[Answer]) -> None:
     console.print()
 
 
+_CHECKS = {"degraded": "weak check", "failed": "failed check"}
+
+
 def _footer(console: Console, report: Report, whole_commands: bool) -> None:
     for check in [check for check in report.health if check.status != "ok"][:4]:
-        _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
-    if unseen := _phrases.unseen(report):
+        _wrapped(console, _text((f"{_CHECKS[check.status]}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
+    if unseen := wording.unseen(report):
         _wrapped(console, _text(unseen), 0)
-    for told in _phrases.read_instead(report):
+    for told in wording.read_instead(report):
         _wrapped(console, _text(("note: ", "bold"), told), 0)
     for failed in report.failed[:3]:
-        _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {_phrases.last_line(failed.error)}"), 0, 1)
-    if report.findings:  # said above where there are none
-        _wrapped(console, _text((f"Rules: {_phrases.rules_run(report)}", "dim")), 0)
-    mend, record = _phrases.to_mend(report), dict[str, list[str]]()
+        _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {wording.last_line(failed.error)}"), 0, 1)
+    if to_do(report):  # said above where there are none
+        _wrapped(console, _text((f"Rules: {wording.rules_run(report)}", "dim")), 0)
+    _next(console, report, whole_commands)
+    if report.findings:
+        _wrapped(console, _text((wording.scales(report), "dim")), 0, _SENTENCES)
+    if overhead := wording.profiler_overhead(report):
+        _wrapped(console, _text((overhead, "dim")), 0)
+
+
+def _next(console: Console, report: Report, whole_commands: bool) -> None:
+    """Commands that may come next."""
+    mend, record = wording.to_mend(report), dict[str, list[str]]()
     for skipped in report.skipped:
         if skipped.record_with and skipped.record_with not in mend:
             record.setdefault(" ".join(skipped.record_with.split()), []).append(skipped.rule)
     commands = list(mend.items())[:2]
-    if report.findings and (rule := report.findings[0].rule):
-        commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
-    commands += [
-        (how, f"lets {', '.join(rules[:2])}{f' and {len(rules) - 2} more' if len(rules) > 2 else ''} look")
-        for how, rules in list(record.items())[: 2 - len(commands)]
-    ]
+    if first := to_do(report, 1):
+        commands.append((f"advisor explain {shlex.quote(first[0].rule)}", "why it costs time, and when to ignore it"))
+    commands += [(how, _for_rules(rules)) for how, rules in list(record.items())[: 2 - len(commands)]]
     if report.source.path != "standard input" and report.kind == "trace":
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
@@ -340,3 +354,9 @@ def _footer(console: Console, report: Report, whole_commands: bool) -> None:
             continue
         console.print(_text("Next: " if at == 0 else "      ", (command, "bold")), soft_wrap=True)
         _wrapped(console, _text((why, "dim")), 8)
+
+
+def _for_rules(rules: list[str]) -> str:
+    """`for a, b and 3 more rules`: what would look then."""
+    more = f" and {counted(len(rules) - 2, 'more rule')}" if len(rules) > 2 else ""
+    return f"for {', '.join(rules[:2])}{more}"

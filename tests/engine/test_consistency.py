@@ -133,7 +133,7 @@ def test_a_job_is_held_together_too(launch_bound):
     job = head(replace(launch_bound, kind="job", time=None, breakdown=parts), bottleneck="balanced")
     assert any("balanced" in told for told in contradictions(job)) and contradictions(head(job, bottleneck="host-bound")) == ()
     unsure = replace(job, headline=replace(job.headline, bottleneck="host-bound"), findings=(replace(job.findings[0], status="possible"),))
-    assert any("only possible" in told for told in contradictions(unsure))
+    assert any("unconfirmed" in told for told in contradictions(unsure))
 
 
 def test_without_gpu_work_nothing_is_answered(launch_bound):

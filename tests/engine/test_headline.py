@@ -11,8 +11,8 @@ from advisor.engine.rule import Found
 from advisor.engine.run import run
 from advisor.report.finding import Evidence, Fix, Saving
 from advisor.report.recording import Health
+from advisor.report.wording import left_out
 from advisor.reports import formats
-from advisor.reports._phrases import left_out
 from advisor.views.health import TraceHealth
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, Shares
@@ -56,7 +56,7 @@ def test_a_possible_finding_adds_nothing_to_one_that_stands():
     ("said", "allow", "why"),
     [
         ({}, {}, ""),
-        (POSSIBLE, {}, "only possible"),
+        (POSSIBLE, {}, "unconfirmed"),
         ({}, {"acme/slow": "known"}, "allowed"),
         ({"counted": False}, {}, "an alternative to other fixes"),
         ({"per": "request"}, {}, "makes a request shorter, not the step"),
@@ -75,7 +75,7 @@ def test_what_the_step_with_every_fix_leaves_out_is_said_and_in_no_path_after_th
 
 def test_a_step_with_every_fix_is_named_only_where_it_is_shown():
     report = run(steps(), [ruled(halved(counted=False)), second()])
-    assert left_out(report) == "Left out of the step with every fix: acme/slow (an alternative to other fixes)."
+    assert left_out(report) == "Not included in the combined estimate: acme/slow (an alternative to other fixes)."
 
 
 def test_two_that_stand_are_replayed_together():
@@ -106,19 +106,19 @@ def test_the_headline_is_no_surer_than_the_findings_that_it_rests_on():
 def test_less_than_half_of_a_step_is_no_sure_bound_where_idle_time_may_be_more(shares, high_us, is_torn):
     bound = Bound("launch-bound" if shares[3] > shares[0] else "gpu-bound", "", Shares(*shares), 0.4)
     step = TrueStep(27.0, 32.0, high_us, 46.0, "estimated")
-    assert bool(torn(bound, step)) == is_torn
+    assert torn(bound, step) == is_torn
     assert not torn(bound, TrueStep(32.0, 32.0, 40.0, 46.0, "measured"))
 
 
 def test_no_rule_that_looked_is_no_good_news():
-    assert "No rule looked." in formats()["text"].render(run(steps(), ()))
+    assert "No rule was run." in formats()["text"].render(run(steps(), ()))
 
 
-@pytest.mark.parametrize(("touches", "said"), [((), "the trace fails recording-cost: 9 of 10 ms"), (("host",), "rules that rest on it could not look")])
+@pytest.mark.parametrize(("touches", "said"), [((), "the trace fails recording-cost: 9 of 10 ms"), (("host",), "rules that rely on it were skipped")])
 def test_only_a_check_that_touches_what_rules_rest_on_kept_them_from_looking(touches, said):
     failed = Health(check="recording-cost", status="failed", detail="9 of 10 ms", touches=touches)
-    judged, why = judge(Workspace(steps(), TraceHealth((failed,))), ())
-    assert judged == "partly" and said in why and ("could not look" in why) == bool(touches)
+    judged, reason, why = judge(Workspace(steps(), TraceHealth((failed,))), ())
+    assert (judged, reason) == ("partly", "checks-failed") and said in why and ("were skipped" in why) == bool(touches)
 
 
 def test_no_margin_makes_a_saving_the_whole_step():
@@ -131,4 +131,4 @@ def test_no_margin_makes_a_saving_the_whole_step():
 def test_what_bounds_the_step_without_a_finding_that_speaks_of_it_says_why():
     report = analysed(TRACES / "tgn_visits.slow.trace.zst")
     assert report.headline.bottleneck == "launch-bound" and "launch-gap" not in {f.rule for f in report.findings}
-    assert "launch-gap finds nothing to do about that: the fix would gain" in report.headline.summary
+    assert "launch-gap found nothing to fix: its fix would gain" in report.headline.summary

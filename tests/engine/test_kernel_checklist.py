@@ -67,7 +67,7 @@ STALLED = {
 def test_text_and_markdown_have_what_the_page_has(format_):
     report = judged("divergence", kernel("waiting", **STALLED, **APART))
     said = " ".join(formats()[format_].render(report).replace("&#95;", "_").split())
-    for part in ("60%", "long_scoreboard", "30%", "barrier", "100% in theory", "limited by threads", "37% achieved"):
+    for part in ("60%", "long_scoreboard", "30%", "barrier", "100% theoretical", "limited by threads", "37% achieved"):
         assert part in said, part
     for question in QUESTIONS:
         assert question.question in said, question.id
@@ -78,4 +78,4 @@ def test_text_and_markdown_have_what_the_page_has(format_):
 
 def test_what_was_not_collected_is_said():
     said = formats()["text"].render(judged("divergence", kernel()))
-    assert "A warp waits: not collected" in said
+    assert "Warps stall on: not collected" in said

@@ -101,7 +101,7 @@ def test_evidence_is_told_of_one_step():
     gap = report.findings[0]
     assert gap.rule == "launch-gap" and gap.evidence_us == pytest.approx(sum(item.dur_us for item in gap.evidence) / report.window.steps)
     shown = formats()["markdown"].render(report)
-    assert "Evidence in a step, the mean of 2" in shown
+    assert "Evidence per step (mean of 2)" in shown
 
 
 def test_places_that_lie_in_one_another_are_not_added_up():

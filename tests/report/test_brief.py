@@ -10,10 +10,11 @@ import jsonschema
 import msgspec
 import pytest
 
-from advisor.report.brief import BRIEF_BYTES, THINGS, brief, to_do
+from advisor.report.brief import BRIEF_BYTES, THINGS, brief
 from advisor.report.encoded import as_json
 from advisor.report.finding import Finding
 from advisor.report.model import Report
+from advisor.report.priorities import to_do
 from advisor.report.schema import brief_schema
 from tests.command import advisor
 from tests.paths import ROOT
@@ -53,7 +54,10 @@ def changed(report: Report, **what: Any) -> list[Finding]:
     return to_do(msgspec.structs.replace(report, findings=(msgspec.structs.replace(first, **what), *others)))
 
 
-@pytest.mark.parametrize("what", [{"folded_into": "sync-stall"}, {"allowed": "we know"}, {"left_out": "an alternative"}, {"severity": "info"}])
+@pytest.mark.parametrize(
+    "what",
+    [{"folded_into": "sync-stall"}, {"allowed": "we know"}, {"left_out": "an alternative to sync-stall", "excluded": "alternative"}, {"severity": "info"}],
+)
 def test_what_is_no_change_of_its_own_is_left_to_the_report(what: dict[str, Any]) -> None:
     import advisor
 

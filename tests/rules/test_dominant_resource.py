@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.recordings.timeline import Device
-from advisor.reports._phrases import aside
+from advisor.report.wording import aside
 from tests.rules.test_rules import clear, found, queued, widened
 
 GB = 1 << 30

@@ -13,8 +13,9 @@ from advisor.knowledge.op_tokens.families import PRODUCTS, Family, of_library
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
-from advisor.report.numbers import cut, duration, mostly, percent
+from advisor.report.numbers import mostly
 from advisor.report.step import HOST_LINKS
+from advisor.report.wording import headlines
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import CriticalPath
@@ -34,16 +35,16 @@ from advisor.views.trace.unseen import Unseen
 SAID_BESIDE = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
 
-NO_DOUBT = LITTLE
-"""Idle time that is below this at the most, unrecorded, is recording's."""
+WORTH_SAYING = 0.05
+"""A part of the kernel time that is said beside the largest."""
 
 _COPIES = {
     CopyKind.HTOD.value: "from the host to the device",
     CopyKind.DTOH.value: "from the device to the host",
     CopyKind.DTOD.value: "within the device",
     CopyKind.PTOP.value: "between devices",
-    CopyKind.MIGRATION_HTOD.value: "pages of managed memory that migrate to the device",
-    CopyKind.MIGRATION_DTOH.value: "pages of managed memory that migrate to the host",
+    CopyKind.MIGRATION_HTOD.value: "managed-memory pages migrating to the device",
+    CopyKind.MIGRATION_DTOH.value: "managed-memory pages migrating to the host",
 }
 MOVES_MEMORY = (
     Family.ELEMENTWISE, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.EMBEDDING, Family.LAYOUT, Family.COPY,
@@ -104,28 +105,20 @@ class Bound:
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
-            told = "" if unseen.nothing else f" that was read: {unseen.told()}"
-            return cls("cpu-only" if unseen.nothing else UNKNOWN, f"The trace records no GPU work{told}.", Shares(), float("nan"))
+            asked = "" if unseen.nothing else unseen.told()
+            return cls("cpu-only" if unseen.nothing else UNKNOWN, headlines.no_gpu_work(asked), Shares(), float("nan"))
         shares = _shares(main, steps, gaps.recording_us)
         parts = path.parts
         host_share = sum(part.share for part in parts if part.link in HOST_LINKS) if parts else float("nan")
         span = "step" if steps.repeats else "traced time"
         once = startup.once_share(steps.start_us, steps.end_us)
         if once > MOST:
-            text = (
-                f"{percent(once)} of the {span} went into what happens once, as loading kernels, making contexts, trying algorithms or capturing "
-                f"graphs; the longest call "
-                f"is {startup.longest(steps.start_us, steps.end_us)}."
-            )
-            return cls("start-up", text, shares, host_share)
+            return cls("start-up", headlines.one_time_work(once, span, startup.longest(steps.start_us, steps.end_us)), shares, host_share)
         if first.only:
             window = steps.end_us - steps.start_us
-            text = (
-                f"{duration(first.once_us)} went into what happens once. What is left, {duration(window)}, is a first pass, which still meets new kernels: "
-                f"as recorded, kernels run for {percent(float(total(main.compute).sum()) / window)} of it."
-            )
+            text = headlines.first_pass(first.once_us, window, float(total(main.compute).sum()) / window)
             return cls("start-up", text, shares, host_share)
-        recording, is_open = _of_recording(main, steps, replay.true_step)
+        is_open = _open(main, steps, replay.true_step)
         # What recording may have made is no verdict: then what the GPU does most is named, unless the likely idle time is most of the step.
         unsure = is_open and shares.idle < MOST
         largest = shares._replace(idle=0.0).largest if unsure else shares.largest
@@ -137,26 +130,21 @@ class Bound:
             once_us = float(overlap_with(*main.idle, startup.once).sum())
             causes["host"] -= min(once_us, causes["host"])
             if largest == "idle" and once_us > max(causes.values()):
-                return cls("start-up", _loading(shares, steps, startup, once_us) + _beside(shares, largest, span), shares, host_share, made, is_open)
+                return cls("start-up", _loading(shares, steps, startup, once_us) + _beside(shares, largest), shares, host_share, made, is_open)
             cause, other = _causes(causes, steps)
             name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else _held_by(timeline, gaps, launches) if name == "sync-bound" else ""
             held = mostly(causes[cause.name], sum(causes.values()))
-            beside = f" and, nearly as long, {other.why}" if other else ""
-            text = f"The GPU is idle for {percent(shares.idle)} of the {span}, {held} {why}{where}{beside}."
+            text = headlines.idle(shares.idle, span, held, why, where, other.why if other else "")
             if paced:
-                text += f" Kernels run for longer than that, but {percent(host_share)} of the critical path is the host's."
-                return cls(name, text + recording, shares, host_share, made, is_open)
+                return cls(name, text + headlines.host_paced(host_share), shares, host_share, made, is_open)
         elif largest == "copy":
-            name, text = "copy-bound", f"Copies that overlap no compute take {percent(shares.copy)} of the {span}{_directions(timeline, steps)}."
+            name, text = "copy-bound", headlines.exposed_copies(shares.copy, span, _directions(timeline, steps))
         elif largest == "communication":
-            name = "communication-bound"
-            text = f"Communication that overlaps no compute takes {percent(shares.communication)} of the {span}."
+            name, text = "communication-bound", headlines.exposed_communication(shares.communication, span)
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(
-            name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open
-        )
+        return cls(name, text + _beside(shares, largest) + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open)
 
 
 NEARLY = NEARLY_ALL
@@ -176,10 +164,8 @@ def _causes(us: dict[str, float], steps: Steps) -> tuple[IdleCause, IdleCause | 
 
 def _loading(shares: Shares, steps: Steps, startup: StartUp, once_us: float) -> str:
     window = steps.end_us - steps.start_us
-    return (
-        f"The GPU is idle for {percent(shares.idle)} of the {'step' if steps.repeats else 'traced time'}, mostly while kernels are loaded as they are first "
-        f"launched, or for what else happens once ({percent(once_us / window)}); the longest call is {startup.longest(steps.start_us, steps.end_us)}."
-    )
+    span = "step" if steps.repeats else "traced time"
+    return headlines.loading(shares.idle, span, once_us / window, startup.longest(steps.start_us, steps.end_us))
 
 
 def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
@@ -191,36 +177,22 @@ def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
     return Shares(compute, communication, copy + memset, max(idle - recording_us / window, 0.0))
 
 
-def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep) -> tuple[str, bool]:
-    """What recording did to the idle time, in a sentence, and whether it leaves open what bounds the step."""
+def _open(main: DevicePartition, steps: Steps, step: TrueStep) -> bool:
+    """Whether profiler overhead may be so much of the idle time that what bounds the step is open."""
     busy_us, recorded = main.busy_us / steps.steps, float(total(main.idle).sum()) / (steps.end_us - steps.start_us)
-    if step.basis == "recorded" or recorded < SAID_BESIDE or not step.slowed:
-        return "", False
+    if step.basis != "estimated" or recorded < SAID_BESIDE or not step.slowed:
+        return False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
-    seen = f" Recorded, the GPU is idle for {percent(recorded)}"
-    between = percent(least) if percent(least) == percent(most) else f"{percent(least)} to {percent(most)}"
-    if most < NO_DOUBT:
-        return f"{seen}: recording made that.", False
-    if most < SAID_BESIDE:
-        return f"{seen}; recording made most of that: unrecorded it is idle for {between}.", False
-    if step.basis == "estimated" and least < likely / 2:
-        return f"{seen}; recording may have made most of that: unrecorded it is idle for {between}.", True
-    return f"{seen}: recording is part of that.", False
+    return most >= SAID_BESIDE and least < likely / 2
 
 
-def _beside(shares: Shares, largest: str, span: str) -> str:
+def _beside(shares: Shares, largest: str) -> str:
     """What else holds much of the step, in a sentence; "" where nothing does."""
-    said = {
-        "communication": "Communication that overlaps no compute takes another {}.",
-        "copy": "Copies that overlap no compute take another {}.",
-        "compute": "Kernels run for {}.",
-        "idle": "The GPU is idle for {}.",
-    }
     others = [name for name in shares._fields if name != largest and getattr(shares, name) >= SAID_BESIDE]
     if not others:
         return ""
     other = max(others, key=lambda name: float(getattr(shares, name)))
-    return " " + said[other].format(percent(getattr(shares, other)))
+    return headlines.also(other, getattr(shares, other))
 
 
 MUCH_APART = LITTLE
@@ -241,8 +213,7 @@ def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program:
     spent, whole = float(dur[apart].sum()), max(float(dur.sum()), 1e-9)
     if spent < MUCH_APART * whole:
         return ""
-    layer = "" if program.framework == "cuda" else ", which may be a layer of one pass,"
-    return f" Copies apart from what repeats{layer} take {duration(spent)}, {percent(spent / whole)} of the device's work."
+    return headlines.copies_apart(spent, spent / whole, program.framework != "cuda")
 
 
 def _directions(timeline: Timeline, steps: Steps) -> str:
@@ -326,32 +297,20 @@ def _vector_products(timeline: Timeline) -> np.ndarray:
     return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
 
 
-_KINDS = "matrix products, convolutions and attention"
-
-
 def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
     """Of a device that computes most of the time: what holds it up, as far as that is known."""
-    runs = f"Kernels run for {percent(share)} of the {span}"
     if made.graphs > MOST:
-        return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
+        return "gpu-bound", headlines.graphs(share, span)
     if made.unknown > MOST:
-        which = f", the longest {cut(made.longest_unknown, 60)}" if made.longest_unknown.strip() else ": kernels have no names"
-        much = "all" if made.unknown >= 0.995 else f"{percent(made.unknown)}"
-        return "gpu-bound", f"{runs}; {much} of that is of no known kind{which}."
+        return "gpu-bound", headlines.unknown_kernels(share, span, made.unknown, made.longest_unknown.strip())
     if made.narrow > MOST and made.memory <= MOST and made.dense <= MOST:
-        return "gpu-bound", f"{runs}; {percent(made.narrow)} of that in long kernels on fewer blocks than half of the multiprocessors."
+        return "gpu-bound", headlines.narrow_kernels(share, span, made.narrow)
     if made.memory > MOST:
-        few = f", {percent(made.starved)} in products that wait for what they read" if made.starved >= 0.05 else ""
-        return "memory-bound", f"{runs}; {percent(made.memory)} of that moves memory rather than computes{few}."
-    if made.arithmetic > MOST:
-        return "compute-bound", f"{runs}; {percent(made.dense)} of that is {_KINDS}."
-    if made.dense > MOST:
-        return "gpu-bound", f"{runs}; {percent(made.dense)} of that is {_KINDS}. Whether arithmetic or memory holds them up cannot be told here."
-    return "gpu-bound", (
-        f"{runs}: {percent(made.dense)} of that is {_KINDS}, {percent(made.memory)} moves memory"
-        + (f", {percent(made.unknown)} is of no known kind" if made.unknown >= 0.05 else "")
-        + "."
-    )
+        return "memory-bound", headlines.memory_bound(share, span, made.memory, made.starved if made.starved >= WORTH_SAYING else 0.0)
+    if made.arithmetic > MOST or made.dense > MOST:
+        known = made.arithmetic > MOST
+        return "compute-bound" if known else "gpu-bound", headlines.dense(share, span, made.dense, known)
+    return "gpu-bound", headlines.mixed(share, span, made.dense, made.memory, made.unknown if made.unknown >= WORTH_SAYING else 0.0)
 
 
 def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
@@ -373,4 +332,4 @@ def _held_by(timeline: Timeline, gaps: Gaps, launches: Launches) -> str:
     copying = np.zeros(len(calls), bool)
     copying[launches.call[pageable]] = True
     inside = float(overlap_with(gaps.start_us, gaps.end_us, spans_of(calls, copying)).sum())
-    return ", held by copies of pageable memory" if inside > MOST * gaps.causes["sync"].sum() else ""
+    return ", during copies of pageable memory" if inside > MOST * gaps.causes["sync"].sum() else ""

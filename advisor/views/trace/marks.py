@@ -35,7 +35,8 @@ def not_judged(unjudged: tuple[Unjudged, ...]) -> str:
 @dataclass(frozen=True)
 class Marks:
     """Start and end of each step on the host. process: whose launches they are of, -1 where nothing tells processes apart. kind: of which kind
-    they are, "" where names say none; unjudged: what else is marked; apart: share of the marked work that steps of other kinds hold."""
+    they are, "" where names say none; unjudged: what else is marked; apart: share of the marked work that steps of other kinds hold.
+    by_launches: whether a launch sequence that repeats is all that says so."""
 
     start: Floats
     end: Floats
@@ -43,6 +44,7 @@ class Marks:
     kind: str = ""
     unjudged: tuple[Unjudged, ...] = ()
     apart: float = 0.0
+    by_launches: bool = False
 
     def __len__(self) -> int:
         return len(self.start)

@@ -4,6 +4,7 @@ of a jitted function, a launch sequence that comes again."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -19,8 +20,6 @@ from advisor.views.trace.repeats import FEWEST_REPEATS, repeats
 from advisor.views.trace.table_filters import matches
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
-
-LAUNCH_SEQUENCE = "a launch sequence that repeats (a step, or a layer of one)"
 
 PROFILER_STEP = names_of("profiler_step_number")
 _OPTIMIZER = names_of("optimizer_step")
@@ -49,7 +48,7 @@ def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, 
         if around is not None and _hold_several(around, marks):
             yield "nvtx", f"a range that the program marks{around.told}", around
         else:
-            yield "detected", LAUNCH_SEQUENCE, marks
+            yield "detected", "a launch sequence that repeats (a step, or a layer of one)", replace(marks, by_launches=True)
 
 
 def _hold_several(marks: Marks, guessed: Marks) -> bool:

@@ -22,7 +22,7 @@ from advisor.views.trace.marks import Marks, Unjudged
 from advisor.views.trace.program import Program
 from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.startup import StartUp
-from advisor.views.trace.step_marks import LAUNCH_SEQUENCE, Basis, step_marks
+from advisor.views.trace.step_marks import Basis, step_marks
 from advisor.views.trace.table_filters import matches
 from advisor.views.trace.whole_steps import first_that_lost
 
@@ -52,7 +52,8 @@ class Steps:
     that lies before and after a launch sequence that repeats, less what was copied before it, as weights are; or in marked steps of other kinds
     than these. kind, unjudged: of which kind they are, "" where nothing says, and the marked steps that are not in the window. ran_ahead: of a single step,
     whether the host issued what it could of it while the device did unrecorded work from before: its own time for a step is not known.
-    closes_us: where the host ends the step that closes the window, NaN where no mark says so.
+    closes_us: where the host ends the step that closes the window, NaN where no mark says so. by_launches: whether a launch sequence that repeats is all
+    that says what a step is.
     """
 
     basis: Basis
@@ -68,6 +69,7 @@ class Steps:
     kind: str = ""
     unjudged: tuple[Unjudged, ...] = ()
     closes_us: float = np.nan
+    by_launches: bool = False
 
     @property
     def host_start_us(self) -> float:
@@ -157,7 +159,7 @@ class Steps:
             made = _window(timeline, own, startup, basis, detail, marks.start, marks.end)
             if made is None or made.end_us <= made.start_us:
                 continue
-            if detail == LAUNCH_SEQUENCE and (known := one_pass(timeline, own, program, marks.start[0], marks.end[-1], len(marks))):
+            if marks.by_launches and (known := one_pass(timeline, own, program, marks.start[0], marks.end[-1], len(marks))):
                 whole = f"the {len(marks) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
                 continue
             if basis != "detected":
@@ -165,7 +167,7 @@ class Steps:
                 made = replace(made.part(skip, made.steps), detail=made.detail + lost) if skip else made
                 return replace(_warmed(timeline, launches, made), kind=marks.kind, unjudged=marks.unjudged, apart=marks.apart)
             told, share = _apart(timeline, own, marks)
-            return replace(made, detail=made.detail + told, apart=share if detail == LAUNCH_SEQUENCE else 0.0)
+            return replace(made, detail=made.detail + told, apart=share if marks.by_launches else 0.0, by_launches=marks.by_launches)
         return _whole(timeline, launches, startup, whole)
 
 

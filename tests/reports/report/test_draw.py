@@ -19,8 +19,8 @@ from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, rates, reach, standing
 from advisor.report.step import PathPart
+from advisor.report.wording import critical_path
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import critical_path
 from advisor.reports.report import html
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._columns import packed, steps
@@ -195,7 +195,7 @@ def test_rates_are_shares_of_the_peaks_over_the_time_in_which_it_works() -> None
 def test_a_path_that_is_the_hosts_beside_another_headline_is_explained():
     replace = msgspec.structs.replace
     report = replace(healthy(), critical_path=(PathPart(link="host", total_us=90.0, share=0.9, count=1),))
-    for name, told in (("communication-bound", "all ranks together tell"), ("memory-bound", "either could be the bound"), ("launch-bound", "")):
+    for name, told in (("communication-bound", "only traces of all ranks"), ("memory-bound", "either may be the bound"), ("launch-bound", "")):
         said = critical_path(replace(report, headline=replace(report.headline, bottleneck=name)))
         assert said.startswith("Critical path") and (told in said if told else said.endswith("90%."))
     # Twice as long recorded, all of the rest the recorder's doing: unrecorded the device works as much as before.
@@ -204,4 +204,4 @@ def test_a_path_that_is_the_hosts_beside_another_headline_is_explained():
     slow = replace(time, window_us=2 * time.window_us, idle_us=time.idle_us + time.window_us, idle=idle)
     window = replace(window, recording_us=time.window_us / window.steps)
     recorded = replace(report, time=(slow,), window=window, headline=replace(report.headline, bottleneck="memory-bound"))
-    assert "either could be the bound" in critical_path(recorded)
+    assert "either may be the bound" in critical_path(recorded)

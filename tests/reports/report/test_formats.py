@@ -20,11 +20,12 @@ from markdown_it import MarkdownIt
 
 import advisor.reports
 from advisor.engine.checklist import checklist
+from advisor.report import wording
 from advisor.report.finding import Evidence
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.recording import Health, Idle, matrix_units
-from advisor.reports import _clean, _pages, _phrases, formats
+from advisor.reports import _clean, _pages, _text, formats
 from advisor.reports.comparison import formats as of_a_comparison
 from advisor.reports.report import html, json, markdown, text
 from tests.differences import rounded
@@ -178,7 +179,7 @@ def test_markdown_fits_a_comment(name: str, number: int) -> None:
 def test_markdown_fits_whatever_the_names_hold(char: str) -> None:
     def fill(value: object, key: str = "") -> object:
         if isinstance(value, str):
-            if key in ("severity", "basis", "true_step_basis", "status", "kind", "unit", "judged", "per"):
+            if key in ("severity", "basis", "true_step_basis", "status", "kind", "unit", "judged", "judged_reason", "reason", "excluded", "per"):
                 return value
             return " " * 240 if key == "summary" else char * 5_000
         if isinstance(value, (list, tuple)):
@@ -389,7 +390,7 @@ def test_html_finds_the_pages_of_the_rules() -> None:
     assert made.count("About this rule") == 2
     assert made.count("<h4>When to ignore</h4>") == 2
     assert made.count("<h5>When to ignore</h5>") == 0, "it stands outside of the page"
-    assert made.count("<h4>Why we believe this</h4>") == 3
+    assert made.count("<h4>How it was measured</h4>") == 3
 
 
 def test_templates_cannot_end_their_own_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,14 +417,14 @@ def test_what_is_cut_off_is_counted_and_not_looked_at() -> None:
 def test_slices_are_all_of_the_window_but_what_recording_took() -> None:
     for make in EXAMPLES.values():
         for time in make().time:
-            assert sum(part.us for part in _phrases.slices(time)) == pytest.approx(time.window_us - time.idle.profiler)
-            assert sum(part.share for part in _phrases.slices(time)) == pytest.approx(1)
+            assert sum(part.us for part in wording.slices(time)) == pytest.approx(time.window_us - time.idle.profiler)
+            assert sum(part.share for part in wording.slices(time)) == pytest.approx(1)
 
 
 def test_anchors_are_unique() -> None:
     finding = launch_bound().findings[0]
     rules = ("a", "a", "a-2", "team/a", "team-a", "\n<>")
-    made = _phrases.anchors(tuple(msgspec.structs.replace(finding, rule=rule) for rule in rules))
+    made = _text.anchors(tuple(msgspec.structs.replace(finding, rule=rule) for rule in rules))
     assert made == ["finding-a", "finding-a-2", "finding-a-2-2", "finding-team-a", "finding-team-a-2", "finding-unnamed"]
 
 
@@ -432,7 +433,7 @@ def test_what_qualifies_a_finding_is_said_where_only_its_title_is() -> None:
     of = report.findings[0]
     possible, folded = (msgspec.structs.replace(of, status="possible", decide_with="look"), msgspec.structs.replace(of, folded_into="launch-gap"))
     shown = text.render(msgspec.structs.replace(report, findings=(of, of, of, possible, folded)))
-    assert shown.count("Only possible.") == 1 and shown.count("Fixing launch-gap already gains most of this.") == 1
+    assert shown.count("\n  Unconfirmed.\n") == 1 and shown.count("Mostly covered by fixing launch-gap.") == 1
 
 
 @pytest.mark.parametrize("per", ["request", "sample"])
@@ -441,9 +442,9 @@ def test_what_more_requests_in_a_step_gain_is_said_of_a_request_in_every_format(
     finding = msgspec.structs.replace(report.findings[0], saving=msgspec.structs.replace(report.findings[0].saving, per=per))
     shown = msgspec.structs.replace(report, findings=(finding,))
     for name, said in (
-        ("html", f"of the {per}"),
-        ("text", f") a {per}"),
-        ("markdown", f") a {per}"),
+        ("html", f"per {per}"),
+        ("text", f") per {per}"),
+        ("markdown", f") per {per}"),
         ("sarif", f"of the {per}"),
         ("junit", f"of the {per}"),
         ("gitlab", f"of the {per}"),
@@ -467,7 +468,7 @@ def test_the_legend_of_the_bar_holds_each_glyph_that_is_drawn() -> None:
 
 
 def test_a_bottleneck_is_a_heading() -> None:
-    assert [_phrases.first_up(name) for name in ("dram-bound", "gpu-bound", "launch-bound")] == ["DRAM-bound", "GPU-bound", "Launch-bound"]
+    assert [_text.first_up(name) for name in ("dram-bound", "gpu-bound", "launch-bound")] == ["DRAM-bound", "GPU-bound", "Launch-bound"]
 
 
 @pytest.mark.parametrize(("device", "units"), [("AMD Instinct MI300X", "Matrix Cores"), ("NVIDIA H200", "Tensor Cores"), ("", "Tensor Cores")])

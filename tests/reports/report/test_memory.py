@@ -53,9 +53,9 @@ def test_a_saving_is_said_to_be_a_part_of_what_it_is_a_part_of(saving, of):
     finding = msgspec.structs.replace(made.findings[0], saving=saving, checks=("memory-balance",))
     made = msgspec.structs.replace(made, findings=(finding,))
     page = formats()["html"].render(made)
-    assert f"</b> {of};" in page and "1 check of the trace, which holds. " in page
+    assert f"<h4>Saving {of}</h4>" in page and "1 check of the trace, which passed. " in page
     markdown = formats()["markdown"].render(made)
-    assert f" {of}, " in markdown and "| Saves |" in markdown
+    assert f" {of}\n" in markdown and "| Saves |" in markdown
 
 
 def test_drawings_are_well_formed_and_names_in_them_do_no_harm():

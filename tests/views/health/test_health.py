@@ -75,7 +75,7 @@ def waited(trace, us):
     return trace
 
 
-@pytest.mark.parametrize(("pause_us", "verdict", "of"), [(2000.0, "no", "idles"), (200.0, "partly", "may be missing")])
+@pytest.mark.parametrize(("pause_us", "verdict", "of"), [(2000.0, "no", "idle time"), (200.0, "partly", "may be missing")])
 def test_what_a_cut_file_may_lack_is_neither_judged_nor_found(pause_us, verdict, of):
     whole, part = (run(timeline, built_in().values()) for timeline in (waited(Trace(), pause_us).timeline(), cut(waited(Trace(), pause_us))))
     assert whole.headline.judged == "yes" and any(f.status == "found" for f in whole.findings)

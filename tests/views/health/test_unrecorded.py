@@ -241,7 +241,7 @@ def test_every_format_says_what_no_figure_holds():
         {"kind": "launch", "what": "launches without their GPU op (cudaLaunchKernel)", "count": 20, "us": None}
     ]
     text = formats()["text"].render(report)
-    assert "Next: a longer recording, some steps after a warm-up, with torch.cuda.synchronize()" in text and "as gpu-events failed" in text
+    assert "Next: a longer recording, some steps after a warm-up, with torch.cuda.synchronize()" in text and "because gpu-events failed" in text
     assert Workspace(unrecorded("cudaLaunchKernel").timeline()).get(Unseen).told()
 
 

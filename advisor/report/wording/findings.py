@@ -1,0 +1,159 @@
+"""What is said of one finding: its title, what else a reader must know, where it is, and how sure it is."""
+
+from __future__ import annotations
+
+from advisor.report.finding import Change, Evidence, Finding, Saving
+from advisor.report.host_waits import HostWaitRow, HostWaits
+from advisor.report.model import Report
+from advisor.report.numbers import counted, duration, mean, size, times
+from advisor.report.wording.savings import saving_method, step_noun
+from advisor.report.wording.verdicts import improves
+
+_CERTAIN = ((0.9, "sure"), (0.7, "likely"), (0.0, "unsure"))
+
+_FEW = 3
+"""Names that a list spells out before it counts the rest."""
+
+
+def titled(finding: Finding, report: Report) -> str:
+    """The title; of kernels measured one by one, with the kernel's name."""
+    return f"{finding.title}: {finding.evidence[0].label}" if report.kind == "kernels" else finding.title
+
+
+def certainty(finding: Finding) -> str:
+    """How sure the diagnosis is, in a word: sure, likely, unsure or unconfirmed. `belief` says why."""
+    if finding.status == "possible":
+        return "unconfirmed"
+    return next(word for least, word in _CERTAIN if finding.confidence >= least)
+
+
+def belief(finding: Finding, report: Report) -> str:
+    """The reason behind `certainty`: how the saving came about, how good that is here, how often it was seen. Used behind a hover and a fold."""
+    replay = next((check for check in report.health if check.check == "replay"), None)
+    often = times(sum(evidence.count for evidence in finding.evidence) / report.evidence_steps)
+    weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
+    rests = f"It relies on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
+    passed = "which passed" if len(finding.checks) == 1 else "which all passed"
+    parts = [
+        saving_method(finding),
+        f"Check of that replay: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
+        rests and (f"{rests}; weak: {', '.join(weak)}." if weak else f"{rests}, {passed}."),
+        f"It was seen {often}{' per step' if report.evidence_steps > 1 else ' in the window' if report.window else ''}.",
+        f"The diagnosis is {certainty(finding)}" + ("." if finding.status == "possible" else f" ({finding.confidence:.0%})."),
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def aside(finding: Finding) -> str:
+    """What a reader must know after the summary: it is allowed, unconfirmed, or covered by another fix."""
+    if finding.allowed:
+        return f" Allowed: {finding.allowed}."
+    if finding.status == "possible":
+        return f" Unconfirmed: {finding.possible_why or 'the profiler may have caused it'}. To confirm: {finding.decide_with}."
+    if finding.folded_into:
+        return f" Mostly covered by fixing {finding.folded_into}."
+    return ""
+
+
+def remark(finding: Finding) -> str:
+    """The same in a few words. Used where the title is alone on its line."""
+    if finding.status == "possible" and not finding.allowed:
+        return "Unconfirmed."
+    if finding.excluded == "alternative" and not (finding.allowed or finding.folded_into):
+        return f"An alternative to {_listed([*finding.alternative_to])}." if finding.alternative_to else "An alternative to other fixes."
+    return aside(finding).strip()
+
+
+def first_fix_step(finding: Finding) -> str:
+    """The fix's title and its first step, a sentence each. Used in lists of what to do first."""
+    title, step = finding.fix.title, finding.fix.steps[0]
+    if step == title:
+        return title
+    return f"{title}{'' if title[-1:] in '.:;?!' else '.'} {step}"
+
+
+def left_out(report: Report) -> str:
+    """The findings that the combined estimate leaves out, and why. Used below the list of what to do; "" where there are none."""
+    if report.headline.predicted_step_us is None:
+        return ""
+    why: dict[str, dict[str, None]] = {}
+    for finding in report.findings:
+        if finding.left_out and isinstance(finding.saving, Saving) and finding.saving.expected > 0:
+            why.setdefault(finding.left_out, {})[finding.rule] = None
+    each = "; ".join(f"{_listed([*rules])} ({reason})" for reason, rules in why.items())
+    of = "Not included in the combined estimate" if improves(report) else f"Not counted as making the {step_noun(report)} shorter"
+    return f"{of}: {each}." if each else ""
+
+
+def _listed(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b, c and 2 more`."""
+    shown = [*names[:_FEW], f"{len(names) - _FEW} more"] if len(names) > _FEW + 1 else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def combined(report: Report) -> str:
+    """Which fixes the combined estimate holds, in a few words after its range."""
+    together = report.headline.together
+    number = len(together.findings) if together else 0
+    return "with this fix" if number == 1 else "with all fixes that go together"
+
+
+def change(part: Change) -> str:
+    """What one part of a fix does to a step. Used by `advisor explain RULE TRACE`."""
+    figures = (
+        (part.ops_removed, f"{_mean(part.ops_removed, 'GPU op')} fewer"),
+        (part.ops_changed, f"{_mean(part.ops_changed, 'GPU op')} changed"),
+        (part.waits_removed, f"{_mean(part.waits_removed, 'host wait')} fewer"),
+        (part.gpu_us, f"{duration(abs(part.gpu_us))} {'less' if part.gpu_us > 0 else 'more'} GPU time"),
+        (part.host_us, f"{duration(abs(part.host_us))} {'less' if part.host_us > 0 else 'more'} host time"),
+    )
+    return f"{part.edit}: {', '.join(text for amount, text in figures if amount)}"
+
+
+def _mean(number: float, noun: str) -> str:
+    """`1 wait`, `1.50 waits`."""
+    return f"{(text := mean(number))} {noun if text == '1' else noun + 's'}"
+
+
+def place(evidence: Evidence) -> str:
+    """Device, stream and thread of an evidence, those that are known."""
+    parts = (("GPU", evidence.device), ("stream", evidence.stream), ("thread", evidence.thread))
+    return " · ".join(f"{name} {value}" for name, value in parts if value is not None)
+
+
+def source_line(evidence: Evidence) -> str:
+    """`file:line` of an evidence, or nothing."""
+    return f"{evidence.source.file}:{evidence.source.line}" if evidence.source else ""
+
+
+def user_line(finding: Finding) -> str:
+    """`train.py:25`: the first line of the program that the evidence names; "" where none was recorded."""
+    return next((source_line(item) for item in finding.evidence if item.source), "")
+
+
+def of_steps(report: Report) -> str:
+    """`per step (mean of 3)`: what counts and times of evidence are of; "" where the recording is one step, or knows none."""
+    steps = report.evidence_steps
+    return f"per step (mean of {steps:,})" if steps > 1 else ""
+
+
+def seen(item: Evidence, report: Report) -> str:
+    """How often an evidence was seen in a step."""
+    return mean(item.count / report.evidence_steps)
+
+
+def taken(item: Evidence, report: Report) -> str:
+    """What an evidence takes in a step, or of memory how much."""
+    return duration(item.dur_us / report.evidence_steps) if item.bytes is None else size(item.bytes)
+
+
+def wait_place(row: HostWaitRow) -> str:
+    """Where a call that waits is: its line, or its op and module."""
+    if row.source:
+        return f"{row.source.file}:{row.source.line}"
+    return f"{row.op} in {row.module}" if row.module else row.op
+
+
+def waits_listed(waits: HostWaits) -> str:
+    """The heading of a list of waits."""
+    return waits.why or f"{counted(round(sum(row.waits_a_step for row in waits.rows)), 'wait')} for the GPU per step, longest first"

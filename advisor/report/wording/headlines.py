@@ -1,0 +1,121 @@
+"""The headline of a trace: what bounds its step, in one to three sentences. `views.time.bound` decides, these word it.
+
+All shares are of the step, 0 to 1, unless said otherwise; span: "step", or "traced time" where nothing repeats.
+"""
+
+from __future__ import annotations
+
+from advisor.report.numbers import cut, duration, percent
+
+GEMMS = "GEMMs, convolutions and attention"
+"""What Tensor Cores can do."""
+
+
+def no_gpu_work(was_asked_for: str) -> str:
+    """Of a trace without GPU work; was_asked_for: what was launched and left no trace, "" if nothing was."""
+    return f"The trace records no GPU work{f' that was read: {was_asked_for}' if was_asked_for else ''}."
+
+
+def one_time_work(share: float, span: str, longest: str) -> str:
+    """Of a window that is mostly start-up."""
+    return f"{percent(share)} of the {span} is one-time work: loading kernels, creating contexts, autotuning, graph capture. The longest call is {longest}."
+
+
+def first_pass(once_us: float, left_us: float, compute: float) -> str:
+    """Of a recording that holds nothing but a first pass."""
+    return (
+        f"{duration(once_us)} is one-time work. The remaining {duration(left_us)} is a first pass, which still loads new kernels; "
+        f"kernels run for {percent(compute)} of it, as recorded."
+    )
+
+
+def loading(idle: float, span: str, once: float, longest: str) -> str:
+    """Of a GPU that idles mostly while kernels are loaded."""
+    return f"The GPU is idle for {percent(idle)} of the {span}, {percent(once)} in one-time work such as loading kernels. The longest call is {longest}."
+
+
+def idle(share: float, span: str, mostly: str, why: str, where: str, also: str) -> str:
+    """Of a step in which the GPU idles for longer than it does anything else. mostly: "mostly" or "most of all"; also: a second cause that is about as large."""
+    second = f" and, nearly as long, {also}" if also else ""
+    return f"The GPU is idle for {percent(share)} of the {span}, {mostly} {why}{where}{second}."
+
+
+def host_paced(host: float) -> str:
+    """After `idle`, where kernels run for longer than that, but the host holds the critical path."""
+    return f" Kernels run for longer than that, but the CPU holds {percent(host)} of the critical path."
+
+
+def exposed_copies(share: float, span: str, mostly: str) -> str:
+    """Of a step that copies bound. mostly: which way most of them go."""
+    return f"Exposed copies take {percent(share)} of the {span}{mostly}."
+
+
+def exposed_communication(share: float, span: str) -> str:
+    """Of a step that communication bounds."""
+    return f"Exposed communication takes {percent(share)} of the {span}."
+
+
+def also(what: str, share: float) -> str:
+    """What else holds much of the step, as a second sentence. what: compute, communication, copy or idle."""
+    return {
+        "communication": f" Exposed communication takes another {percent(share)}.",
+        "copy": f" Exposed copies take another {percent(share)}.",
+        "compute": f" Kernels run for {percent(share)}.",
+        "idle": f" The GPU is idle for {percent(share)}.",
+    }[what]
+
+
+def copies_apart(us: float, share: float, of_a_layer: bool) -> str:
+    """Of copies outside of the pattern that repeats. share: of the GPU's work; of_a_layer: whether what repeats may be a layer and no step."""
+    layer = " (perhaps one layer of a pass)" if of_a_layer else ""
+    return f" Copies outside the repeating pattern{layer} take {duration(us)}, {percent(share)} of the GPU's work."
+
+
+def graphs(share: float, span: str) -> str:
+    """Of a step in CUDA graphs whose nodes were not recorded."""
+    return f"Kernels run for {percent(share)} of the {span}, mostly in CUDA graphs recorded as a whole: their kernels are unknown."
+
+
+def unknown_kernels(share: float, span: str, unknown: float, longest: str) -> str:
+    """Of a step of kernels that no family is known of. unknown: of the kernel time; longest: a name, "" where kernels have none."""
+    which = f"; the longest is {cut(longest, 60)}" if longest else ": kernels have no names"
+    much = "all" if unknown >= 0.995 else percent(unknown)
+    return f"Kernels run for {percent(share)} of the {span}; {much} of that time is of unknown kind{which}."
+
+
+def narrow_kernels(share: float, span: str, narrow: float) -> str:
+    """Of a step of long kernels on few SMs. narrow: of the kernel time."""
+    return f"Kernels run for {percent(share)} of the {span}; {percent(narrow)} of that time is long kernels with fewer blocks than half of the SMs."
+
+
+def memory_bound(share: float, span: str, memory: float, starved: float) -> str:
+    """Of kernels that wait for memory. memory, starved: of the kernel time; starved: GEMMs limited by memory bandwidth, 0 where they are not worth saying."""
+    products = f"; GEMMs limited by memory bandwidth are {percent(starved)}" if starved else ""
+    return f"Kernels run for {percent(share)} of the {span}; {percent(memory)} of that time is memory-bound{products}."
+
+
+def dense(share: float, span: str, products: float, limit_known: bool) -> str:
+    """Of a step of GEMMs. products: of the kernel time; limit_known: whether arithmetic is known to limit them."""
+    open_ = "" if limit_known else " The trace does not show whether compute or memory limits them."
+    return f"Kernels run for {percent(share)} of the {span}; {percent(products)} of that time is {GEMMS}.{open_}"
+
+
+def mixed(share: float, span: str, products: float, memory: float, unknown: float) -> str:
+    """Of a step in which no kind of kernel holds most of the time. unknown: 0 where it is not worth saying."""
+    other = f", {percent(unknown)} is of unknown kind" if unknown else ""
+    return f"Kernels run for {percent(share)} of the {span}: {percent(products)} of that time is {GEMMS}, {percent(memory)} is memory-bound{other}."
+
+
+def rule_is_quiet(rule: str, why: str) -> str:
+    """After the headline, where the rule for what bounds the step found nothing."""
+    return f" {rule} found nothing to fix: {why}."
+
+
+def rule_gains_little(rule: str, share: float, least: float) -> str:
+    """The same, where its fix would gain too little."""
+    return f" {rule} found nothing to fix: its fix would gain {percent(share)} (threshold {least:.0%})."
+
+
+def check_failed(check: str, detail: str) -> str:
+    """Instead of a headline, where a failed check leaves nothing to rely on."""
+    return f"The check {check} failed: {detail}."

@@ -1,0 +1,121 @@
+"""What is said of a whole report: its step now and after the fixes, whether it can be trusted, what became of the rules, and what to record next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.report.model import Report
+from advisor.report.numbers import counted, duration, rough_duration, span, speedup, speedups
+from advisor.report.recording import READ_INSTEAD
+
+WIDE = 0.1
+"""A step whose range is wider than this share of it is said as about so much."""
+
+_FEW = 4
+"""Checks that a line names."""
+
+
+def step_now(report: Report) -> str:
+    """`24.4 ms`, or `about 2.2 ms` where the profiler's overhead leaves its length open."""
+    step_us = report.step_us
+    true = report.window.true_step_us if report.window else None
+    if true is not None and true.high - true.low > WIDE * step_us:
+        return f"about {rough_duration(step_us)}"
+    return duration(step_us)
+
+
+def after_fixes(report: Report) -> str:
+    """`87 µs to 1.2 ms`: the range of the step with all fixes that go together."""
+    after = report.headline.predicted_step_us
+    return span(after.low, after.high) if after else ""
+
+
+def speedup_range(report: Report) -> str:
+    """`about 2× to 25×`: the same as a speedup; "" where the step may get no faster at all."""
+    after = report.headline.predicted_step_us
+    return speedups(report.step_us, after.low, after.high) if after else ""
+
+
+def improves(report: Report) -> bool:
+    """Whether the fixes are expected to make the step faster."""
+    after = report.headline.predicted_step_us
+    return after is not None and bool(speedup(report.step_us, after.expected))
+
+
+def nothing_found(report: Report) -> str:
+    """What no finding means: nothing to fix, or no rule that could look."""
+    if not (report.findings or report.clear or report.skipped or report.failed):
+        return "No rule was run"
+    return {
+        "yes": "Nothing to fix was found",
+        "partly": "Nothing to fix was found, but only a part could be judged",
+        "no": "This recording could not be judged",
+    }[report.headline.judged]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whether a report can be relied on: a word, and its reason."""
+
+    status: Literal["ok", "degraded", "failed", "unknown"]
+    answer: str
+    detail: str
+
+
+def trust(report: Report) -> Trust:
+    """Whether the report can be trusted, in one line: what could be judged and what the checks say. Used on the first screen of every format."""
+    head, total = report.headline, len(report.health)
+    failed = [h.check for h in report.health if h.status == "failed"]
+    degraded = [h.check for h in report.health if h.status == "degraded"]
+    broken = f"{counted(len(report.failed), 'rule')} failed with an error"
+    checks = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:_FEW])}." if failed else ""
+    if head.judged == "no":
+        return Trust("failed", "No", _sentence(head.judged_why) or checks)
+    if failed or head.judged == "partly":
+        return Trust("failed" if failed else "degraded", "Partly", _sentence(head.judged_why) or checks)
+    if report.failed:
+        return Trust("degraded", "Partly", f"{broken}.")
+    if not total:
+        return Trust("unknown", "Unknown", "No check was run.")
+    if degraded:
+        return Trust(
+            "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} {'is' if len(degraded) == 1 else 'are'} weak: {', '.join(degraded[:_FEW])}."
+        )
+    return Trust("ok", "Yes", "Its only check passed." if total == 1 else f"{'Both' if total == 2 else f'All {total}'} checks passed.")
+
+
+def _sentence(text: str) -> str:
+    """A reason as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def rules_run(report: Report) -> str:
+    """How many rules looked, and what became of them."""
+    with_findings = len({finding.rule for finding in report.findings})
+    parts = [
+        counted(with_findings, "rule") + " found something" if with_findings else "",
+        f"{len(report.clear)} clear" if report.clear else "",
+        f"{len(report.skipped)} skipped" if report.skipped else "",
+        f"{len(report.failed)} failed" if report.failed else "",
+    ]
+    return ", ".join(part for part in parts if part) or "no rule was run"
+
+
+def to_mend(report: Report) -> dict[str, str]:
+    """How to record again so that failed checks pass, and which they are. Used among the next commands."""
+    found: dict[str, list[str]] = {}
+    for check in report.health:
+        if check.status == "failed" and check.record_with:
+            found.setdefault(check.record_with, []).append(check.check)
+    return {how: f"because {' and '.join(checks)} failed" for how, checks in found.items()}
+
+
+def read_instead(report: Report) -> list[str]:
+    """Which file was read in place of others, a sentence each."""
+    return [". ".join(filter(None, (check.detail, check.record_with))) + "." for check in report.health if check.check in READ_INSTEAD]
+
+
+def last_line(error: str) -> str:
+    """Of a traceback, what was raised."""
+    return error.strip().rpartition("\n")[2]
