@@ -27,11 +27,10 @@ MOST_SHOWN = 5
 """Ops of a chain in a sentence; the evidence has more of them."""
 
 
-def told_of_chains(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float, known: bool) -> str:
-    """What of the chains is another finding's too, and what the gain holds that is none of theirs. known: whether the compiler knows the attention."""
+def told_of_chains(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float) -> str:
+    """What of the chains is another finding's too, and what the gain holds that is none of theirs."""
     attention_us = work.us_a_step(inside)
-    fuses = "a compiler makes one kernel with its products" if known else "one call fuses whole"
-    told = f" {duration(attention_us)} of it are inside attention, which {fuses}." if attention_us >= HARDLY_ANY * spent else ""
+    told = f" {duration(attention_us)} of it are inside attention, which one call fuses whole." if attention_us >= HARDLY_ANY * spent else ""
     if len(passed):
         return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
     return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")

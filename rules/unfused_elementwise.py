@@ -93,7 +93,7 @@ def unfused_elementwise(
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(left)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains.at), 'launch', 'launches')} fewer."
         + largest_kind(kinds, saved_us)
-        + told_of_chains(work, spent, fused.in_attention(chains), passed, beside_us, bool(fused.attention.by_compiler.any())),
+        + told_of_chains(work, spent, fused.in_attention(chains), passed, beside_us),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,

@@ -194,21 +194,6 @@ MECHANISMS = (
         (Result("advisor.views.patterns.attention", "Attentions.build", _empty("found")),),
     ),
     Mechanism(
-        "attention-by-compiler",
-        "2026-11-23T22:20",
-        "Inductor fuses the spellings of attention that it knows",
-        (Result("advisor.views.patterns.fused_attention", "_known_to_inductor", _always(False)),),
-        written_on="spellings, each tried with PyTorch 2.13",
-    ),
-    Mechanism(
-        "aligned-scores",
-        "2026-11-23T22:20",
-        "Inductor pads scores whose rows are no multiple of 4, and leaves them",
-        (Number("advisor.views.patterns.fused_attention", "ALIGNED", 1, "FusedAttentions.build"),),
-        written_on="CLIP, DINOv2 and Whisper",
-        programs=3,
-    ),
-    Mechanism(
         "repeated-heads",
         "2026-11-25T18:24",
         "keys and values repeated for query heads that share them",

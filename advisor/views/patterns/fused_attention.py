@@ -1,4 +1,4 @@
-"""One kernel in place of each written-out attention: how long it takes, and where a compiler puts it there unasked."""
+"""One kernel in place of each written-out attention, and how long it takes."""
 
 from __future__ import annotations
 
@@ -7,50 +7,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
-from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.views.patterns.attention import Attentions, WrittenOut, host_between
 from advisor.views.replay.edits import Edit, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.program import Program
 
 SLOWEST, LIKELY, FASTEST, SINGLE = costs("fused-attention")
 
 SLOWER, FASTER = costs("fused-attention-spread")
 
-ALIGNED = 4
-"""Scores of a row in 16 bits that are no multiple of this are padded before Inductor looks for attention: CLIP and DINOv2 over 197 and 257 pieces of a
-picture gained less by compiling, 33 and 22 %, than by the one call, 40 and 43; Whisper over 1500 more, 68 and 53."""
-
-_SCALED, _DIVIDED = names_of("mul"), names_of("div")
-_ADDED, _DROPPED = names_of("add"), names_of("native_dropout")
-_CAST = names_of("cast_copy")
-_SOFTMAX = names_of("softmax")
-
 
 @dataclass(frozen=True, eq=False)
 class FusedAttentions:
-    """found: kernels (positions) of each attention that shapes tell; kept: the products in whose place the one is launched; times_us: (n, 3) of it, at most, likely, at least;
-    by_compiler: (n,) whether Inductor puts it there where the model is compiled."""
+    """found: kernels (positions) of each attention that shapes tell; kept: the products in whose place the one is launched; times_us: (n, 3) of it, at most, likely, at least."""
 
     found: list[Ints]
     kept: list[Ints]
     times_us: Floats
-    by_compiler: Mask
 
     @classmethod
-    def build(cls, work: GpuWork, written: Attentions, roofline: Roofline, program: Program) -> FusedAttentions:
-        known = {(one.scores, one.dtype) for one in written.found if not one.backward and _known_to_inductor(work, one, program)}
+    def build(cls, work: GpuWork, written: Attentions, roofline: Roofline) -> FusedAttentions:
         return cls(
             [one.members for one in written.found],
             [one.products[: 2 if one.backward else 1] for one in written.found],
             np.array([_times_us(work, one, roofline) for one in written.found]).reshape(-1, 3),
-            np.array([(one.scores, one.dtype) in known for one in written.found], bool),
         )
 
 
@@ -93,27 +78,3 @@ def _times_us(work: GpuWork, one: WrittenOut, roofline: Roofline) -> tuple[float
     told = of_causal(keys, one.dtype) if one.causal else 1.0
     known *= told
     return max(known * SLOWER / told, masked or 0.0), known, known * FASTER
-
-
-def _known_to_inductor(work: GpuWork, one: WrittenOut, program: Program) -> bool:
-    """Whether Inductor's patterns of attention (`torch/_inductor/fx_passes/fuse_attention.py`) hold this spelling, each tried with torch 2.13.
-
-    Products of four axes whose scores are scaled before a softmax, in FP32 or not: multiplied, then without a mask; divided, then with one added
-    or none. In training a multiplied one only with dropout. Batches of matrices, scaled before, only where nothing is trained.
-    """
-    names = {work.name(int(k)) for k in np.setdiff1d(one.members, one.products)}
-    by = {pattern: {name for name in names if pattern.search(name)} for pattern in (_SCALED, _DIVIDED, _ADDED, _DROPPED, _CAST, _SOFTMAX)}
-    plain = names == set().union(*by.values()) and by[_SOFTMAX]
-    aligned = one.dtype == "float" or one.scores[2] % ALIGNED == 0
-    if not plain or not aligned or any("einsum" in name for name in _around(work, one.products)):
-        return False
-    scaled, divided, added, dropped = (bool(by[pattern]) for pattern in (_SCALED, _DIVIDED, _ADDED, _DROPPED))
-    trained = not program.compiles_whole
-    if one.axes == 3:
-        return not (scaled or divided or added or dropped or trained)
-    cast_and_dropped = trained and dropped and bool(by[_CAST]) and one.dtype != "float"
-    return one.axes == 4 and not cast_and_dropped and (divided or (scaled and not added and (dropped or not trained)))
-
-
-def _around(work: GpuWork, products: Ints) -> set[str]:
-    return {work.ops.name(int(work.ops.outermost[op])) for op in work.op[products].tolist()}

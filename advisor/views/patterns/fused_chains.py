@@ -10,12 +10,10 @@ from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_tokens.families import Family
 from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
-from advisor.views.patterns.fused_attention import FusedAttentions, as_one_kernel
 from advisor.views.patterns.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.patterns.pointwise_chains import chains_by_order, chains_by_shapes
-from advisor.views.replay.edits import Edit, Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
+from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
@@ -49,16 +47,14 @@ class FusedChains:
     measured: Utilization
     compiled: CompiledStep | None
     attentions: Attentions
-    attention: FusedAttentions
-    host_time: HostTime
     first: FirstPass
 
     @classmethod
     def build(
         cls, work: GpuWork, steps: Steps, gaps: Gaps, roofline: Roofline, fusion: Fusion, measured: Utilization, compiled: CompiledStep | None,
-        attentions: Attentions, attention: FusedAttentions, host_time: HostTime, first: FirstPass,
+        attentions: Attentions, first: FirstPass,
     ) -> FusedChains:  # fmt: skip
-        return cls(work, steps, gaps, roofline, fusion, measured, compiled, attentions, attention, host_time, first)
+        return cls(work, steps, gaps, roofline, fusion, measured, compiled, attentions, first)
 
     def of(self, least_ops: int) -> Chains | None:
         """Those of so many pointwise kernels at least."""
@@ -83,10 +79,7 @@ class FusedChains:
         """Each chain compiled by itself; the whole model compiled; the same at the fastest, copies beside it too."""
         work, compiled = self.work, self.compiled
         beside = fused_beside(work, chains.members)
-        likely, fastest = (
-            compiled_chains(work, self.host_time, chains.at, chains.durations_us[:, k], kernels, self.attention, k)
-            for k, kernels in ((1, self.fusion.kernels(chains.at)), (2, []))
-        )
+        likely, fastest = (Fused.chains(chains.at, chains.durations_us[:, k], kernels) for k, kernels in ((1, self.fusion.kernels(chains.at)), (2, ())))
         return Edits(
             combine(Fused.chains(chains.at, chains.durations_us[:, 0]), WithHostTime(np.array([chain[0] for chain in chains.at]), COMPILED_CALL_US)),
             combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
@@ -99,17 +92,6 @@ class FusedChains:
 
     def confidence(self, chains: Chains) -> float:
         return memory_confidence(self.work, self.measured, self.work.device_at(chains.members[0]).id)
-
-
-def compiled_chains(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats, kernels: list[int], attention: FusedAttentions, column: int) -> Edit:
-    """Each chain as one kernel, or as many as are left of it; attention that the compiler knows is one kernel with its products, and has no chains."""
-    chosen = np.flatnonzero(attention.by_compiler).tolist()
-    found, kept = ([those[i] for i in chosen] for those in (attention.found, attention.kept))
-    inside = np.zeros(len(work.op), bool)
-    inside[np.concatenate([work.op[:0], *found])] = True
-    apart = [i for i, chain in enumerate(chains) if not inside[chain].any()] if chosen else range(len(chains))
-    fused = [Fused.chains([chains[i] for i in apart], us[apart], [kernels[i] for i in apart] if kernels else ())] if apart else []
-    return combine(*fused, as_one_kernel(work, host_time, kept, found, attention.times_us[chosen, column]))
 
 
 def fused_beside(work: GpuWork, members: Ints) -> Ints:
