@@ -82,12 +82,6 @@ MECHANISMS = (
         (Result("advisor.views.patterns.fusion", "Fusion.build", _empty("stretches")),),
     ),
     Mechanism(
-        "gather-scatter",
-        "2026-11-25T23:01",
-        "gathers and scatters beside a chain join its kernel",
-        (Result("advisor.views.patterns.gather_scatter", "ByIndex.build", _with(fetched={}, added={}, elements={})),),
-    ),
-    Mechanism(
         "random-rate",
         "2026-11-21T17:06",
         "dropout's random numbers bound a fused kernel",

@@ -17,7 +17,6 @@ from advisor.knowledge.op_tokens import is_a, names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.patterns.dataflow import Size, sizes
-from advisor.views.patterns.gather_scatter import ByIndex
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.optimizer_ranges import update_spans
 from advisor.views.trace.shapes import Shapes, broadcasts
@@ -67,8 +66,7 @@ class Traffic:
     largest: elements of the largest tensor that they read, or make where they read none; 0 where shapes do not tell. least, likely, most: bytes that must cross
     memory; left: of these, what is written. random: how many random numbers are made. kernels: how many are left of them: what reads a tensor again
     is one for the statistics and one for the rest. apart: casts of something else, launched beside. joins: which ops join tensors into one that no op among
-    them reads, which has to be written whatever is fused. moved_on: whether, where all they do is move, what is joined is then moved on. handed_sizes:
-    elements of what is fetched by index for them, or added by index of what they make: neither read nor left.
+    them reads, which has to be written whatever is fused. moved_on: whether, where all they do is move, what is joined is then moved on.
     """
 
     largest: int
@@ -81,21 +79,19 @@ class Traffic:
     apart: int
     joins: tuple[int, ...]
     moved_on: bool
-    handed_sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Stretch(Traffic):
     """Kernels that a compiler fuses, and what their ops move.
 
-    members: positions; full: of those on tensors as large as any among them; handed: of what fetches by index for them or adds their result. own_us: their time,
+    members: positions; full: of those on tensors as large as any among them. own_us: their time,
     narrow_us: of that in softmaxes of so few rows that half of the device idles, which a fused kernel of as few does too; joined_us: in what joins.
     casts: how many change the type of tensors as large as any.
     """
 
     members: Ints
     full: Ints
-    handed: tuple[int, ...]
     own_us: float
     narrow_us: float
     joined_us: float
@@ -142,8 +138,8 @@ class Fusion:
         return sum(len(stretch.members) for stretch in self.stretches) - sum(self.launches)
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes, by_index: ByIndex) -> Fusion:
-        reader = _Reader(work, shapes, by_index)
+    def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
+        reader = _Reader(work, shapes)
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(names_of("complex").search) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
@@ -189,7 +185,6 @@ Key = tuple[int, int]
 class _Reader:
     work: GpuWork
     shapes: Shapes
-    by_index: ByIndex
 
     def stretches(self, found: Sequence[Ints]) -> Iterator[Stretch]:
         """Those of runs of two kernels or more."""
@@ -203,10 +198,9 @@ class _Reader:
         known: dict[tuple[Hashable, ...], Traffic] = {}
         for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
-            given, taken = self.by_index.given(run), self.by_index.taken(run)
-            key = (given, taken, *members.values())
+            key = tuple(members.values())
             if key not in known:
-                known[key] = self._traffic([*members], given, taken)
+                known[key] = self._traffic([*members])
             traffic = known[key]
             full = run[made[run] >= FULL * traffic.largest]
             joining = run[np.isin(self.work.op[run], [[*members][k] for k in traffic.joins])] if traffic.joins else run[:0]
@@ -214,7 +208,6 @@ class _Reader:
                 **vars(traffic),
                 members=run,
                 full=full,
-                handed=self.by_index.beside(run, traffic.handed_sizes),
                 own_us=own_us,
                 narrow_us=narrow_us,
                 joined_us=float(self.work.dur_us[joining].sum()),
@@ -246,9 +239,8 @@ class _Reader:
         asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise, self._casts))
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
-    def _traffic(self, ops: list[int], given: tuple[int, ...], taken: int) -> Traffic:
-        """The bytes of a run's ops: what they read that none of them made, and what they leave behind. given, taken: elements of each tensor that is fetched by
-        index right before, which is not read again, and of what is added by index right behind, which is not left.
+    def _traffic(self, ops: list[int]) -> Traffic:
+        """The bytes of a run's ops: what they read that none of them made, and what they leave behind.
 
         No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
         that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
@@ -263,7 +255,7 @@ class _Reader:
         least = most = random = 0.0
         reduced, passes = False, 0
         joined: list[int] = []
-        fetched, handed, moved_on = Counter(given), set[int](), False
+        moved_on = False
         from_joins = {out for _, out in joins.values()}
         for nth_op, (op, out) in enumerate(zip(ops, makes, strict=True)):
             keys = [key for key in reads[nth_op] if key[0] >= FULL * largest]
@@ -275,10 +267,6 @@ class _Reader:
                 joined.clear()
                 read_before = key in read
                 read.add(key)
-                if fetched[key[0]]:
-                    fetched[key[0]] -= 1
-                    handed.add(key[0])
-                    continue
                 size = float(key[0] * key[1])
                 most += size
                 if nth or not read_before:
@@ -301,13 +289,8 @@ class _Reader:
         # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         stays = made - used
-        added = max((n * size for n, size in stays if n == taken), default=0)
-        left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - added)
-        handed |= {taken} if added else set()
+        left = float(max(sum(count * n * size for (n, size), count in stays.items()), last))
         largest_read = max((n for n, _ in read), default=0)
-        # What is fetched inside the kernel crosses memory with its index, which is counted where that is done: next to nothing is left, but that is known.
-        least = max(least, float(bool(handed)))
-        most = max(least, most)
         return Traffic(
             largest=min(largest, largest_read) or largest,
             least=least + left,
@@ -319,7 +302,6 @@ class _Reader:
             apart=self._apart(ops),
             joins=tuple(joined),
             moved_on=moved_on,
-            handed_sizes=tuple(handed),
         )
 
     def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:

@@ -32,9 +32,9 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     for stretch, found, softmaxes in zip(fusion.stretches, in_full, with_softmax, strict=True):
         at = stretch.members
         rate = rates.get(on[at[0]])
-        # A softmax and what surrounds it, casts or a loss, become one kernel too; so does one op with the casts of what it reads and makes, or with what
-        # is fetched for it or added up behind it, and what joins with what moves.
-        linked = max(found + stretch.casts + bool(stretch.handed) if found else 0, 2 * stretch.moved_on)
+        # A softmax and what surrounds it, casts or a loss, become one kernel too; so does one op with the casts of what it reads and makes,
+        # and what joins with what moves.
+        linked = max(found + stretch.casts if found else 0, 2 * stretch.moved_on)
         chained = linked >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
         # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
         if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
