@@ -19,8 +19,7 @@ from advisor.rules.fixes import for_program
 from advisor.rules.fixes.tensor_cores import in_16_bits
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.measured import MeasuredKernels
-from advisor.views.patterns.activations import activations, halved
-from advisor.views.patterns.precision import WideProducts
+from advisor.views.patterns.precision import WideProducts, halved
 from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
 
 CAST_HOST_US = cost("cast-on-host")
@@ -93,7 +92,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     if device.compute_capability < off_tensor_cores.TENSOR_CORES or not peaks.flops_per_s(half):
         return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
     low = "tf32" if peaks.flops_per_s("tf32") else half
-    pointwise, made = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM)), activations(work, found.shapes, chosen)
+    pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
     casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
     amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
     told = work.timeline.source.shapes or on_cuda_cores
@@ -104,7 +103,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),
-            combine(products.in_precision(half, peaks, reached=True, casts=True), halved(work, made), casts),
+            combine(products.in_precision(half, peaks, reached=True, casts=True), casts),
             combine(products.in_precision(half, peaks, reached=False), halved(work, pointwise)),
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",

@@ -107,14 +107,6 @@ MECHANISMS = (
     ),
     # The compiled step
     Mechanism(
-        "interpolation",
-        "2026-11-23T22:31",
-        "Inductor's own kernels enlarge images at the memory's rate",
-        (Number("advisor.views.patterns.compiled_step", "_INTERPOLATING", NEVER, "CompiledStep.build"),),
-        written_on="one upsampling of feature maps",
-        programs=1,
-    ),
-    Mechanism(
         "padded-products",
         "2026-11-23T00:00",
         "a compiler pads products off alignment, at half their time",
@@ -222,12 +214,6 @@ MECHANISMS = (
         (Number("dtype-casts", "HANDED_ON", 1.0),),
         written_on="seven programs of the ledger",
         programs=7,
-    ),
-    Mechanism(
-        "halved-activations",
-        "2026-11-23T18:18",
-        "activations of a layer take half of their time in 16 bits",
-        (Result("advisor.views.patterns.activations", "activations", _empty_array),),
     ),
     Mechanism(
         "fp32-matmuls",

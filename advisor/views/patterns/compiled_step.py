@@ -12,7 +12,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
-from advisor.views.patterns.fusion import LIKELY, Fusion, in_optimizer
+from advisor.views.patterns.fusion import Fusion, in_optimizer
 from advisor.views.patterns.memory_format import ChannelsLast
 from advisor.views.patterns.optimizer import OptimizerStep, fused_optimizer
 from advisor.views.patterns.pointwise_chains import by_longest
@@ -34,10 +34,6 @@ backward pass take what calling it costs. What holds fewer is fused without a ca
 
 OF_A_MODEL = 8
 """Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
-
-_INTERPOLATING = names_of("interpolate_but_antialiased")
-"""In the names of kernels that enlarge images, but for those that filter: Inductor has no kernel for these. PyTorch's own for NCHW has a thread for each
-place of the result, which goes over batch and channels: 8.3 ms for 32 x 768 maps of 16 x 12 made four times as large, whose bytes take 0.04."""
 
 _BRANCH = names_of("is_nonzero")
 """What `if tensor:` asks of a tensor."""
@@ -110,17 +106,10 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
         *([WithDurations(padded, work.dur_us[padded] / 2)] if everywhere else []),
         WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(needed_us, SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
-        _as_fast_as_memory(work, np.flatnonzero(alone & work.named(_INTERPOLATING)), roofline),
     ]
     if everywhere and (images.by_compiler or program.compiles_whole) and (images.in_half or images.pictures):
         edits.append(images.likely if images.in_half else images.gone)
     return combine(*edits), np.union1d(moved, inside) if len(inside) else inside
-
-
-def _as_fast_as_memory(work: GpuWork, at: Ints, roofline: Roofline) -> Edit:
-    """Kernels that a compiler makes anew: they move their bytes at the bandwidth that is reached, where these are known."""
-    us = np.maximum(LIKELY * roofline.limit_us[work.rows[at]], SHORTEST_US)
-    return WithDurations(at, np.fmin(work.dur_us[at], us))  # its own where the limit is NaN
 
 
 def _next_to(work: GpuWork, those: Mask, shapes: Shapes) -> Mask:

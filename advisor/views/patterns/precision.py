@@ -45,6 +45,11 @@ _MATRICES = names_of("matrix_product")
 _EMULATED = names_of("fp32_of_three_tf32")
 
 
+def halved(work: GpuWork, at: Ints) -> Edit:
+    """The kernels at some positions with half as many bytes to move."""
+    return WithDurations(at, np.maximum(work.dur_us[at] / 2, SHORTEST_US))
+
+
 @dataclass(frozen=True)
 class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).

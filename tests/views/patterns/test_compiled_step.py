@@ -1,7 +1,5 @@
 """A training step after compilation: as many launches fewer as fuse, and what each compiled part costs."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.simulate import period_us
-from advisor.views.time.roofline import Roofline
 from tests.build import Trace
 
 EACH, SIZE = 50, [[64, 64]]
@@ -148,22 +145,3 @@ def test_messages_of_a_graph_network_are_never_written(between, passed):
     untold = Trace()
     untold.rows = trace.rows
     assert untold.get(CompiledStep).beside.apply(schedule).dur_us[:3] == pytest.approx(schedule.dur_us[:3]), "of bytes that are not known nothing is gained"
-
-
-@pytest.mark.parametrize(
-    ("kernel", "size", "anew"),
-    [("upsample_bilinear2d_out_frame", "[128, 128]", True), ("upsample_bilinear2d_out_frame", "", False), ("upsample_gen2d_aa_out_frame", "[128, 128]", False)],
-)
-def test_a_kernel_that_interpolates_is_made_anew(kernel, size, anew):
-    """8 x 64 maps of 64 x 64 made twice as large in FP32: 41.9 MB, at the bandwidth that an H200 reaches; what filters stays, and what has no known size."""
-    trace = Trace()
-    for s in range(3):
-        at = 10_000 * s
-        trace.step(at, 9_999, s + 1).op("aten::upsample_bilinear2d", at, 18, [[8, 64, 64, 64], [], []], ["float", "ScalarList", "Scalar"])
-        trace.rows["cpu_ops"][-1]["concrete"] = json.dumps(["", size, "False"])
-        trace.launch(at + 5, at + 10, at + 5_010, kernel)
-    work, step = trace.get(GpuWork), trace.get(CompiledStep)
-    rate = trace.get(Roofline).peaks[0].achievable_bytes_per_s
-    moved = 4 * 8 * 64 * (64 * 64 + 128 * 128)
-    expected = 1.5 * moved / rate * 1e6 if anew else 5000
-    assert step.beside.apply(work.schedule).dur_us == pytest.approx(np.full(len(work.rows), expected))
