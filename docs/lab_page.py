@@ -141,7 +141,7 @@ VERIFY = """\
 ## verify
 
 `advisor.verify(before, after)` runs both by turns and says what the change gains, with a bootstrap interval over turns and calls.
-`advisor verify --before CMD --after CMD` does the same with programs. There are three verdicts, in the text, in `verdict` of the JSON, and in the ledger:
+`advisor verify --before CMD --after CMD` does the same with programs. There are three verdicts, in the text, and with a hyphen (`no-difference`) in `verdict` of the JSON and in the ledger:
 
 | Verdict | Where the 95 % interval |
 |---|---|
@@ -257,7 +257,7 @@ def _verify_words(rows: list[dict[str, Any]]) -> str:
     held = [
         abs(r["pair"]["time"]["expected"] - r["manifest"]) <= AGREES or r["pair"]["time"]["low"] <= r["manifest"] <= r["pair"]["time"]["high"] for r in rows
     ]
-    verdicts = [Gain(**row["same"]["time"]).verdict for row in rows]
+    verdicts = [Gain(**row["same"]["time"]).verdict.replace("-", " ") for row in rows]
     missed = ", ".join(row["name"] for row, ok in zip(rows, held, strict=True) if not ok)
     return (
         f"\n{sum(held)} of {len(rows)} gains lie within two points of the manifest's or have it in their interval"
@@ -272,7 +272,7 @@ def _verify_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
         gain, same, said = row["pair"]["time"], row["same"], row["pair"]["prediction"]
         cells = [row["name"], f"{row['manifest']:.1%}", f"{gain['expected']:.1%}", f"{gain['low']:.1%} to {gain['high']:.1%}"]
         cells += [f"`{said['finding']}`", f"{said['expected']:.0%} ({said['low']:.0%} to {said['high']:.0%})"] if said else []
-        yield f"| {' | '.join(cells)} | {Gain(**same['time']).verdict} ({round(same['time']['expected'], 3) + 0.0:+.1%}) |"
+        yield f"| {' | '.join(cells)} | {Gain(**same['time']).verdict.replace('-', ' ')} ({round(same['time']['expected'], 3) + 0.0:+.1%}) |"
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ TASKS = """
 | `advisor diff A B --across` | compares a program on two devices or frameworks, each against its own peaks |
 | `advisor history perf/ --add TRACE` | keeps a report for each commit and shows the trend |
 | `advisor record -- python train.py` | times steps without a profiler, then records a few ([lab](lab.md#recording)) |
+| `advisor try -- python train.py` | measures what each fix of the report gains on your own program, beside what was predicted ([try](try.md)) |
 | `advisor verify --before CMD --after CMD` | measures what a change gains; `--finding report.json#launch-gap-1` compares it with the prediction |
 | `advisor bench module:function …` | times functions side by side |
 | `advisor attention` | measures ways to compute attention on this machine |

@@ -120,6 +120,7 @@ def _fix(timeline: Timeline, fusable: str) -> Fix:
             ),
             url="https://docs.pytorch.org/docs/stable/amp.html",
             risk="Rounding differs in the last bits.",
+            intervention="fused-optimizer",
         )
     return Fix(
         title="Train without the scaler's wait",

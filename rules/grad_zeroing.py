@@ -105,5 +105,6 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",
+            intervention="drop-gradients" if len(in_range) else None,
         ),
     )

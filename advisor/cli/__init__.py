@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from advisor.cli import agents, analyze, compare, convert, fleet, lab, rules, streams
+from advisor.cli import agents, analyze, compare, convert, fleet, lab, rules, streams, trying
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError, Terminated
@@ -46,6 +46,7 @@ for _command in (
     agents.skill,
 ):
     app.command()(_command)
+app.command(name="try")(trying.try_)
 
 
 @app.callback(invoke_without_command=True)

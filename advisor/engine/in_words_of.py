@@ -58,6 +58,7 @@ def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
         steps=(f"{option.does}{since}", *leave, *kept),
         code=Code(option.before, option.after) if option.after else fix.code,
         url=option.url,
+        intervention=option.intervention or fix.intervention,
         risk=" ".join(filter(None, (option.effects, fix.risk))),
         stack=stack,
     )

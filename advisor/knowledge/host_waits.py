@@ -89,6 +89,7 @@ class HostWait(_Conditions, frozen=True, kw_only=True, dict=True, forbid_unknown
     code: Instead | None = None
     inference: Instead | None = None
     url: str = ""
+    intervention: str = ""
 
     def fits(self, seen: Waited, op: str) -> bool:
         """Whether it is the row of a wait, by one of the ops around it, or "" where there is none."""

@@ -14,8 +14,9 @@ import sys
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..errors import UsageError
 from . import profilers, recorded
 from .forwards import OutermostForwards
 from .guard import Guard, said_of
@@ -24,13 +25,38 @@ from .options import Options
 from .progress import Progress
 from .ranks import all_stop
 from .record import Run
-from .record_jax import JaxRun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.nn import Module
     from torch.optim import Optimizer
 
 Steps = Literal["auto", "optimizer", "forward"]
+
+
+class Recorder(Protocol):
+    """What takes the steps of a process: a recording, or what only times them."""
+
+    done: bool
+    steps_seen: int
+    notes: list[str]
+    world_size: int
+
+    @property
+    def gave_way(self) -> UsageError | None: ...
+    @property
+    def holds_traces(self) -> bool: ...
+    @property
+    def failed(self) -> bool: ...
+    @property
+    def profiled(self) -> bool: ...
+    @property
+    def in_a_thread(self) -> bool: ...
+    @property
+    def begun(self) -> bool: ...
+    def step(self) -> None: ...
+    def finish(self) -> None: ...
 
 
 def install(text: str) -> None:
@@ -46,13 +72,17 @@ class StepFinder:
     The recording begins with the first step, in a directory of its own: a process without steps leaves nothing.
     """
 
-    def __init__(self, directory: Path, options: Options, steps: Steps, keep_going: bool) -> None:
+    def __init__(self, directory: Path, options: Options, steps: Steps, keep_going: bool, begin: Callable[[Path], Recorder] | None = None) -> None:
+        """begin: makes what takes the steps, once there is one, in a directory of its own; a recording of `options` where it is not given."""
+        self.output: Callable[[Any], None] = lambda value: None
+        """Called with what the outermost module returns, where its calls are the steps."""
+        self._begin = begin or self._recording
         self._directory = directory
         self._options = options
         self._steps = steps
         self._keep_going = keep_going
         self._guard = Guard(self._failed)
-        self._run: Run | JaxRun | None = None
+        self._run: Recorder | None = None
         self._progress: Progress | None = None
         self._forked = False
         self._optimizer: weakref.ref[Optimizer] | None = None
@@ -109,7 +139,12 @@ class StepFinder:
         # By type: isinstance asks a weak proxy for its class, which raises where what it stood for is gone.
         if self._steps == "auto" and any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
             return
-        self._handles.append(module.register_forward_hook(lambda *_: self._step(), always_call=True))
+
+        def called(module: Module, args: Any, result: Any) -> None:
+            self.output(result)
+            self._step()
+
+        self._handles.append(module.register_forward_hook(called, always_call=True))
 
     def _step(self) -> None:
         if self._guard(self._recorded):
@@ -129,21 +164,24 @@ class StepFinder:
             self._tell(run, stopped=self._cut, goes_on="" if self._cut else kept or "not all of its ranks could end after the same step")
         return self._cut
 
-    def _begun(self) -> Run | JaxRun:
+    def _begun(self) -> Recorder:
         folder = recorded.new_folder(self._directory / str(os.getpid()))
         self._progress = Progress(folder)
+        return self._begin(folder)
+
+    def _recording(self, folder: Path) -> Recorder:
         run = Run(folder, self._options, warn=lambda text: None, alone=True)
         run.watch()
         return run
 
-    def _tell(self, run: Run | JaxRun, **more: Any) -> None:
+    def _tell(self, run: Recorder, **more: Any) -> None:
         """What the launcher is to know, whatever becomes of this process. Steps at powers of two: it is a file, and most steps are short."""
         if self._progress is not None and (run.done or more or run.steps_seen & (run.steps_seen - 1) == 0):
             why = [run.gave_way.message, run.gave_way.hint] if run.gave_way and not run.holds_traces else None
             failed = run.notes[-1] if run.failed and run.notes else ""
             self._progress.tell(steps=run.steps_seen, done=run.done, refused=why, failed=failed, **more)
 
-    def _kept_alive(self, run: Run | JaxRun) -> str:
+    def _kept_alive(self, run: Recorder) -> str:
         """Why this process is not ended from within, "" where it can be."""
         if run.failed or (run.gave_way and run.world_size > 1):
             return "it could not be recorded"
@@ -164,7 +202,7 @@ class StepFinder:
         self._stop_forwards()
 
     def _forked_child(self) -> None:
-        if isinstance(self._run, Run) and self._run.profiled:
+        if self._run is not None and self._run.profiled:
             with suppress(Exception):
                 _end_without_kineto()
         self._guard(self._in_child)

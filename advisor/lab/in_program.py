@@ -18,7 +18,8 @@ ASKED = "ADVISOR_IN_PROGRAM"
 """The environment variable with what to start: whether PYTHONPATH was set (1 or 0), a module of ours below `advisor`, and a text for it."""
 
 _PATH = b"PYTHONPATH"
-_PRIVATE = __name__.partition(".")[0]
+PRIVATE = __name__.partition(".")[0]
+"""The package as which ours is known inside a program."""
 
 
 def begin(here: str) -> None:
@@ -62,8 +63,8 @@ def say(text: str) -> None:
 
 
 def _start(entry: str, text: str) -> None:
-    __import__(f"{_PRIVATE}.{entry}")
-    sys.modules[f"{_PRIVATE}.{entry}"].install(text)
+    __import__(f"{PRIVATE}.{entry}")
+    sys.modules[f"{PRIVATE}.{entry}"].install(text)
 
 
 def _tried(then: "Callable[[], object]") -> None:

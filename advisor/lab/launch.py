@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from advisor.errors import AdvisorError, TraceError, UsageError
 from advisor.lab.find_steps import Steps
@@ -33,12 +34,13 @@ LOOK_S = 0.5
 
 def launch(
     command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, log: Path | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] = lambda line: None, base: Mapping[str, str] | None = None, told: Callable[[int], None] = lambda number: None,
 ) -> int:  # fmt: skip
     """Run `command` and record it into `directory`, where an earlier recording stays unless there is another; returns its exit code, 128 + n
     where signal n ended it.
 
-    log: the file that takes what the command prints. say: takes a line on what became of the recording, beside what stands in it.
+    log: the file that takes what the command prints. say: takes a line on what became of the recording, beside what stands in it. base: its
+    environment where it is not ours. told: as of `run_to_end`.
     Raises UsageError where the command cannot be started, TraceError where it ended well and had no steps, UsageError where it ended well
     and nothing was recorded because it profiles itself. Where the recording failed, the exit code is the program's.
     """
@@ -52,7 +54,7 @@ def launch(
         if options.nsys:
             command = [*_nsys(), "--force-overwrite=true", "-o", str(part.path / Path(CAPTURES[0]).stem), *command]
         asked = {"directory": str(part.path.absolute()), "steps": steps, "keep_going": keep_going, **asdict(options)}
-        code = _run(command, environment("lab.find_steps", json.dumps(asked), _given()), log, _Watcher(part.path, say))
+        code = run_to_end(command, environment("lab.find_steps", json.dumps(asked), base or given()), log, _Watcher(part.path, say), told=told)
         gone = not part.path.exists()
         processes = left_by(part.path)
         placed = merge(part.path, processes, directory, earlier, options)
@@ -71,7 +73,7 @@ def launch(
     return code
 
 
-def _given() -> dict[str, str]:
+def given() -> dict[str, str]:
     """The environment as it was given to us: Python sets LC_CTYPE in its own where there is no locale, and a program would find one there."""
     given = dict(os.environ)
     with suppress(OSError):
@@ -130,8 +132,20 @@ _HANDED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 """Signals that ask a program to end or to do something of its own: whoever sends them to us means it."""
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], log: Path | None, watcher: _Watcher) -> int:
-    """Run to the end; signals are the command's to answer, and it does not outlive us."""
+class Looks(Protocol):
+    """Looks at a program while it runs."""
+
+    def look(self) -> None: ...
+
+
+def run_to_end(
+    command: Sequence[str], environment: Mapping[str, str], log: Path | None, watcher: Looks, *, directory: Path | None = None,
+    told: Callable[[int], None] = lambda number: None,
+) -> int:  # fmt: skip
+    """Run to the end, and return the exit code, 128 + n where signal n ended it; signals are the command's to answer, and it does not outlive us.
+
+    directory: where it runs. told: called with each signal that somebody sends to us, or a terminal to both.
+    """
     libc = ctypes.CDLL(None)
     # Held back from before the start on, so that none comes between; macOS cannot wait for them.
     awaited = {*_HANDED_ON, signal.SIGCHLD} if hasattr(signal, "sigtimedwait") else set()
@@ -143,7 +157,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: Path | Non
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     try:
-        process = _started(command, environment, log, begin)
+        process = _started(command, environment, log, begin, directory)
         with _handing_on(process):
             while (code := process.poll()) is None:
                 if not awaited:
@@ -152,18 +166,22 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: Path | Non
                     watcher.look()
                 elif (got := signal.sigtimedwait(awaited, LOOK_S)) is None:
                     watcher.look()
-                elif got.si_signo != signal.SIGCHLD and got.si_code != _FROM_KERNEL:
-                    process.send_signal(got.si_signo)
+                elif got.si_signo != signal.SIGCHLD:
+                    told(got.si_signo)
+                    if got.si_code != _FROM_KERNEL:
+                        process.send_signal(got.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return code if code >= 0 else 128 - code
 
 
-def _started(command: Sequence[str], environment: Mapping[str, str], log: Path | None, begin: Callable[[], None]) -> subprocess.Popen[bytes]:
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], log: Path | None, begin: Callable[[], None], directory: Path | None
+) -> subprocess.Popen[bytes]:
     try:
         with nullcontext() if log is None else log.open("wb") as output:
             # Files that we were given open are the command's.
-            return subprocess.Popen(command, env=environment, stdout=output, stderr=output, close_fds=False, preexec_fn=begin)
+            return subprocess.Popen(command, env=environment, stdout=output, stderr=output, close_fds=False, preexec_fn=begin, cwd=directory)
     except OSError as error:
         raise UsageError(f"{command[0]} cannot be started: {error.strerror}", _HOW_TO_START) from None
 

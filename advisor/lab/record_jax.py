@@ -52,6 +52,7 @@ class JaxRun:
         self.unprofiled_step_us: list[float] = []
         self.gave_way: UsageError | None = None
         """As of `Run`: a profiler of the program's own is told in the notes."""
+        self.profiled = False
         self.rank, self.world_size = rank_and_world()
         self._alone, self._marked = alone, marked
         self._thread = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,9 @@ RUNS = 3
 
 STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 """Exit codes of a program that was told to stop: `launch` hands on what we are told, so that we stop too."""
+
+Verdict = Literal["faster", "slower", "less", "more", "no-difference", "cannot-tell"]
+_DECIDED: dict[str, tuple[Verdict, Verdict]] = {"us": ("faster", "slower"), "bytes": ("less", "more")}
 
 _SEED = 0
 """The same measurements give the same interval."""
@@ -44,12 +47,12 @@ class Gain:
     unit: str = "us"
 
     @property
-    def verdict(self) -> str:
-        """ "faster" or "slower", of memory "less" or "more", where the interval leaves no doubt which and the gain is 2 % or more; "no difference"
-        where the whole interval lies within 2 %; "cannot tell" where it holds both."""
+    def verdict(self) -> Verdict:
+        """ "faster" or "slower", of memory "less" or "more", where the interval leaves no doubt which and the gain is 2 % or more; "no-difference"
+        where the whole interval lies within 2 %; "cannot-tell" where it holds both."""
         if (self.low > 0 or self.high < 0) and abs(self.expected) >= NO_DIFFERENCE:
-            return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
-        return "no difference" if self.low >= -NO_DIFFERENCE and self.high <= NO_DIFFERENCE else "cannot tell"
+            return _DECIDED[self.unit][self.expected < 0]
+        return "no-difference" if self.low >= -NO_DIFFERENCE and self.high <= NO_DIFFERENCE else "cannot-tell"
 
     def runs_to_tell(self, runs: int) -> int:
         """About how many runs a side would narrow the interval to where it says something, after so many: it narrows as their root."""
@@ -60,8 +63,8 @@ class Gain:
         scale, unit = (1e-3, "ms") if self.unit == "us" else (1e-9, "GB") if self.before >= 1e8 else (1e-6, "MB")
         sides = f"{self.before * scale:.4g} {unit} before, {self.after * scale:.4g} {unit} after"
         share = f"{abs(self.expected):.1%}"
-        if self.verdict in ("no difference", "cannot tell"):
-            return f"{self.verdict}: {sides} (gain {self.expected:+.1%}, 95 % interval {self.low:+.1%} to {self.high:+.1%})"
+        if self.verdict in ("no-difference", "cannot-tell"):
+            return f"{self.verdict.replace('-', ' ')}: {sides} (gain {self.expected:+.1%}, 95 % interval {self.low:+.1%} to {self.high:+.1%})"
         return f"{share} {self.verdict}: {sides} (95 % interval {self.low:+.1%} to {self.high:+.1%})"
 
 
@@ -104,7 +107,7 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [f"Time: {self.time}"]
-        if self.time.verdict == "cannot tell":
+        if self.time.verdict == "cannot-tell":
             again = f"some {self.time.runs_to_tell(self.runs)} runs a side would (--runs)" if self.runs else "more rounds would"
             lines.append(f"The two sides differ by less than their runs do: {again}, on a machine that does nothing else.")
         if self.memory:
@@ -112,7 +115,7 @@ class Verification:
         if self.prediction:
             p = self.prediction
             judged = "it held" if self.held else "it did not hold"
-            if self.time.verdict == "cannot tell":
+            if self.time.verdict == "cannot-tell":
                 judged += ", as far as this can tell"
             if self.predicted_for:
                 judged = f"not judged, as it is for {self.predicted_for} and this ran on {self.device}"
@@ -262,7 +265,7 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
             raise SystemExit(code)
         if code:
             why = f"exit code {code}{f', which {killed} leaves' if (killed := signal_of(code)) else ''}"
-            raise UsageError(f"{side}, {command}: the program ended with {why}", _end_of(log) or "It printed nothing. Run it alone to see why.")
+            raise UsageError(f"{side}, {command}: the program ended with {why}", end_of(log) or "It printed nothing. Run it alone to see why.")
         # Of several processes the first rank, or the one whose steps took most: of ranks all take as long.
         saved = [said(path) for path in recordings(recording)]
     if not any(one.get("unprofiled_step_us") for one in saved):
@@ -271,7 +274,7 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
     return max(saved, key=lambda one: (one.get("world_size", 1) > 1, -one.get("rank", 0), sum(one["unprofiled_step_us"])))
 
 
-def _end_of(log: Path) -> str:
+def end_of(log: Path) -> str:
     """What a program printed last, "" where it printed nothing."""
     if not log.exists():
         return ""

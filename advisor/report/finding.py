@@ -69,6 +69,8 @@ class Fix(msgspec.Struct, frozen=True):
     """What a program must have for it to hold, of `training`, `torch`, `jax` and `cuda`; empty where any program will do. The engine fills it in."""
     stack: StackOption | None = None
     """The framework's own switch, where the fix is said in its words; else None."""
+    intervention: str | None = None
+    """What `advisor try` applies from outside to measure it (`advisor try --list`); None where it takes a change of the program."""
 
     def __post_init__(self) -> None:
         if not self.steps:

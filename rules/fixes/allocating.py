@@ -50,4 +50,5 @@ def keep_memory(names: list[str], empties: bool) -> Fix:
         else None,
         url=url,
         risk="The process keeps its peak memory reserved; others on the same GPU see less free.",
+        intervention="no-empty-cache" if freed else "expandable-segments",
     )

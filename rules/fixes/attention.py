@@ -79,4 +79,5 @@ def call_sdpa(masked: bool, shared: bool, planned: bool, deep: bool, single: boo
         ),
         url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
         risk=RISK,
+        intervention="attention-sdpa",
     )

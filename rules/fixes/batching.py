@@ -19,6 +19,7 @@ def larger_batch(together: int, step_us: float) -> Fix:
         ),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
         risk="A larger batch changes training unless there are fewer micro-batches for it: adapt the learning rate. Activations grow with the batch.",
+        intervention="larger-batch",
     )
 
 

@@ -117,4 +117,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
     elif capturable.in_passes:
         title, steps = "Wait less often in the loop, and compile what is left", (*_OF_PASSES, *steps)
         code = code if program.training else _PASSES if capturable.mostly == "values" else _TOGETHER
-    return Fix(title=title, steps=(*steps, *_RESIZED * capturable.resized), code=code, url=url, risk=risk)
+    from_outside = None
+    if not (capturable.in_passes or program.functional or program.handed_back):
+        from_outside = "compile-dynamic" if capturable.resized else "compile" if program.training else "compile-reduce-overhead"
+    return Fix(title=title, steps=(*steps, *_RESIZED * capturable.resized), code=code, url=url, risk=risk, intervention=from_outside)

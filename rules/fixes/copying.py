@@ -140,4 +140,5 @@ def copying(copied: Copied) -> Fix:
         code=_PACKED if copied.many else Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
         url=url,
         risk=risk,
+        intervention="pinned-copies" if copied.loader and copied.pageable > 0 and not copied.many else None,
     )

@@ -36,6 +36,7 @@ def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidenc
             ),
             url=url,
             risk="Each worker holds its own copy of the data set object and prefetch_factor batches in host memory.",
+            intervention="loader-more-workers",
         )
     return Fix(
         title="Load batches in worker processes",
@@ -50,4 +51,5 @@ def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidenc
         ),
         url=url,
         risk="Workers fork or spawn: the data set must be picklable, must not touch CUDA, and draws other random numbers in each worker.",
+        intervention="loader-workers",
     )

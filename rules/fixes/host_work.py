@@ -39,6 +39,7 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
             ),
             url="https://docs.python.org/3/library/gc.html#gc.freeze",
             risk="Reference cycles that hold GPU tensors live until the next collection.",
+            intervention="no-collection",
         )
     if work.kind == "sleep":
         return Fix(

@@ -32,4 +32,5 @@ def one_layout(partly: bool, image: str) -> Fix:
         url="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
         risk=".view() that merges channels with height and width fails on the new strides: use .reshape() or .flatten(). "
         "Checkpoints stay compatible; another algorithm may round differently.",
+        intervention=None if volume else "channels-last",
     )

@@ -25,6 +25,7 @@ def update_together(update: OptimizerStep) -> Fix:
             ),
             url=url,
             risk="Rounding differs in the last bits. With GradScaler the fused step unscales by itself.",
+            intervention="fused-optimizer",
         )
     if name in HAVE_FOREACH:
         return Fix(
@@ -40,6 +41,7 @@ def update_together(update: OptimizerStep) -> Fix:
             ),
             url=url,
             risk="foreach keeps temporaries as large as the parameters.",
+            intervention="foreach-optimizer",
         )
     return Fix(
         title="Update all parameters at once",

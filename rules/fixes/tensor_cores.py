@@ -32,4 +32,5 @@ def in_16_bits(half: str, *, training: bool, tf32: bool, convolutions: bool = Fa
         code=Code(before=f"{forward}{backward}", after=f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    {forward}{after}'),
         url="https://docs.pytorch.org/docs/stable/amp.html",
         risk=f"{_RISK} Reductions stay in FP32 under autocast.",
+        intervention="autocast" if half == "bf16" else "matmul-precision" if tf32 else None,
     )

@@ -44,6 +44,7 @@ def fix_of_waits(known: Sequence[HostWait | None], ops: Sequence[str], training:
         steps=(*(steps or (GENERALLY,)), 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
         code=as_code(code) if code else None,
         url=(first.url if first else "") or _TUNING,
+        intervention=first.intervention or None if first else None,
         risk="Values are read later than before; code that reacts to them at once must be changed with care.",
     )
 

@@ -38,7 +38,7 @@ def test_the_interval_covers_the_truth_though_runs_differ():
 
 
 def test_identical_sides_have_no_difference_or_it_cannot_be_told():
-    for spread, usual in ((0.001, "no difference"), (0.05, "cannot tell")):
+    for spread, usual in ((0.001, "no-difference"), (0.05, "cannot-tell")):
         rng = np.random.default_rng(2)
         verdicts = [gain(runs(rng, 100.0, spread=spread), runs(rng, 100.0, spread=spread)).verdict for _ in range(TRIALS)]
         assert verdicts.count("faster") + verdicts.count("slower") <= (0.01 if spread < 0.01 else 0.2) * TRIALS
@@ -46,17 +46,17 @@ def test_identical_sides_have_no_difference_or_it_cannot_be_told():
 
 
 def test_less_than_two_percent_is_no_difference_however_sure():
-    assert Gain(100.0, 98.5, 0.014, 0.015, 0.016).verdict == "no difference"
+    assert Gain(100.0, 98.5, 0.014, 0.015, 0.016).verdict == "no-difference"
     assert Gain(100.0, 97.5, 0.024, 0.025, 0.026).verdict == "faster"
     assert Gain(1e9, 5e8, 0.5, 0.5, 0.5, "bytes").verdict == "less"
 
 
 def test_an_interval_that_holds_both_cannot_tell_and_says_what_would():
     for low, expected, high in ((-0.03, 0.0, 0.01), (-0.01, 0.05, 0.11), (0.001, 0.015, 0.03)):
-        assert Gain(100.0, 100 * (1 - expected), low, expected, high).verdict == "cannot tell"
+        assert Gain(100.0, 100 * (1 - expected), low, expected, high).verdict == "cannot-tell"
     found = Verification(Gain(100.0, 98.0, -0.06, 0.02, 0.10), runs=3)
     # The interval narrows as the root of the runs: from eight points on each side to two.
-    assert "some 48 runs a side would (--runs)" in str(found) and found.to_dict()["verdict"] == "cannot tell"
+    assert "some 48 runs a side would (--runs)" in str(found) and found.to_dict()["verdict"] == "cannot-tell"
     assert "more rounds would" in str(replace(found, runs=0))
     assert Gain(100.0, 95.0, -0.01, 0.05, 0.11).runs_to_tell(3) == 5
 

@@ -71,7 +71,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     option: as it is written. does: what to do, a step. names: what it is made of, as `owner.name`, that with the default first. since, until: versions that have it, "" where all that
     were read do. replaced_by: what stands in its place from `until` on. default: what holds where nobody sets it. leave: what to leave alone. effects: what
     else it does, as for the whole process, or where it is ignored in silence. alone: whether the plain steps behind the first do not hold beside it.
-    seen: of a default that costs a step, what shows in a trace that it is the cause.
+    seen: of a default that costs a step, what shows in a trace that it is the cause. intervention: what `advisor try` applies for it.
     """
 
     rule: str
@@ -94,6 +94,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     effects: str = ""
     alone: bool = False
     seen: Trace | None = None
+    intervention: str = ""
 
     def is_in(self, version: str) -> bool:
         """Whether that version has it; "" is the newest."""

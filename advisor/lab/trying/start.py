@@ -1,0 +1,217 @@
+"""One run of a program under `advisor try`, from outside: starts it, waits, and reads what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from advisor.errors import Terminated, UsageError
+from advisor.lab.find_steps import Steps
+from advisor.lab.injection import environment
+from advisor.lab.interventions.catalogue import Intervention
+from advisor.lab.launch import given, run_to_end, signal_of
+from advisor.lab.recorded import said
+from advisor.lab.trying.inside import FEWEST, FILE
+from advisor.lab.verify import STOPPED, end_of
+from advisor.sources import cores
+
+QUIET = {
+    "WANDB_MODE": "disabled", "COMET_MODE": "disabled", "NEPTUNE_MODE": "debug", "CLEARML_OFFLINE_MODE": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+}  # fmt: skip
+"""So that runs that nobody asked for are reported to nobody."""
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+"""What the hubs gave is read from their caches: a run that downloads measures the network."""
+
+MOST_COPIED = 2_000_000_000
+"""Bytes of a working directory that is copied for each run."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run, and how. seed: of all random numbers, None to leave them alone. copies: whether each run gets a copy of the working directory."""
+
+    command: Sequence[str]
+    steps: Steps = "auto"
+    seed: int | None = 0
+    online: bool = False
+    copies: bool = False
+    timed: int = 20
+    warmup: int = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run. apply: what is applied, in order. warmup, timed: so many steps; None where the run decides, by when it has settled. check: whether
+    numbers are compared and not times. nudge: by how much each parameter is moved first. kernels: whether they are counted at the end."""
+
+    apply: tuple[Intervention, ...] = ()
+    warmup: int | None = None
+    timed: int = 20
+    check: bool = False
+    nudge: float = 0.0
+    kernels: bool = False
+    seed_shift: int = 0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left: of several processes the first rank's, or that with most steps. wall_s: of the whole run."""
+
+    wall_s: float
+    said: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+    """Why it has no times, with the end of what the program printed."""
+    ranks: Sequence[Mapping[str, Any]] = ()
+
+    def times(self, warmup: int, last: int) -> list[float]:
+        """The steps from the one after `warmup` to `last`, by number from the first, in µs."""
+        return list(self.said.get("step_us", ())[max(warmup - 1, 0) : max(last - 1, 0)])
+
+    def ended_s(self, step: int) -> float:
+        """When that step ended, since torch was imported."""
+        ended = self.said["ended_s"]
+        return float(ended[min(step, len(ended)) - 1])
+
+    @property
+    def warmup(self) -> int:
+        """Steps before those that were timed; of a program that ended in its warm-up a third of what there are."""
+        steps, warmup = int(self.said["steps"]), self.said["warmup"]
+        return int(warmup) if warmup is not None and steps - warmup >= FEWEST else max(1, steps // 3)
+
+    @property
+    def last(self) -> int:
+        return int(self.said["last"])
+
+    @property
+    def device(self) -> str:
+        return str(self.said["device_kind"])
+
+
+class Runner:
+    """Starts the runs of one program, each with what is asked. All that they need lies in one directory, which goes with us."""
+
+    def __init__(self, program: Program, folder: Path) -> None:
+        self.program = program
+        self._folder = folder
+        self._count = 0
+        self._signalled: list[int] = []
+        if shutil.which(program.command[0]) is None:
+            raise UsageError(
+                f"{program.command[0]} cannot be started: there is no such command", "Give a program that is on the PATH, after --: python train.py"
+            )
+        if program.copies and (size := _size(Path.cwd())) > MOST_COPIED:
+            raise UsageError(f"the working directory holds {size / 1e9:.1f} GB, which each run would copy", "Run in a smaller one, or without --workdir copy.")
+
+    def run(self, asked: Asked) -> Ran:
+        """Run it once. Raises Terminated where we are told to stop."""
+        self._count += 1
+        folder = self._folder / f"run{self._count}"
+        folder.mkdir()
+        log = folder / "log"
+        text = json.dumps(self._asked(asked, folder))
+        began = time.monotonic()
+        with TemporaryDirectory(prefix="advisor-") as copied:
+            where = _copy(Path(copied, "work")) if self.program.copies else None
+            code = run_to_end(
+                list(self.program.command), environment("lab.trying.inside", text, self.environment(asked)), log, _NoLook(), directory=where,
+                told=self._signalled.append,
+            )  # fmt: skip
+        wall_s = time.monotonic() - began
+        if self._signalled or code in STOPPED:
+            raise Terminated(128 + self._signalled[0] if self._signalled else code)
+        found = [one for path in sorted(folder.glob(f"*/{FILE}")) if (one := said(path))]
+        if code:
+            why = f"the program ended with exit code {code}{f', which {killed} leaves' if (killed := signal_of(code)) else ''}"
+            return Ran(wall_s, failed=f"{why}\n  {end_of(log)}".rstrip())
+        if not found:
+            return Ran(
+                wall_s,
+                failed="the program ended and no step was found in it\n  Steps are the optimizer's, or the outermost module's forward without gradients: see --steps.",
+            )
+        kept = max(found, key=lambda one: (one["world_size"] > 1, -one["rank"], one["steps"]))
+        if kept["steps"] < FEWEST + 2:
+            return Ran(wall_s, failed=f"the program ended after {kept['steps']} steps, of which none can be timed")
+        return Ran(wall_s, kept, ranks=[one for one in found if one["world_size"] > 1])
+
+    def _asked(self, asked: Asked, folder: Path) -> dict[str, Any]:
+        seed = self.program.seed
+        return {
+            "directory": str(folder),
+            "steps": self.program.steps,
+            "seed": None if seed is None else seed + asked.seed_shift,
+            "cores": cores(),
+            "check": asked.check,
+            "apply": [{"name": one.name, "code": one.code, "options": dict(one.options)} for one in asked.apply],
+            "warmup": asked.warmup,
+            "least_warmup": self.program.warmup,
+            "timed": asked.timed,
+            "nudge": asked.nudge,
+            "kernels": asked.kernels,
+        }
+
+    def environment(self, asked: Asked) -> dict[str, str]:
+        """As we were given it, beside what keeps runs quiet where the user has not said otherwise, and what is applied by it. What compilers cache lies
+        with us: the first run with an intervention compiles all, the next ones find it."""
+        base = given()
+        made = {name: value for name, value in {**QUIET, **({} if self.program.online else OFFLINE)}.items() if name not in base}
+        if asked.apply:
+            cache = self._folder / "-".join(one.name for one in asked.apply)[:100]
+            made |= {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+        for one in asked.apply:
+            made |= one.environment
+        if self.program.seed is not None and "PYTHONHASHSEED" not in base:
+            made["PYTHONHASHSEED"] = str(self.program.seed)
+        return {**base, **made}
+
+
+class _NoLook:
+    def look(self) -> None:
+        """The run ends by itself."""
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if one not in _LEFT_OUT]
+        total += sum(os.lstat(os.path.join(place, file)).st_size for file in files)
+        if total > MOST_COPIED:
+            break
+    return total
+
+
+_LEFT_OUT = (".git", ".venv", "venv", "__pycache__", "node_modules")
+"""Of a working directory: what a program seldom reads, and is large."""
+
+
+def _copy(where: Path) -> Path:
+    shutil.copytree(Path.cwd(), where, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT), ignore_dangling_symlinks=True)
+    return where
+
+
+def applied_in(ran: Ran, name: str) -> Mapping[str, Any]:
+    """What an intervention did in a run."""
+    return next((one for one in ran.said.get("applied", ()) if one["name"] == name), {"count": 0, "refused": {}, "sites": [], "modules": [], "made_by": []})
+
+
+def why_not(ran: Ran, name: str) -> str:
+    """Why an intervention did not apply in a run, "" where it did, on every rank."""
+    if ran.failed:
+        return ran.failed
+    if failed := ran.said["failed_to"].get(name):
+        return f"it could not be applied: {failed}"
+    counts = [applied_in(Ran(0.0, one), name)["count"] for one in ran.ranks] or [applied_in(ran, name)["count"]]
+    if all(counts):
+        return ""
+    if any(counts):
+        return f"it applied on {sum(map(bool, counts))} of {len(counts)} ranks"
+    refused = applied_in(ran, name)["refused"]
+    return max(refused, key=lambda why: refused[why]) if refused else "the program does nothing that it would change"

@@ -1,0 +1,46 @@
+"""What runs of two sides say of their difference, when a side has few runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.lab.verify import Gain, gain
+
+T_995 = (63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169)
+"""Student's t of 99 %, by degrees of freedom from 1: several fixes are held against the same runs, and one in twenty that gain nothing must not seem to."""
+
+TIGHT = 0.015
+"""Half an interval, as a share of the step, that is narrow enough ..."""
+OF_GAIN = 0.15
+"""... or as a share of the gain that it is of."""
+
+
+def held(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> Gain:
+    """The gain as `verify` finds it, its interval no narrower than what the spread of the runs' medians allows.
+
+    A bootstrap of two or three runs knows only those: where they happen to agree, it is sure of what is noise. Student's interval on
+    the logarithms of the runs' medians, their spread pooled over both sides, is not.
+    """
+    found = gain(before, after)
+    sides = [np.log([float(np.median(run)) for run in side if len(run)]) for side in (before, after)]
+    freedom = sum(len(side) - 1 for side in sides)
+    if freedom < 1:
+        return replace(found, low=min(found.low, -1.0), high=max(found.high, 1.0))
+    spread = math.sqrt(sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / freedom)
+    wide = _t(freedom) * spread * math.sqrt(sum(1 / len(side) for side in sides))
+    middle = math.log(found.after / found.before)
+    return replace(found, low=min(found.low, 1 - math.exp(middle + wide)), high=max(found.high, 1 - math.exp(middle - wide)))
+
+
+def _t(freedom: int) -> float:
+    return T_995[freedom - 1] if freedom <= len(T_995) else 2.576 + 6.0 / freedom
+
+
+def tight(found: Gain) -> bool:
+    """Whether more runs would say nothing that anybody needs."""
+    half = (found.high - found.low) / 2
+    return found.verdict != "cannot-tell" and half <= max(TIGHT, OF_GAIN * abs(found.expected))
