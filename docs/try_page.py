@@ -17,7 +17,8 @@ def table() -> str:
     """A row an intervention."""
     head = "| Name | What is applied | Needs | Numbers |\n|---|---|---|---|\n"
     rows = [
-        f"| `{name}` | {one.what}{' (what-if)' if one.what_if else ''} | {', '.join(one.needs) or '–'} | {one.numerics} |" for name, one in interventions().items()
+        f"| `{name}` | {one.what}{' (what-if)' if one.what_if else ''} | {', '.join(one.needs) or '–'} | {one.numerics} |"
+        for name, one in interventions().items()
     ]
     return f"\n{head}" + "\n".join(rows) + "\n\n"
 
