@@ -29,6 +29,14 @@ A trace of the older writer holds one document a line, each of one stream: all o
 judged as kernels, and where metadata says the bytes, the share of the memory's peak is worked out from the bus that the tree names. A trace of
 the inside of kernels is no timeline; the error names its scopes and where the warps' time goes.
 
+## ROCm
+
+A rocpd database, rocprofv3's JSON and an `.rpd` become the timeline that an export of Nsight Systems becomes, and the same rules judge it: kernels
+and copies with the call that each is of, calls of HIP, ranges of rocTX (ops where `emit_nvtx` wrote them), RCCL's calls. HSA's calls lie inside of
+HIP's and are left out. Record the calls too (`--hip-trace`): without them nothing says what launched a kernel. The database says no kind of host
+memory, so whether a copy was pageable is not known. What recording cost is not known either: give the step time without it, `--step-ms`.
+A redacted copy is rocprofv3's JSON, whatever was given.
+
 ## What is known by name
 
 These are not read. The error names the format, says why, and what to give instead; a command there holds the path that was given.

@@ -16,7 +16,7 @@ from advisor.engine.in_words_of import in_words_of
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run
+from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run, in_terms_of_rocm
 from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.shares import MOST
@@ -121,6 +121,8 @@ def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework 
         made = in_terms_of_jax(made)
     elif base == "cuda":
         made = in_terms_of_cuda(made)
+    if program and program.maker == "amd":
+        made = in_terms_of_rocm(made)
     return told(in_words_of(made, *_frameworks(workspace, program, framework)))
 
 

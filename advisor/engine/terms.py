@@ -72,6 +72,21 @@ def in_terms_of_device(report: Report, device: Accelerator) -> Report:
     return msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
 
 
+_OF_ROCM = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd -- PROGRAM"
+
+
+def in_terms_of_rocm(report: Report) -> Report:
+    """The report of a program on a GPU of AMD's: what a tool of CUDA would record, rocprofv3 records there."""
+
+    def hinted(item: _Hinted) -> _Hinted:
+        return msgspec.structs.replace(item, record_with=_OF_ROCM) if _OF_NVIDIA.search(item.record_with) else item
+
+    findings = tuple(msgspec.structs.replace(f, lines_with="") if _OF_NVIDIA.search(f.lines_with) else f for f in report.findings)
+    return msgspec.structs.replace(report, findings=findings, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
+
+
+_OF_NVIDIA = re.compile(r"\bnsys\b|\bncu\b|Nsight|nvidia-smi|cuda-graph-trace")
+
 _OF_A_STEP = tuple(
     (re.compile(pattern), said)
     for pattern, said in (

@@ -85,6 +85,14 @@ def is_proton(head: bytes) -> bool:
     return is_proton_tree(head) or (_PROTON_TRACE.match(head) is not None and any(mark in head for mark in _OF_PROTON))
 
 
+_ROCPROF_JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-(?:json-)?tool"')
+
+
+def is_rocprof(head: bytes) -> bool:
+    """JSON of rocprofv3, or a database whose first page names a table of rocpd. (Where that page is too small, `nsys` sees it by its tables.)"""
+    return _ROCPROF_JSON.match(head) is not None or (is_sqlite(head) and b"rocpd_" in head)
+
+
 def is_columns(head: bytes) -> bool:
     """A timeline's tables as `advisor convert` writes them."""
     return head.startswith(COLUMNS_MAGIC)
@@ -92,6 +100,7 @@ def is_columns(head: bytes) -> bool:
 
 SOURCES: dict[str, Callable[[bytes], bool]] = {
     "columns": is_columns,
+    "rocprof": is_rocprof,
     "nsys": is_sqlite,
     "ncu": is_ncu,
     "jax": is_jax,

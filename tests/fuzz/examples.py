@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import pickle
 import sqlite3
@@ -12,7 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from advisor.recordings.timeline import Timeline
+from advisor.sources import kineto as kineto_source
 from advisor.sources.protobuf import fields
+from advisor.sources.stream import Stream
 from tests import kernels, memory_build
 from tests.build import Trace
 from tests.paths import ROOT
@@ -22,6 +26,7 @@ from tests.sources.kineto.layouts import EVENTS, METADATA, x
 from tests.sources.ncu.test_tables import DETAILS, GERMAN, OLD, RAW, SUMMARY
 from tests.sources.proton import build as proton
 from tests.sources.proton.build import kernel, scope
+from tests.sources.rocprof import build as rocprof
 
 
 def training(steps: int = 4) -> dict[str, Any]:
@@ -191,6 +196,39 @@ def proton_trace() -> dict[str, Any]:
 def proton_tree() -> list[Any]:
     """A tree of Proton: two kernels below a scope, one of them also elsewhere."""
     return proton.tree(proton.node("step", proton.ran("a", 4000, 4, bytes=8000.0, flops32=100.0), proton.ran("b", 9000, 2)), proton.ran("a", 1000, 1))
+
+
+@cache
+def _small() -> Timeline:
+    """Two launches, a copy and a range, as rocprof would have recorded them."""
+    text = json.dumps({"traceEvents": [
+        x("user_annotation", "step", 0, 90),
+        x("cuda_runtime", "cudaLaunchKernel", 1, 5, correlation=1), x("cuda_runtime", "cudaMemcpyAsync", 10, 5, correlation=2),
+        x("kernel", "void at::native::add<float>", 20, 9, correlation=1, device=0, stream=7, grid=[4, 1, 1], block=[64, 1, 1]),
+        x("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 40, 9, correlation=2, device=0, stream=7, bytes=64),
+    ]})  # fmt: skip
+    return kineto_source.read(Stream(io.BytesIO(text.encode())), "x")
+
+
+@cache
+def rocpd() -> bytes:
+    """A database of rocprofv3."""
+    with tempfile.TemporaryDirectory() as folder:
+        rocprof.rocpd(_small(), Path(folder) / "x.db")
+        return (Path(folder) / "x.db").read_bytes()
+
+
+@cache
+def rpd() -> bytes:
+    """A database of rocmProfileData."""
+    with tempfile.TemporaryDirectory() as folder:
+        rocprof.rpd(_small(), Path(folder) / "x.db")
+        return (Path(folder) / "x.db").read_bytes()
+
+
+def rocprof_json() -> dict[str, Any]:
+    """What rocprofv3 writes as JSON."""
+    return rocprof.sdk_json(_small())
 
 
 def nsys() -> bytes:

@@ -243,6 +243,20 @@ def make_nsys(rng: random.Random) -> bytes:
     return mutate.raw(rng, data) if rng.random() < 0.1 else data
 
 
+def make_rocm_database(rng: random.Random) -> bytes:
+    whole = examples.rocpd() if rng.random() < 0.6 else examples.rpd()
+    if rng.random() < 0.3:
+        return mutate.raw(rng, whole)
+    with file_of(whole, "made") as path:
+        mutate.rows(rng, path)
+        return path.read_bytes()
+
+
+def make_rocprof_json(rng: random.Random) -> bytes:
+    text = mutate.json_text(rng, mutate.tree(rng, examples.rocprof_json()))
+    return mutate.raw(rng, text) if rng.random() < 0.2 else text
+
+
 def make_ncu_report(rng: random.Random) -> bytes:
     """Blocks changed as messages, their lengths right; or bytes, or packed as a `.ncu-repz`."""
     from tests.kernels import NAMES_HELD, SESSION, block, field, report, result
@@ -489,6 +503,8 @@ TARGETS: tuple[Target, ...] = (
     Target("proton-tree", "proton", make_proton_tree, reads, 100_000),
     Target("columns", "columns", make_columns, reads),
     Target("nsys", "nsys", make_nsys, reads_file, 100_000),
+    Target("rocm-database", "rocprof", make_rocm_database, reads_file, 100_000),
+    Target("rocprof-json", "rocprof", make_rocprof_json, reads, 100_000),
     Target("ncu-report", "ncu", make_ncu_report, reads),
     Target("ncu-page", "ncu", make_ncu_page, reads),
     Target("snapshot", "memory", make_snapshot, reads),

@@ -178,7 +178,8 @@ def in_database(data: bytes, names: Callable[[str, str], bool], folder: Path) ->
             (f"{table} new", False),
             lambda text, t=table: made((f'CREATE TABLE "{t}" (id INTEGER, name TEXT, label TEXT)', ()), (f'INSERT INTO "{t}" VALUES (1, ?, ?)', (text, text))),
         )
-    yield ("StringIds unused", False), lambda text: made(("INSERT INTO StringIds VALUES (999, ?)", (text,)))
+    if "StringIds" in tables:
+        yield ("StringIds unused", False), lambda text: made(("INSERT INTO StringIds VALUES (999, ?)", (text,)))
 
 
 def in_page(page: str, names: Callable[[str], bool]) -> Planted:
@@ -222,6 +223,11 @@ def _chrome() -> Planted:
     value = examples.jax_chrome()[0]
     value["traceEvents"] = value["traceEvents"][:10]
     return in_json(value, lambda path: path[-1:] == ("name",) and "args" not in path and value["traceEvents"][path[1]].get("ph") == "X")
+
+
+def _of_rocm(path: tuple[Any, ...]) -> bool:
+    """Names of kernels and of calls."""
+    return path[-1:] in (("formatted_kernel_name",), ("kernel_name",)) or path[-2:-1] == ("operations",)
 
 
 def _proton_trace() -> Planted:
@@ -289,6 +295,8 @@ def files(folder: Path) -> Iterator[tuple[str, str, Planted]]:
     """Source, suffix and places of each format that a source reads."""
     yield "kineto", ".json", _kineto()
     yield "columns", ".trace.zst", _columns()
+    yield "rocprof", ".json", in_json(examples.rocprof_json(), _of_rocm)
+    yield "rocprof", ".db", in_database(examples.rocpd(), lambda table, column: column in ("display_name", "kernel_name", "string"), folder)
     yield "proton", ".json", _proton_trace()
     yield "proton", ".json", in_json(examples.proton_tree(), lambda path: path[-2:] == ("frame", "name"))
     yield "jax", ".json", _chrome()

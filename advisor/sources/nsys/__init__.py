@@ -5,10 +5,10 @@ The tables: docs.nvidia.com/nsight-systems/UserGuide, "SQLite Schema Reference".
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,13 +18,16 @@ from advisor.intervals import Ints
 from advisor.knowledge import cuda_api, formats
 from advisor.knowledge.cuda_errors import NOT_READY, cuda_error
 from advisor.recordings.recording import Recording
-from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline, table
+from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline
 from advisor.report.numbers import counted
-from advisor.sources.limits import LARGEST, LONGEST_NS, MOST_LEFT_OUT
+from advisor.sources.frames import Timed, frame
+from advisor.sources.limits import MOST_LEFT_OUT
 from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
-from advisor.sources.nsys.tables import Database, categorical, constant, opened
+from advisor.sources.nsys.tables import Database, categorical, constant
+from advisor.sources.nsys.tables import opened as opened_database
 from advisor.sources.opened import Opened
+from advisor.sources.opened import Source as Source_
 from advisor.sources.ranks import of_busiest_process, recording_of
 from advisor.sources.sniff import refused
 from advisor.sources.time_issues import time_issues
@@ -39,20 +42,29 @@ def record(opened: Opened) -> Recording:
     """The recording of one export."""
     opened.check_seekable("an nsys export")
     opened.check_size()
+    if of_rocm(opened.path):
+        return cast("Source_", importlib.import_module("advisor.sources.rocprof")).record(opened)
     timeline = read(opened.path)
     made = recording_of(timeline, opened.path)
     return made if made.kind == "job" else Recording("trace", opened.path, (of_busiest_process(timeline),))
 
 
+def of_rocm(path: str) -> bool:
+    """Whether it is a database of ROCm, which its first bytes may not tell. Raises TraceError where it is damaged."""
+    with opened_database(path) as db:
+        known = formats.of_tables(db.tables)
+    return known is not None and known.read == "yes"
+
+
 def read(path: str) -> Timeline:
     """Read an export. Raises TraceError where it is damaged or holds no GPU work."""
-    with opened(path) as db:
+    with opened_database(path) as db:
         texts = db.texts("StringIds", "id", "value")
         processes = Processes(db)
         work = gpu.read(db, texts, processes)
         if not work:
             raise _no_gpu_work(db, path)
-        timed = _Timed()
+        timed = Timed()
         parts = {
             "gpu_ops": work,
             "api_calls": [_api_calls(db, texts, processes)],
@@ -68,7 +80,7 @@ def read(path: str) -> Timeline:
         if not any(len(part["start_ns"]) for part in kept["gpu_ops"]):
             raise TraceError(f"{path} holds no GPU work with a valid time", "Export the report again.")
         base = min(int(part["start_ns"].min()) for of_table in kept.values() for part in of_table if len(part["start_ns"]))
-        tables = {name: _frame(name, kept.pop(name), base) for name in list(kept)}
+        tables = {name: frame(name, kept.pop(name), base) for name in list(kept)}
         issues = (*time_issues(timed.bad_times, timed.bad_durations), *_unmerged(db, path), *_graph_issues(tables["gpu_ops"]), *ranges.issues(db))
         source, devices = _source(db, path, tables, issues), _devices(db, tables["gpu_ops"])
         return Timeline.build(source, devices, _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)})
@@ -135,47 +147,6 @@ def _under_wsl(db: Database) -> bool:
 
 def _texts(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     return (value for (value,) in rows if isinstance(value, str))
-
-
-@dataclass
-class _Timed:
-    """Leaves out what has no valid time, and counts it."""
-
-    bad_times: int = 0
-    bad_durations: int = 0
-
-    def valid(self, part: dict[str, Any]) -> dict[str, Any]:
-        """The rows with a valid start; `end_ns` becomes `dur_ns`, 0 where it is none."""
-        start = part["start_ns"]
-        good = np.abs(start) < LARGEST // 2
-        if not good.all():
-            self.bad_times += int((~good).sum())
-            part = {name: column[good] for name, column in part.items()}
-        if "end_ns" in part:
-            duration = part.pop("end_ns") - part["start_ns"]
-            bad = (duration < 0) | (duration > LONGEST_NS)
-            self.bad_durations += int(bad.sum())
-            part["dur_ns"] = np.where(bad, 0, duration)
-        return part
-
-
-def _frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame:
-    """One table of the timeline, times in µs from `base`."""
-    frames = []
-    for part in parts:
-        if len(part["start_ns"]):
-            columns = {k: v for k, v in part.items() if k not in ("start_ns", "dur_ns")}
-            columns["start_us"] = (part["start_ns"] - base) / 1000.0
-            if "dur_ns" in part:
-                columns["dur_us"] = part["dur_ns"] / 1000.0
-            frames.append(table(name, columns))
-    if len(frames) < 2:
-        return frames[0] if frames else table(name, {})
-    made = {}
-    for column in frames[0].columns:
-        pieces = [f[column] for f in frames]
-        made[column] = pd.api.types.union_categoricals(pieces) if pieces[0].dtype == "category" else np.concatenate(pieces)
-    return table(name, made)
 
 
 def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from advisor.errors import AdvisorError, OutputError, TraceError, UsageError
 from advisor.files import NO_ROOM, PART, umask
 from advisor.report.saved import is_report
 from advisor.sources import archive, columns, load
+from advisor.sources import rocprof as rocm
+from advisor.sources.nsys import of_rocm
 from advisor.sources.opened import Opened
-from advisor.sources.redact import jax, kineto, memory, ncu, nsys, proton, report
+from advisor.sources.redact import jax, kineto, memory, ncu, nsys, proton, report, rocprof
 from advisor.sources.redact.names import Names
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
@@ -30,6 +32,7 @@ WRITERS: dict[str, Callable[[Opened, Names], Iterable[bytes]]] = {
     "jax": lambda opened, names: jax.redacted(opened.stream, opened.head, opened.path, names),
     "ncu": lambda opened, names: ncu.redacted(opened.stream, opened.head, opened.path, names),
     "columns": lambda opened, names: kineto.redacted(Stream(io.BytesIO(columns.as_kineto(opened))), opened.path, names),
+    "rocprof": lambda opened, names: rocprof.redacted(rocm.read(opened), names),
     "proton": lambda opened, names: proton.redacted(opened.stream, opened.head, opened.path, names),
     "memory": lambda opened, names: memory.redacted(opened.stream, opened.head, opened.path, names),
 }
@@ -101,6 +104,8 @@ def _write(source: Path, part: Path, compress: bool, names: Names) -> None:
         stream = Stream(inner, size, DEFAULT_MAX_BYTES)
         opened = Opened(str(source), stream, stream.peek(SNIFF_BYTES), size, DEFAULT_MAX_BYTES, unpack=held.command if held else "")
         known = source_of(opened.head)
+        if known == "nsys" and not held and not stream.unpacked_by and of_rocm(str(source)):
+            known = "rocprof"
         if known in WRITERS:
             _save(WRITERS[known](opened, names), part, compress)
         elif known in COPIERS:

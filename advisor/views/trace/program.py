@@ -137,7 +137,7 @@ def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> F
     """PyTorch's own profiler records PyTorch; an export of nsys may be of any program."""
     if timeline.source.format == "jax" or any(_JAX.match(name) for name in host):
         return "jax"
-    foreign = timeline.source.format == "nsys" and not len(timeline.cpu_ops)
+    foreign = timeline.source.format in ("nsys", "rocprof") and not len(timeline.cpu_ops)
     return "cuda" if foreign and not (_any(NAMED_BY_TORCH, gpu) or _any(NAMED_BY_TORCH, host)) else "torch"
 
 

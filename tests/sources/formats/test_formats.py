@@ -52,8 +52,6 @@ def test_a_file_is_named_by_its_content(path: Path, tmp_path: Path) -> None:
 
 
 DATABASES = {
-    "rocpd": ["rocpd_kernel_dispatch_0000ab", "rocpd_info_agent_0000ab"],
-    "rpd": ["rocpd_api", "rocpd_op"],
     "memory-sqlite": ["segments", "blocks"],
     "nvprof-database": ["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"],
     "rocprof-database": ["HSA", "HIP", "OPS", "COPY", "KERN"],

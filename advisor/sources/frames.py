@@ -1,0 +1,54 @@
+"""Tables of a timeline from columns in absolute nanoseconds, as databases of profilers hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advisor.recordings.timeline import table
+from advisor.sources.limits import LARGEST, LONGEST_NS
+
+
+@dataclass
+class Timed:
+    """Leaves out what has no valid time, and counts it."""
+
+    bad_times: int = 0
+    bad_durations: int = 0
+
+    def valid(self, part: dict[str, Any]) -> dict[str, Any]:
+        """The rows with a valid start; `end_ns` becomes `dur_ns`, 0 where it is none."""
+        start = part["start_ns"]
+        good = np.abs(start) < LARGEST // 2
+        if not good.all():
+            self.bad_times += int((~good).sum())
+            part = {name: column[good] for name, column in part.items()}
+        if "end_ns" in part:
+            duration = part.pop("end_ns") - part["start_ns"]
+            bad = (duration < 0) | (duration > LONGEST_NS)
+            self.bad_durations += int(bad.sum())
+            part["dur_ns"] = np.where(bad, 0, duration)
+        return part
+
+
+def frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame:
+    """One table of the timeline, times in µs from `base`."""
+    frames = []
+    for part in parts:
+        if len(part["start_ns"]):
+            columns = {k: v for k, v in part.items() if k not in ("start_ns", "dur_ns")}
+            columns["start_us"] = (part["start_ns"] - base) / 1000.0
+            if "dur_ns" in part:
+                columns["dur_us"] = part["dur_ns"] / 1000.0
+            frames.append(table(name, columns))
+    if len(frames) < 2:
+        return frames[0] if frames else table(name, {})
+    made = {}
+    for column in frames[0].columns:
+        pieces = [f[column] for f in frames]
+        made[column] = pd.api.types.union_categoricals(pieces) if pieces[0].dtype == "category" else np.concatenate(pieces)
+    return table(name, made)
