@@ -18,7 +18,7 @@ from advisor.recordings.captures import CaptureTraces
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
-from advisor.sources import DEFAULT_MAX_BYTES, captures_at, captures_beside, load
+from advisor.sources import DEFAULT_MAX_BYTES, captures_at, captures_beside, load_stages
 from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.workspace import Workspace
@@ -57,7 +57,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     """One rank's summary. Pure: the same trace gives the same bytes wherever it runs. Raises AdvisorError."""
     from advisor import reports
 
-    timeline = trace.timeline or load(trace.path, max_bytes=judging.max_bytes, processes=1)
+    timeline = trace.timeline or load_stages((trace.path, *trace.stages), max_bytes=judging.max_bytes)
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
     measured = () if judging.kernels is None else (judging.kernels,)

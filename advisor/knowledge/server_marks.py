@@ -55,6 +55,8 @@ _SUM = re.compile(rf"(sqsq|sqsk|sq|sk)({_NUMBER})")
 
 # scheduler.py: step[DECODE bs=31], step[EXTEND bs=15 toks=15360]; with detailed annotations step[DECODE bs=2 g_sq=2 g_sqsq=2 g_sqsk=80 g_sk=80].
 _SGLANG = re.compile(r"step\[(?P<mode>[A-Z][A-Z_0-9]{0,31})(?P<figures>(?: [\w-]{1,24}=\d{1,18}){0,16})\]")
+IDLE_STEP = "step[IDLE]"
+"""SGLang's mark of a step without requests."""
 _FIGURE = re.compile(r"([\w-]{1,24})=(\d{1,18})")
 _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "TARGET_VERIFY": VERIFY, "DRAFT_EXTEND": DRAFT, "DRAFT_EXTEND_V2": DRAFT, "DRAFT_LOOP": DRAFT}
 

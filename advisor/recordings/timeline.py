@@ -7,6 +7,7 @@ not recorded is -1 (integers) or NaN (floats); a string that was not recorded is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
@@ -289,6 +290,19 @@ def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
             data[column] = pd.Series(np.asarray(columns[column], dtype), copy=False)
     frame: pd.DataFrame = pd.DataFrame(data, copy=False)
     return frame
+
+
+def stacked(name: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of one table of several recordings, one behind the other."""
+    return table(
+        name,
+        {
+            column: pd.Categorical(np.concatenate([frame[column].astype(object).to_numpy() for frame in frames]))
+            if dtype == "str"
+            else np.concatenate([frame[column].to_numpy() for frame in frames])
+            for column, dtype in TABLES[name].items()
+        },
+    )
 
 
 @cache

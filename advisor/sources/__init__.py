@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -38,9 +39,10 @@ from advisor.sources.ranks import (
     traces_among,
 )
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, refused, source_of
+from advisor.sources.stages import by_process, byproducts, front_end, joined
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "captures_at", "captures_beside", "cores", "each_of", "is_one_capture", "load", "read", "read_several"]
+__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "captures_at", "captures_beside", "cores", "each_of", "is_one_capture", "load", "load_stages", "read", "read_several"]
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -72,22 +74,50 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             if not traces and snapshots:
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             left = [] if logged else others_left(names, [*traces, *snapshots])
-            beside = "; ".join(filter(None, (_of_snapshots_left(snapshots), _of_others_left(left))))
+            beside = "; ".join(filter(None, (_of_snapshots_left(snapshots), _of_others_left(left), byproducts(names))))
             latest = latest_among(traces)
             _refuse_most_left(path, len(latest), timelines_among(left))
+            if len(latest) > 1 and len(by_process(latest)) == 1:
+                return _of_stages(latest, path, max_bytes)
             if len(latest) > 1:
                 told = "; ".join(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)), beside)))
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
             path = _only(latest, path)
             told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
         file, size = open_binary(path)
-        with file:
+        with file, _front_end_named(path):
             one = _with_captures_beside(_record(file, path, size, max_bytes, progress, processes), path, max_bytes)
         return replace(one, parts=tuple(_chosen(part, told) for part in one.parts)) if told else one
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check its permissions.") from None
+
+
+@contextmanager
+def _front_end_named(path: str) -> Iterator[None]:
+    """The trace of a server's front end is refused with the names of the workers' traces beside it."""
+    try:
+        yield
+    except TraceError as error:
+        beside = [os.path.basename(name) for name in traces_among(names_in(os.path.dirname(path) or "."))] if front_end(path) and not is_remote(path) else []
+        beside = [name for name in beside if not front_end(name)]
+        if not beside:
+            raise
+        more = f" and {counted(len(beside) - 3, 'other')}" if len(beside) > 3 else ""
+        raise TraceError(error.message, f"It is the front end's: give the trace of a worker, which lies beside it: {', '.join(beside[:3])}{more}") from None
+
+
+def load_stages(paths: Sequence[str], *, max_bytes: int = DEFAULT_MAX_BYTES) -> Timeline:
+    """The timeline of one process of which there is a trace a stage."""
+    return joined([load(path, max_bytes=max_bytes, processes=1) for path in paths])
+
+
+def _of_stages(paths: Sequence[str], path: str, max_bytes: int) -> Recording:
+    """The recording of one process, whose traces in a directory are of one stage each."""
+    timeline = load_stages(paths, max_bytes=max_bytes)
+    timeline = replace(timeline, source=replace(timeline.source, path=path))
+    return _with_captures_beside(Recording("trace", path, (timeline,)), paths[0], max_bytes)
 
 
 def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces:

@@ -24,6 +24,7 @@ from advisor.report.numbers import counted
 from advisor.sources.captures import is_capture
 from advisor.sources.paths import is_remote, open_binary
 from advisor.sources.sniff import is_memory, source_of
+from advisor.sources.stages import by_coordinates, by_process, without_wholes
 from advisor.sources.stream import Stream
 
 _PACKED = ("", ".gz", ".zst")
@@ -58,6 +59,8 @@ class RankTrace:
     label: str
     named: int | None = None
     timeline: Timeline | None = None
+    stages: tuple[str, ...] = ()
+    """Further traces of the same process, each of another stage."""
     run: str = ""
     """The run of a log of JAX that was picked, by its directory's name."""
 
@@ -85,7 +88,7 @@ def traces_among(names: Sequence[str]) -> list[str]:
     Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant, or its name says a rank.
     A file and what packed it are one.
     """
-    names = _without_captures(_once(names))
+    names = _without_byproducts(_once(names))
     plain = [n for n in names if n.endswith(_JSON) and not _named_as_settings(n)]
     found = [n for n in names if n.endswith(_TELLING)] or [n for n in names if n.endswith(_JSON) and _is_trace(n)]
     columns = [n for n in names if n.endswith(_COLUMNS)]
@@ -107,12 +110,12 @@ def recordings_among(names: Sequence[str]) -> list[str]:
         kind = _TOLD_INSIDE.get(PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix)
         return known or (kind is not None and source_of(begin) == kind)
 
-    return sorted(filter(recorded, _without_captures(_once(names))), key=_natural)
+    return sorted(filter(recorded, _without_byproducts(_once(names))), key=_natural)
 
 
-def _without_captures(names: list[str]) -> list[str]:
-    """Without the traces of captures of graphs that other traces replay; all where there are no others."""
-    return [n for n in names if not is_capture(n)] or names
+def _without_byproducts(names: list[str]) -> list[str]:
+    """Without what servers write beside traces: those of their graphs' captures, of their front end, and of all ranks once more; all where there is nothing else."""
+    return without_wholes([n for n in names if not is_capture(n)] or names)
 
 
 def _once(names: Sequence[str]) -> list[str]:
@@ -132,7 +135,7 @@ def _is_trace(name: str) -> bool:
 
 def others_left(names: Sequence[str], chosen: Sequence[str]) -> list[str]:
     """Which of a directory's recordings are none of those chosen of it, nor packed from one."""
-    kept = {*chosen}
+    kept, names = {*chosen}, _without_byproducts(list(names))
     return recordings_among([n for n in names if not {n, n.removesuffix(".gz"), n.removesuffix(".zst")} & kept]) if chosen else []
 
 
@@ -203,8 +206,9 @@ def job_of(paths: Sequence[str], path: str, chosen: str = "", run: str = "") -> 
 
 def rank_traces(paths: Sequence[str]) -> tuple[RankTrace, ...]:
     """Files of one job as its ranks, in their order."""
-    labels = _labels(paths) if paths else []
-    return tuple(RankTrace(p, label, number) for p, label, number in zip(paths, labels, _by_names(labels), strict=True))
+    several = by_process(paths)
+    labels = _labels([one[0] for one in several]) if paths else []
+    return tuple(RankTrace(one[0], label, number, stages=one[1:]) for one, label, number in zip(several, labels, _by_names(labels), strict=True))
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
@@ -232,6 +236,8 @@ def _rank_in(label: str) -> int | None:
 def _by_names(labels: Sequence[str]) -> list[int | None]:
     """Each file's rank by its name; None for all where names do not tell them apart."""
     numbers = [_rank_in(label) for label in labels]
+    if labels and not any(number is not None for number in numbers):
+        numbers = list(by_coordinates(labels))
     return numbers if len(set(numbers)) == len(numbers) else [None] * len(labels)
 
 

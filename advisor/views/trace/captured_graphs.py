@@ -16,7 +16,7 @@ from advisor.intervals import Ints, nest
 from advisor.knowledge.cuda_api import BEGINS_CAPTURE, ENDS_CAPTURE, HOST_NODE, ApiRole
 from advisor.knowledge.shares import NEARLY_ALL
 from advisor.recordings.captures import CaptureTrace, CaptureTraces
-from advisor.recordings.timeline import TABLES, GpuKind, Timeline, table
+from advisor.recordings.timeline import GpuKind, Timeline, stacked
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.serving import ServedStep, Serving
@@ -284,17 +284,4 @@ def _one_behind_the_other(timelines: Sequence[Timeline]) -> tuple[Timeline, list
         shift += max(ends, default=0.0) + 1.0
         before[0].append(before[0][-1] + len(one.api_calls))
         before[1].append(before[1][-1] + len(one.cpu_ops))
-    return Timeline.build(timelines[0].source, (), 0, **{name: _stacked(name, frames[name]) for name in names}), *before
-
-
-def _stacked(name: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    spec = TABLES[name]
-    return table(
-        name,
-        {
-            column: pd.Categorical(np.concatenate([frame[column].astype(object).to_numpy() for frame in frames]))
-            if dtype == "str"
-            else np.concatenate([frame[column].to_numpy() for frame in frames])
-            for column, dtype in spec.items()
-        },
-    )
+    return Timeline.build(timelines[0].source, (), 0, **{name: stacked(name, frames[name]) for name in names}), *before
