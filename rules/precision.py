@@ -79,10 +79,10 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     products = WideProducts.build(work, roofline)
     chosen, now, dur = products.at, products.now, products.dur_us
     share = float(dur.sum()) / work.busy_us
-    quiet = f"products and convolutions in FP32 or TF32 take {percent(share)} of busy time"
+    quiet = f"GEMMs and convolutions in FP32 or TF32 take {percent(share)} of busy time"
     if share < min_busy_share or not len(chosen):
         others = f"; the others run in {', '.join(products.others)}" if products.others else ""
-        return Clear(why=f"{quiet}, reported from {min_busy_share:.0%}{others}")
+        return Clear(why=f"{quiet} (threshold {min_busy_share:.0%}){others}", reason="below-threshold", measured=share, threshold=min_busy_share, unit="share")
     device = work.device_at(chosen[0])
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(off_tensor_cores.AMPERE_ON).any():
@@ -90,20 +90,21 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     peaks = roofline.peaks_of(device)
     half = "bf16" if device.compute_capability >= off_tensor_cores.TF32 else "fp16"
     if device.compute_capability < off_tensor_cores.TENSOR_CORES or not peaks.flops_per_s(half):
-        return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
+        return Clear(why=f"{peaks.name} has no Tensor Cores for these GEMMs", reason="not-applicable")
     low = "tf32" if peaks.flops_per_s("tf32") else half
     pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
     casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
+    in_half = products.in_precision(half, peaks, reached=True, casts=True)
     amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
     told = work.timeline.source.shapes or on_cuda_cores
     where = "TF32" if not on_cuda_cores else "FP32" if amd else "FP32 without Tensor Cores"
     return Found(
-        title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"Matrix products run in {where}, not {half.upper()}",
-        summary=f"{counted(work.a_step(chosen), 'product or convolution', 'products and convolutions')} a step in {where} "
+        title="GEMMs run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"GEMMs run in {where}, not {half.upper()}",
+        summary=f"{counted(work.a_step(chosen), 'GEMM or convolution', 'GEMMs and convolutions')} per step in {where} "
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),
-            combine(products.in_precision(half, peaks, reached=True, casts=True), casts),
+            combine(in_half, casts),
             combine(products.in_precision(half, peaks, reached=False), halved(work, pointwise)),
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
@@ -111,7 +112,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         evidence=witness.of_gpu(work.rows[chosen], off_tensor_cores.labels(work, roofline, chosen)),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         status="found" if told else "possible",
-        possible_why="" if told else "products that are small or read much gain nothing from a faster unit, and only shapes tell which these are",
+        possible_why="" if told else "small or bandwidth-limited GEMMs gain nothing from Tensor Cores, and only shapes show which those are",
         decide_with="" if told else RECORD_SHAPES,
         fix=for_program(
             found.program,
@@ -120,6 +121,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
                 half,
                 training=found.program.training,
                 tf32=on_cuda_cores and low == "tf32",
+                tf32_first=low == "tf32" and products.gains_as_much(products.in_precision(low, peaks, reached=True), in_half),
                 convolutions=bool((work.of(Family.CONV)[chosen] & (now == "fp32")).any()),
                 in_groups=bool(products.in_groups.any()),
                 unit="matrix cores" if amd else "Tensor Cores",
@@ -135,9 +137,9 @@ def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Ou
         WithDurations(products.at, np.where(products.now == "fp32", products.dur_us * ratio, products.dur_us)) for ratio in off_tensor_cores.UNKNOWN_DEVICE
     ]
     return Found(
-        title="Matrix products run in FP32 on CUDA cores",
-        summary=f"{a_step(work.a_step(products.at), 'product', 'run')} in FP32 without Tensor Cores and take "
-        f"{duration(work.us_a_step(products.at))} of {duration(work.step_us)}; which device it is was not recorded.",
+        title="GEMMs run in FP32 on CUDA cores",
+        summary=f"{a_step(work.a_step(products.at), 'GEMM', 'run')} in FP32 without Tensor Cores and take "
+        f"{duration(work.us_a_step(products.at))} of {duration(work.step_us)}; the trace does not name the device.",
         edits=Edits(times[2], times[1], times[0]),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
         quiet=quiet,

@@ -29,6 +29,7 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound
+from advisor.views.time.host_profile import HostProfile
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
@@ -92,6 +93,8 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     if judged.judged == "yes" and _silent(bound, step, outcomes):
         judged = Judgement("partly", "unused-idle", say.unused_idle(bound.shares.idle))
     name, summary = bound.name, sentence(workspace) + bound.summary + _not_reported(bound, outcomes)
+    if (host := workspace.get(HostProfile).time) is not None:
+        summary += headlines.cpu_phases(host)
     if judged.judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
         name, summary = UNKNOWN, headlines.check_failed(check.check, check.detail)
     return Headline(

@@ -8,6 +8,7 @@ import msgspec
 
 from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving, BytesSaved, Clear, Failed, Finding, Saving, Skipped
+from advisor.report.host_time import HostTime
 from advisor.report.host_waits import HostWaits
 from advisor.report.kernels import KernelRow, UtilizationRow
 from advisor.report.memory import Memory, TracedMemory
@@ -122,6 +123,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The framework in whose words fixes are said; None where they are said in those of PyTorch, JAX or CUDA."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
+    host_time: HostTime | None = None
+    """Of a trace without GPU work: where a step goes on the CPU."""
     serving: Serving | None = None
     """Of an inference server: its steps by phase and batch. None where no step is marked as one's."""
 

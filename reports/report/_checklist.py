@@ -49,7 +49,7 @@ ASKED = ("trace", "kernels")
 
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     """What bounds it, the questions that one asks of any profile or kernel, whether the steps are steady, whether the recording can be trusted."""
-    if report.kind not in ASKED:
+    if report.kind not in ASKED or report.host_time:
         return []
     head = report.headline
     bound = Answer(

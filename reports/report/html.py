@@ -20,7 +20,7 @@ from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _text
 from advisor.reports._clean import Limits, clean, visible
 from advisor.reports._names import short, trace_id
-from advisor.reports.report import _draw, _job, _memory, _queue, _serving, _tpu
+from advisor.reports.report import _draw, _host_time, _job, _memory, _queue, _serving, _tpu
 from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._launches import launches_drawn
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
@@ -89,6 +89,7 @@ def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
         queues=[_queue.said(curve) for curve in picture.queues] if picture else [],
         roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
         rows=limits.rows,
+        cpu=_host_time,
         served=_serving,
         top=_first(shown),
         tpu_used=_tpu.used(shown),
@@ -110,7 +111,7 @@ def page(template: str, title: str, **context: object) -> str:
 _FINDINGS = ("findings", "Findings")
 _SECTIONS = {
     "trace": (
-        ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("serving", "Serving"), ("waits", "Waits"), ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
+        ("cpu", "CPU"), ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("serving", "Serving"), ("waits", "Waits"), ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
         ("roofline", "Roofline"), ("answers", "Questions"),
     ),
     "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel"), ("answers", "Questions")),
@@ -126,6 +127,8 @@ def _sections(report: Report) -> tuple[tuple[str, str], ...]:
     absent |= set() if report.ops or report.kind != "trace" else {"ops"}
     absent |= set() if report.host_waits or report.kind != "trace" else {"waits"}
     absent |= set() if report.serving or report.kind != "trace" else {"serving"}
+    absent |= {"time", "steps", "roofline", "answers"} if report.host_time else {"cpu"}
+    absent |= {"findings"} if report.host_time and not report.findings else set()
     return tuple(pair for pair in _SECTIONS[report.kind] if pair[0] not in absent)
 
 

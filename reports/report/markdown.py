@@ -54,7 +54,7 @@ from advisor.report.wording import (
 from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import Limits, clean
 from advisor.reports._text import code_spans
-from advisor.reports.report import _job, _serving, _tpu
+from advisor.reports.report import _host_time, _job, _serving, _tpu
 from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._memory import title, totals, where
 
@@ -115,6 +115,7 @@ def render(report: Report) -> str:
     comment.add(_headline(shown), LIMIT)
     _findings(comment, shown, len(report.findings))
     comment.add(_picture(shown), _END)
+    comment.add(_on_the_cpu(shown), _END)
     _waits(comment, shown)
     comment.add(_served(shown), _END)
     comment.add(_time(shown), _END)
@@ -163,7 +164,7 @@ def _headline(report: Report) -> list[str]:
     about = f"{code(cut(report.source.path, 120))} · {escape(cut(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     about += f" · {escape(cut(framework(report), 60))}" if report.framework else ""
     return [
-        f"## {processor(report)} profile: {escape(cut(head.bottleneck, 80))}",
+        f"## {'CPU' if report.host_time else processor(report)} profile: {escape(cut(head.bottleneck, 80))}",
         "",
         f"{prose(cut(head.summary, 300))}",
         "",
@@ -183,7 +184,23 @@ def _picture(report: Report) -> list[str]:
     return []
 
 
+def _on_the_cpu(report: Report) -> list[str]:
+    """Where a step goes on the CPU, of a trace without GPU work."""
+    if report.host_time is None:
+        return []
+    made = [f"### {_host_time.TITLE}", "", "| Phase | Per step | Share |", "| :-- | --: | --: |"]
+    made += [f"| {escape(name)} | {us} | {part} |" for name, us, part, _ in _host_time.phases(report)]
+    if lines := _host_time.lines(report):
+        made += ["", "| Line | Per step | Share |", "| :-- | --: | --: |", *(f"| {code(cut(place, 160))} | {us} | {part} |" for place, us, part in lines)]
+    if found := _host_time.ops(report):
+        made += ["", "| Op | Calls | Per step | Share |", "| :-- | --: | --: | --: |"]
+        made += [f"| {code(cut(name, 120))} | {calls} | {us} | {part} |" for name, calls, us, part in found]
+    return [*made, "", f"<sub>{escape(_host_time.NOTE)}</sub>", ""]
+
+
 def _findings(comment: _Comment, report: Report, total: int) -> None:
+    if not report.findings and report.host_time:
+        return
     if not report.findings:
         comment.add([f"### {nothing_found(report)}", "", f"Rules: {rules_run(report)}.", ""], _END)
         return
@@ -421,13 +438,18 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
         return
     comment.add([f"<details><summary><b>Rules: {rules_run(report)}</b></summary>", ""], _END)
     lines = [f"- **failed** {code(item.rule)}: {escape(cut(last_line(item.error), 200))}" for item in shown.failed]
+    rules_of = [1] * len(lines)
+    alike: dict[tuple[str, str], list[str]] = {}
     for skipped in shown.skipped:
-        why = prose(skipped.why.removesuffix("."))
-        record = f"; record with {code(skipped.record_with)}." if skipped.record_with else ""
-        lines.append(f"- **skipped** {code(skipped.rule)}: {why}{record}")
+        alike.setdefault((skipped.why.removesuffix("."), skipped.record_with), []).append(skipped.rule)
+    for (why, record_with), rules in alike.items():
+        record = f"; record with {code(record_with)}." if record_with else ""
+        lines.append(f"- **skipped** {', '.join(map(code, rules))}: {prose(why)}{record}")
+        rules_of.append(len(rules))
     lines += [f"- clear {code(item.rule)}: {prose(item.why)}" for item in shown.clear]
-    total = len(report.clear + report.skipped + report.failed)
-    missing = comment.add_each([[line] for line in lines], _END - 2_000) + total - len(lines)
+    rules_of += [1] * len(shown.clear)
+    shown_lines = len(lines) - comment.add_each([[line] for line in lines], _END - 2_000)
+    missing = len(report.clear + report.skipped + report.failed) - sum(rules_of[:shown_lines])
     if missing:
         comment.add(["", f"{counted(missing, 'more rule')} in the full report."], LIMIT)
     comment.add(["", "</details>", ""], LIMIT)

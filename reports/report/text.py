@@ -21,7 +21,7 @@ from advisor.report.recording import DeviceTime
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports._clean import Limits, clean
 from advisor.reports._text import short_path
-from advisor.reports.report import _job, _memory, _serving, _tpu
+from advisor.reports.report import _host_time, _job, _memory, _serving, _tpu
 from advisor.reports.report._checklist import Answer, checklist
 
 NAME = "text"
@@ -153,7 +153,7 @@ def _time(console: Console, report: Report) -> None:
 
 def _held(console: Console, report: Report) -> None:
     """What holds the peak of memory, a line a category; of a job its ranks, a line each; of a TPU its ops, a line a category; of a server its phases."""
-    for at, line in enumerate(_memory.lines(report) or _job.lines(report) or _tpu.lines(report) or _serving.lines(report)):
+    for at, line in enumerate(_host_time.in_text(report) or _memory.lines(report) or _job.lines(report) or _tpu.lines(report) or _serving.lines(report)):
         if not at:
             console.print()
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
@@ -193,7 +193,7 @@ def _to_do(console: Console, report: Report, praise: list[str]) -> tuple[Finding
     """What to do first, in full. Returns these findings."""
     console.print()
     first = to_do(report, _IN_FULL)
-    if not first:
+    if not first and not report.host_time:
         _healthy(console, report, praise)
     for number, finding in enumerate(first, 1):
         _finding(console, report, finding, number)

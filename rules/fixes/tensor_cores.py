@@ -5,32 +5,44 @@ from __future__ import annotations
 from advisor.report.finding import Code, Fix
 from advisor.rules.fixes import known_fix
 
-_RISK = "TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit, and what a top-k, an argmax or a threshold picks from them may be another."
-_CHECK = "Hold the result against an FP32 run before you trust it."
+_RISK = "TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit, so a top-k, argmax or threshold may pick another value."
+_CHECK = "Compare the result with an FP32 run before you trust it."
 
 IN_KERNEL = known_fix("kernels", "tensor-cores")
 """Of a kernel that no library wrote: what PyTorch switches does not reach it."""
 
 
-def in_16_bits(half: str, *, training: bool, tf32: bool, convolutions: bool = False, in_groups: bool = False, unit: str = "Tensor Cores") -> Fix:
-    """half: "bf16" or "fp16". tf32: whether TF32, which is off, would help too; convolutions: these need a switch of their own for it.
-    in_groups: there are long convolutions in groups. unit: what the device's maker calls it."""
+def in_16_bits(
+    half: str, *, training: bool, tf32: bool, tf32_first: bool = False, convolutions: bool = False, in_groups: bool = False, unit: str = "Tensor Cores"
+) -> Fix:
+    """half: "bf16" or "fp16". tf32: whether TF32, which is off, would help too; tf32_first: whether that alone gains about as much, by one line.
+    convolutions: these need a switch of their own for it. in_groups: there are long convolutions in groups. unit: what the device's maker calls it."""
     dtype = "bfloat16" if half == "bf16" else "float16"
     scaled = training and half == "fp16"
-    steps = [f"Run the forward pass under torch.autocast with {dtype}{' and scale the loss (torch.amp.GradScaler)' * scaled}."]
-    if tf32:
-        switch = "torch.backends.cudnn.allow_tf32 = True for convolutions, " * convolutions
-        steps.append(f'Or keep FP32 storage and turn TF32 on: {switch}torch.set_float32_matmul_precision("high"){" for products" * convolutions}.')
+    autocast = f"un the forward pass under torch.autocast with {dtype}{' and scale the loss (torch.amp.GradScaler)' * scaled}"
+    switch = "torch.backends.cudnn.allow_tf32 = True for convolutions, " * convolutions
+    line = f'{switch}torch.set_float32_matmul_precision("high"){" for GEMMs" * convolutions}'
+    if tf32 and tf32_first:
+        steps = [f"Turn TF32 on, one line at the start: {line}.", f"If BF16 is precise enough, r{autocast}: it also halves memory traffic."]
+    else:
+        steps = [f"R{autocast}.", *([f"Or keep FP32 storage and turn TF32 on: {line}."] if tf32 else [])]
     if in_groups:
-        steps.append("Leave the long convolution in groups out (torch.autocast(..., enabled=False) around it): in 16 bits cuDNN computes it on CUDA cores.")
+        steps.append("Leave the long grouped convolution out (torch.autocast(..., enabled=False) around it): in 16 bits cuDNN runs it on CUDA cores.")
     steps.append(_CHECK)
     forward, backward = ("loss = criterion(model(x), y)", "\nloss.backward()") if training else ("out = model(x)", "")
-    after = "\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()" if scaled else backward
+    scaled_backward = "\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()" if scaled else backward
+    lines = "torch.backends.cudnn.allow_tf32 = True\n" * convolutions + 'torch.set_float32_matmul_precision("high")'
+    first = tf32 and tf32_first
     return Fix(
-        title=f"Let {unit} do the products",
+        title=f"Run GEMMs in TF32 on {unit}" if first else f"Run the forward pass in {half.upper()}",
         steps=tuple(steps),
-        code=Code(before=f"{forward}{backward}", after=f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    {forward}{after}'),
-        url="https://docs.pytorch.org/docs/stable/amp.html",
-        risk=f"{_RISK} Reductions stay in FP32 under autocast.",
-        intervention="autocast" if half == "bf16" else "matmul-precision" if tf32 else None,
+        code=Code(
+            before=f"{forward}{backward}",
+            after=f"{lines}\n{forward}{backward}" if first else f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    {forward}{scaled_backward}',
+        ),
+        url="https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices"
+        if first
+        else "https://docs.pytorch.org/docs/stable/amp.html",
+        risk=_RISK if first else f"{_RISK} Reductions stay in FP32 under autocast.",
+        intervention="matmul-precision" if first or (tf32 and half != "bf16") else "autocast" if half == "bf16" else None,
     )

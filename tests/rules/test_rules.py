@@ -1191,7 +1191,7 @@ def test_fp32_on_cuda_cores_is_found_though_its_name_says_xmma():
     finding = found("precision", product(FFMA))
     # 2 x 4096^3 FLOP at 0.8 of 989 TFLOP/s take 174 µs, the casts as long as 3 x 67 MB at 0.89 of 4.8 TB/s: 47 µs.
     assert 1501 - finding.saving.expected_us == pytest.approx(221, rel=0.03)
-    assert "bfloat16" in finding.fix.code.after and finding.severity == "high"
+    assert "set_float32_matmul_precision" in finding.fix.code.after and "bfloat16" in finding.fix.steps[1] and finding.severity == "high"
 
 
 def test_tf32_gains_what_16_bits_are_faster_and_bf16_is_quiet():

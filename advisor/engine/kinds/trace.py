@@ -45,6 +45,7 @@ from advisor.views.replay.replay import Replay
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
+from advisor.views.time.host_profile import HostProfile
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.kernel_table import KernelTable
 from advisor.views.time.op_table import OpTable
@@ -255,6 +256,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ops=workspace.get(OpTable).rows,
         unseen=workspace.get(Unseen).work,
         serving=served(workspace),
+        host_time=workspace.get(HostProfile).time,
         advisor=version("trace-advisor"),
     )
     made = msgspec.structs.replace(made, rates=rates(made))

@@ -5,6 +5,7 @@ All shares are of the step, 0 to 1, unless said otherwise; span: "step", or "tra
 
 from __future__ import annotations
 
+from advisor.report.host_time import HostTime
 from advisor.report.numbers import cut, duration, percent
 
 GEMMS = "GEMMs, convolutions and attention"
@@ -14,6 +15,23 @@ GEMMS = "GEMMs, convolutions and attention"
 def no_gpu_work(was_asked_for: str) -> str:
     """Of a trace without GPU work; was_asked_for: what was launched and left no trace, "" if nothing was."""
     return f"The trace records no GPU work{f' that was read: {was_asked_for}' if was_asked_for else ''}."
+
+
+PHASES: dict[str, str] = {
+    "data-loading": "data loading",
+    "forward": "forward ops",
+    "backward": "backward ops",
+    "optimizer": "the optimizer",
+    "communication": "waiting for collectives",
+    "other": "other CPU code",
+}
+"""What the phases of `HostTime` are called."""
+
+
+def cpu_phases(host: HostTime) -> str:
+    """After `no_gpu_work`: where the step goes on the CPU, its largest parts first."""
+    parts = [f"{PHASES[part.phase]} {percent(part.share)}" for part in host.parts[:3] if part.share >= 0.01]
+    return f" On the CPU the step goes to {', '.join(parts)}." if parts else ""
 
 
 def one_time_work(share: float, span: str, longest: str) -> str:

@@ -70,6 +70,8 @@ def trust(report: Report) -> Trust:
     degraded = [h.check for h in report.health if h.status == "degraded"]
     broken = f"{counted(len(report.failed), 'rule')} failed with an error"
     checks = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:_FEW])}." if failed else ""
+    if report.host_time and head.judged_reason == "no-gpu-work":
+        return Trust("degraded", "CPU time only", "The trace holds no GPU work, so no rule about the GPU could look.")
     if head.judged == "no":
         return Trust("failed", "No", _sentence(head.judged_why) or checks)
     if failed or head.judged == "partly":

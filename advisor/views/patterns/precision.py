@@ -15,7 +15,7 @@ from advisor.knowledge.grouped_convolutions import falls_back
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
-from advisor.knowledge.shares import LITTLE
+from advisor.knowledge.shares import LITTLE, NEARLY_ALL
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.groups import Groups, distinct
 from advisor.views.replay.edits import Edit, WithDurations
@@ -91,7 +91,12 @@ class WideProducts:
             work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), _in_groups(work, at) & (texts[at] == "tf32"), work.named(names_of("depthwise_of_torch"))[at],
         )  # fmt: skip
 
-    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
+    def gains_as_much(self, least: WithDurations, most: WithDurations) -> bool:
+        """Whether of two edits of `in_precision` the first takes nearly as much off their time as the second."""
+        gains = [float(np.maximum(self.dur_us - edit.dur_us, 0.0).sum()) for edit in (least, most)]
+        return gains[0] >= NEARLY_ALL * gains[1]
+
+    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> WithDurations:
         """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks. doubted: those whose
         work is not known gain half as much in rate, as what is small, reads much or is a convolution by Winograd's algorithm does."""
         rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0

@@ -178,6 +178,11 @@ class Sources:
         op = int(self.ops.of_call[call])
         return self._at(*(column[call].item() for column in self._calls)) or self._stack_line(op) or self._forward_line(op)
 
+    def line_of_op(self, op: int) -> SourceLine | None:
+        """The user's line that called an op; for one of a backward pass, the line of its forward op."""
+        pid, tid, start = self._ops
+        return self._at(int(pid[op]), int(tid[op]), float(start[op])) or self._stack_line(op) or self._forward_line(op)
+
     @cached_property
     def tells_c(self) -> bool:
         """Whether calls of functions of C are among the Python frames: what no frame covers is then Python's own."""

@@ -1,0 +1,45 @@
+"""Where a step goes on the CPU, of a trace without GPU work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Phase = Literal["data-loading", "forward", "backward", "optimizer", "communication", "other"]
+
+
+class HostPart(msgspec.Struct, frozen=True):
+    """One phase of the thread that runs the program, per step. Parts are disjoint and sum to the step."""
+
+    phase: Phase
+    us: float
+    share: float
+
+
+class HostOp(msgspec.Struct, frozen=True):
+    """Ops of one name on any thread, per step: their own time, without the ops inside of them. share: of the step."""
+
+    name: str
+    calls: float
+    us: float
+    share: float
+
+
+class HostLine(msgspec.Struct, frozen=True):
+    """A line of the program, per step: the time of the ops that it calls. share: of the step."""
+
+    file: str
+    line: int
+    us: float
+    share: float
+
+
+class HostTime(msgspec.Struct, frozen=True):
+    """Most time first. thread: the one that runs the program, by its number; lines: empty where no stacks were recorded."""
+
+    step_us: float
+    thread: int
+    parts: tuple[HostPart, ...]
+    ops: tuple[HostOp, ...]
+    lines: tuple[HostLine, ...]

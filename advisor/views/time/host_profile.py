@@ -1,0 +1,131 @@
+"""Where a step goes on the CPU, of a trace without GPU work: phases of the thread that runs the program, its ops and its lines."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import EMPTY, Mask, Spans, clip, joined, length, subtract
+from advisor.knowledge.op_tokens import names_of
+from advisor.recordings.timeline import Timeline
+from advisor.report.finding import SourceLine
+from advisor.report.host_time import HostLine, HostOp, HostPart, HostTime, Phase
+from advisor.views.groups import Groups
+from advisor.views.time.op_table import OpTable
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.loader import loading_spans
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.optimizer_ranges import update_spans
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import matches, spans_of
+
+ROWS = 10
+"""Ops and lines that are kept."""
+
+MOST_OPS = 100_000
+"""Outermost ops whose line is looked up, the longest first."""
+
+_NODE, _STEP = names_of("autograd_node"), names_of("profiler_step")
+_OPTIMIZER = names_of("optimizer_step_or_zero_grad")
+_COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl|c10d):")
+
+
+@dataclass(frozen=True)
+class HostProfile:
+    """time: None where a device did work, or where no op was recorded."""
+
+    time: HostTime | None
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, ops: Ops, table: OpTable, host: HostActivity, sources: Sources) -> HostProfile:
+        if len(timeline.gpu_ops) or not len(timeline.cpu_ops):
+            return cls(None)
+        start_us, end_us = steps.host_start_us, steps.host_end_us
+        thread = _main_thread(timeline)
+        if end_us <= start_us:
+            return cls(None)
+        own = (timeline.cpu_ops["pid"].to_numpy() == thread[0]) & (timeline.cpu_ops["tid"].to_numpy() == thread[1])
+        whole_us = end_us - start_us
+        parts = [
+            HostPart(phase, spent / steps.steps, spent / whole_us)
+            for phase, spans in _phases(timeline, ops, host, own).items()
+            if (spent := length(clip(spans, start_us, end_us))) > 0
+        ]
+        rest_us = max(whole_us - steps.steps * sum(part.us for part in parts), 0.0)
+        parts.append(HostPart("other", rest_us / steps.steps, rest_us / whole_us))
+        return cls(
+            HostTime(
+                step_us=whole_us / steps.steps,
+                thread=int(thread[1]),
+                parts=tuple(sorted(parts, key=lambda part: -part.us)),
+                ops=_ops(steps, ops, table, timeline, whole_us),
+                lines=_lines(timeline, steps, ops, sources, own, whole_us),
+            )
+        )
+
+
+def _main_thread(timeline: Timeline) -> tuple[int, int]:
+    """The process and thread whose steps are marked, or else whose ops take most time."""
+    notes, ops = timeline.annotations, timeline.cpu_ops
+    marked = notes[matches(notes, _STEP)] if len(notes) else notes
+    frame = marked if len(marked) else ops
+    groups = Groups.by(frame["pid"].to_numpy(), frame["tid"].to_numpy())
+    spent = groups.sums(us=frame["dur_us"].to_numpy())["us"]
+    row = groups.first[int(np.argmax(spent))]
+    return int(frame["pid"].to_numpy()[row]), int(frame["tid"].to_numpy()[row])
+
+
+def _phases(timeline: Timeline, ops: Ops, host: HostActivity, own: Mask) -> dict[Phase, Spans]:
+    """Disjoint spans of each phase, in the order in which the first that applies wins. A program waits for a collective where it is in flight and no op runs."""
+    notes, frame = timeline.annotations, timeline.cpu_ops
+    running = spans_of(frame, own)
+    optimizer = update_spans(timeline, matches(notes, _OPTIMIZER))
+    backward = spans_of(frame, own & ops.within(ops.named(_NODE)))
+    collectives = joined(spans_of(notes, matches(notes, _COLLECTIVE)), spans_of(frame, ops.named(_COLLECTIVE)))
+    found: dict[Phase, Spans] = {}
+    taken = EMPTY
+    layers: tuple[tuple[Phase, Spans], ...] = (
+        ("data-loading", loading_spans(timeline, host)),
+        ("optimizer", optimizer),
+        ("backward", backward),
+        ("forward", running),
+        ("communication", collectives),
+    )
+    for phase, spans in layers:
+        found[phase] = subtract(spans, taken)
+        taken = joined(taken, spans)
+    return found
+
+
+def _ops(steps: Steps, ops: Ops, table: OpTable, timeline: Timeline, whole_us: float) -> tuple[HostOp, ...]:
+    """Ops by name, most of their own time first; the ranges of autograd's engine count as what they hold."""
+    inside = steps.issued_at(timeline.cpu_ops["start_us"].to_numpy())
+    own_us = np.where(inside, table.host_self_us, 0.0)
+    spent = np.bincount(ops.names, own_us, len(ops.categories))
+    calls = np.bincount(ops.names, inside, len(ops.categories))
+    first = np.argsort(-spent, kind="stable")[:ROWS].tolist()
+    return tuple(
+        HostOp(ops.categories[name], float(calls[name]) / steps.steps, float(spent[name]) / steps.steps, min(float(spent[name]) / whole_us, 1.0))
+        for name in first
+        if spent[name] > 0
+    )
+
+
+def _lines(timeline: Timeline, steps: Steps, ops: Ops, sources: Sources, own: Mask, whole_us: float) -> tuple[HostLine, ...]:
+    """Lines of the program by the time of the outermost ops that they call."""
+    if not sources.recorded:
+        return ()
+    frame = timeline.cpu_ops
+    dur = frame["dur_us"].to_numpy()
+    chosen = np.flatnonzero(own & (ops.parent < 0) & steps.issued_at(frame["start_us"].to_numpy()))
+    spent: defaultdict[SourceLine, float] = defaultdict(float)
+    for op in chosen[np.argsort(-dur[chosen], kind="stable")][:MOST_OPS].tolist():
+        if line := sources.line_of_op(op):
+            spent[line] += float(dur[op])
+    return tuple(
+        HostLine(line.file, line.line, us / steps.steps, min(us / whole_us, 1.0)) for line, us in sorted(spent.items(), key=lambda pair: -pair[1])[:ROWS]
+    )

@@ -1,0 +1,46 @@
+"""Where a step goes on the CPU, as rows that every format shows."""
+
+from __future__ import annotations
+
+from advisor.report.model import Report
+from advisor.report.numbers import cut, duration, mean, percent
+from advisor.report.wording.headlines import PHASES
+
+_LINES = 5
+"""Ops and lines that a terminal shows."""
+
+TITLE = "Where a step goes on the CPU"
+NOTE = (
+    "Phases are of the thread that runs the program, and sum to the step. The program waits for collectives where some are in flight and no op runs. "
+    "Ops are counted on all threads, without the ops inside them."
+)
+
+
+def phases(report: Report) -> list[tuple[str, str, str, float]]:
+    """Of each phase its name, its time per step and its share, in words and as a number."""
+    host = report.host_time
+    return [(PHASES[part.phase], duration(part.us), percent(part.share), part.share) for part in host.parts] if host else []
+
+
+def ops(report: Report) -> list[tuple[str, str, str, str]]:
+    """Of each op its name, calls, time and share, per step."""
+    host = report.host_time
+    return [(op.name, mean(op.calls), duration(op.us), percent(op.share)) for op in host.ops] if host else []
+
+
+def lines(report: Report) -> list[tuple[str, str, str]]:
+    """Of each line of the program its place, time and share, per step."""
+    host = report.host_time
+    return [(f"{line.file}:{line.line}", duration(line.us), percent(line.share)) for line in host.lines] if host else []
+
+
+def in_text(report: Report) -> list[str]:
+    """The same for a terminal; empty where a device did work."""
+    if report.host_time is None:
+        return []
+    made = [f"{TITLE}:", *(f"{share:>6} {us:>9}  {name}" for name, us, share, _ in phases(report))]
+    if found := ops(report)[:_LINES]:
+        made += ["Most CPU time by op:", *(f"{share:>6} {us:>9}  {cut(name, 60)} ({calls} per step)" for name, calls, us, share in found)]
+    if places := lines(report)[:_LINES]:
+        made += ["Most CPU time by line:", *(f"{share:>6} {us:>9}  {place}" for place, us, share in places)]
+    return made
