@@ -30,8 +30,13 @@ Place = tuple[str, str]
 """Where a text is, and the text."""
 
 CODE = ("advisor", "reports", "rules")
-GENERATED = {"docs/reference.md", "docs/frameworks.md", "rules/README.md"}
+GENERATED = {
+    "docs/reference.md", "docs/frameworks.md", "docs/inputs.md", "docs/accuracy.md", "docs/jobs-accuracy.md", "docs/true-steps.md", "docs/rules-by-sample.md",
+    "docs/stability.md", "docs/ablation.md", "docs/lab.md", "rules/README.md",
+}  # fmt: skip
 """Made of texts that are held where they are written."""
+RECORDS = {"corpus/judged.md", "corpus/blind.md"}
+"""Logs of experiments that are over: the corpus is frozen."""
 ERRORS = {name for name, kind in vars(advisor.errors).items() if isinstance(kind, type) and issubclass(kind, AdvisorError)}
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 _SKIPPED_TAGS = ("script", "style", "code", "pre", "svg", "kbd")
@@ -92,7 +97,7 @@ def docs() -> Iterator[Place]:
     places = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").glob("*.md"), *(ROOT / "corpus").glob("*.md")]
     for path in sorted(places):
         name = path.relative_to(ROOT).as_posix()
-        if name not in GENERATED and path.name != "CHANGELOG.md":
+        if name not in GENERATED | RECORDS and path.name != "CHANGELOG.md":
             yield from ((name, part) for part in prose_of_markdown(path.read_text(encoding="utf-8")))
 
 
