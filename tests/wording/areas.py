@@ -46,14 +46,16 @@ _PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}[,;:]? [A-Za-z`{]")
 
 
 def prose_of_markdown(text: str) -> Iterator[str]:
-    """Each paragraph, item and cell of a document, without blocks of code; code in a line as `x`."""
+    """Each paragraph, item and cell of a document, without blocks of code; code in a line as `x`. A cell may be a list, parted by semicolons."""
+    in_cell = False
     for token in _MARKDOWN.parse(text):
+        in_cell = token.type in ("td_open", "th_open") or (in_cell and token.type == "inline")
         if token.type == "inline":
             parts = [
                 "`x`" if part.type == "code_inline" else " " if part.type == "softbreak" else "" if part.type == "html_inline" else part.content
                 for part in token.children or ()
             ]
-            yield "".join(parts)
+            yield from "".join(parts).split("; ") if in_cell else ("".join(parts),)
 
 
 class _Visible(HTMLParser):
