@@ -1,4 +1,4 @@
-"""Reads a GPU profile and says what makes the program slow, what to change, and what that gains.
+"""Reads a GPU profile and reports what makes the program slow, what to change, and the gain.
 
     import advisor
     report = advisor.analyze("trace.json.gz")

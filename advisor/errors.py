@@ -8,12 +8,12 @@ from difflib import get_close_matches
 
 EXIT_CODES = {
     "0": "analysed",
-    "1": "a finding reached `--fail-on`; or a budget was crossed, or could not be judged",
-    "2": "bad arguments or settings; arguments that contradict the trace; captures that cannot be compared; a program to be timed that fails; "
-    "an output that would overwrite somebody's file",
+    "1": "a finding reached `--fail-on`; or a budget was crossed, or its value is unknown",
+    "2": "bad arguments or settings; contradictions with the trace; captures that cannot be compared; a timed program that fails; "
+    "an output that would overwrite another file",
     "3": "the trace cannot be read, or holds nothing to analyse; a program to be recorded took too few steps",
     "4": "a rule is malformed, or failed under `--strict`",
-    "5": "an output could not be written; what was there before is unchanged",
+    "5": "an output could not be written; an existing file is unchanged",
     "70": "an internal error of `advisor`",
     "130, 141, 143": "interrupted; the reader of its output went away; terminated",
 }

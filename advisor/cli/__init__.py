@@ -18,7 +18,7 @@ from advisor.files import of_system
 from advisor.knowledge.secrets import SHOW
 
 app = typer.Typer(
-    help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
+    help="Reads a GPU profile and reports what makes the program slow, what to change, and the gain.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -14,7 +14,7 @@ from advisor.errors import UsageError
 
 
 def mcp(
-    root: Annotated[Path, typer.Option("--root", help="The folder whose traces may be read; nothing outside of it is.")] = Path(),
+    root: Annotated[Path, typer.Option("--root", help="The folder with the traces; nothing outside it is read.")] = Path(),
     limit_s: Annotated[float | None, typer.Option("--limit-s", help="Seconds that an answer may take before it is ended; 120 by default.")] = None,
 ) -> None:
     """Serve traces to an agent over the Model Context Protocol.
@@ -37,18 +37,18 @@ def schema(
 
 
 def skill(
-    path: Annotated[bool, typer.Option("--path", help="Print where the skill lies.")] = False,
+    path: Annotated[bool, typer.Option("--path", help="Print the path of the skill.")] = False,
     install: Annotated[Path | None, typer.Option(help="A directory of skills, as .claude/skills: copy it there, into the folder advisor.")] = None,
     force: ForceOption = False,
 ) -> None:
-    """Print the skill for agents, or copy it to where they look.
+    """Print the skill for agents, or install it for an agent.
 
     It says how to record, analyze, pick, change, verify and report with this advisor, and what never to claim.
     """
     from advisor.skills import ADVISOR
 
     if path and install:
-        raise UsageError("--path prints and --install copies", "Give one of them.")
+        raise UsageError("--path prints and --install copies", "Give only --path or --install.")
     if path:
         print(ADVISOR)
     elif install:

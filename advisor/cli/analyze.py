@@ -59,7 +59,7 @@ def analyze(
     trace: Annotated[
         list[str],
         typer.Argument(
-            help=f"{formats.read_in_a_sentence()}; a TensorBoard log directory; or - for standard input. Ranks of one job: their directory, a pattern, a URL of a store (s3://…), or one trace after the other."
+            help=f"{formats.read_in_a_sentence()}; a TensorBoard log directory; or - for standard input. Ranks of a job: their directory, a pattern, a URL of a store (s3://…), or all traces."
         ),
     ],
     format: FormatOption = None,
@@ -73,34 +73,32 @@ def analyze(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
     memory: Annotated[
-        str | None, typer.Option(help="A memory snapshot of the same program: why the allocator asks the driver, and what holds the peak.")
+        str | None, typer.Option(help="A memory snapshot of the same program: why the allocator calls the driver, and the tensors at the peak.")
     ] = None,
-    kernels: Annotated[str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")] = None,
+    kernels: Annotated[str | None, typer.Option(help="A report of Nsight Compute of the same program; its kernels are matched with the trace.")] = None,
     capture: Annotated[
         str | None,
         typer.Option(
-            help="Traces of the capture of its CUDA graphs, a directory or a file, that name the ops, modules and shapes of what graphs replay. Those in capture_traces or graph_capture_profile beside a trace are found by themselves."
+            help="Traces of the capture of its CUDA graphs (a directory or a file), with the ops and shapes of their kernels. capture_traces and graph_capture_profile next to a trace are found automatically."
         ),
     ] = None,
     waits: Annotated[
-        bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with what stands in for it; in text, Markdown and JSON.")
+        bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with its replacement; in text, Markdown and JSON.")
     ] = False,
     brief: BriefOption = False,
     framework: FrameworkOption = None,
-    step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")] = None,
-    each: Annotated[
-        bool, typer.Option("--each", help="Several traces, or those of a directory, are no job: analyse each by itself, one after the other.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary beside the page, nor what is written.")] = False,
+    step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for profiler overhead.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="Analyze each trace separately instead of as ranks of a job.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the summary or the output paths.")] = False,
     open: OpenOption = False,
     executor: ExecutorOption = "",
     workers: WorkersOption = None,
     shard: Annotated[str | None, typer.Option(help="Reduce only a part of the ranks of a job, as 3/8, into the directory -o; then: advisor merge.")] = None,
 ) -> None:
-    """Say what makes the traced program slow and what to change.
+    """Report what makes the traced program slow and what to change.
 
-    Alone, it prints a summary and writes TRACE.advisor.html into the current directory. Of a job, -o DIR writes its page with every
-    rank's own page beside it, and goes on there where it was stopped.
+    By default, print a summary and write TRACE.advisor.html into the current directory. For a job, -o DIR writes its page and every
+    rank's page, and resumes an interrupted run.
     """
     pandas_alone()
     from advisor.reports import formats
@@ -235,7 +233,7 @@ def _each(traces: list[str], request: _Request) -> None:
             used.add(name)
             into = output / name
         elif len(paths) > 1 and output is not None and str(output) != "-":
-            raise UsageError(f"{len(paths)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
+            raise UsageError(f"{len(paths)} traces cannot go to the file {output}", "Give -o an existing directory, or leave it out.")
         try:
             _one([path], replace(request, outputs=(into,) if into else ()))
         except typer.Exit as stopped:
@@ -286,7 +284,7 @@ def _job(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> Non
             raise UsageError(f"--brief is a form of JSON, and {directory} would hold pages", "Give -o a file named *.json, or -f json alone.")
         check_directory(directory, request.force)
         if second := directory_of(outputs.files):
-            raise UsageError(f"{second} would be a second directory beside {directory}", "Give a file a name with a suffix.")
+            raise UsageError(f"{second} would be a second directory, in addition to {directory}", "Give a file a name with a suffix.")
         if prints_beside(request.format):
             targets = [*targets, outputs.target(request.format, Path("-"))]
     reduced = reduced_job(recording, request.judging(recording), JobOutput(request.executor, request.workers, directory))
@@ -307,7 +305,7 @@ def _write_all(made: Analysis, targets: Iterable[_Target], request: _Request, pa
         show_page(page_of((page, *(path for _, path in targets))))
     if request.strict and made.report.failed:
         first = made.report.failed[0]
-        raise RuleError(f"rule {first.rule} failed: {first.error}", "Without --strict the others' findings stand.")
+        raise RuleError(f"rule {first.rule} failed: {first.error}", "Without --strict the report has the other rules' findings.")
     gate(made.report, request.fail_on, request.allow_unjudged)
 
 
@@ -317,11 +315,11 @@ def _check_several(outputs: list[Path], directory: Path | None, format: str | No
         return
     given = f"and {len(outputs)} outputs are given"
     if format is not None:
-        raise UsageError(f"--format {format} is one format, {given}", "Leave it out: the suffix of each tells its format.")
+        raise UsageError(f"--format {format} is a single format, {given}", "Leave it out: the suffix of each file names its format.")
     if each:
-        raise UsageError(f"--each writes into one directory, {given}", "Give one -o, a directory that is there.")
+        raise UsageError(f"--each writes into a single directory, {given}", "Give a single -o with an existing directory.")
     if shard is not None:
-        raise UsageError(f"--shard writes into one directory, {given}", "Give one -o; what else is wanted, advisor merge writes.")
+        raise UsageError(f"--shard writes into a single directory, {given}", "Give a single -o; advisor merge writes the other formats.")
     taken = {_place(directory / name) for name in (INDEX, SAVED)} if directory else set()
     for path in outputs:
         if _place(path) in taken or (directory and _place(path).parent == _place(directory / PAGES)):

@@ -34,32 +34,32 @@ if TYPE_CHECKING:
     from advisor.compare.model import Comparison
     from advisor.report.model import Report
 
-_CAPTURE = "a trace, a report saved with --format json, the directory of a job's ranks, or a directory of captures of the same program"
-AnywayOption = Annotated[bool, typer.Option("--anyway", help="Compare even what is not comparable, and say so.")]
+_CAPTURE = "a trace, a saved JSON report, the directory of a job's ranks, or a directory of captures of the same program"
+AnywayOption = Annotated[bool, typer.Option("--anyway", help="Compare even if the sides are not comparable, with a note.")]
 
 
 def diff(
     before: Annotated[Path, typer.Argument(parser=given_path, help=f"The side before: {_CAPTURE}.")],
     after: Annotated[Path, typer.Argument(parser=given_path, help="The side after, the same.")],
     more_before: Annotated[
-        list[Path] | None, typer.Option("--before", parser=given_path, metavar="<path>", help="One more capture before; may be repeated.")
+        list[Path] | None, typer.Option("--before", parser=given_path, metavar="<path>", help="A further capture before; may be repeated.")
     ] = None,
     more_after: Annotated[
-        list[Path] | None, typer.Option("--after", parser=given_path, metavar="<path>", help="One more capture after; may be repeated.")
+        list[Path] | None, typer.Option("--after", parser=given_path, metavar="<path>", help="A further capture after; may be repeated.")
     ] = None,
     format: Annotated[str | None, format_option("text", "html", "markdown", "json")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
     anyway: AnywayOption = False,
     across: Annotated[
-        bool, typer.Option("--across", help="The same program on two devices or frameworks: hold each against its own peaks, without a verdict.")
+        bool, typer.Option("--across", help="The same program on two devices or frameworks: compare each with its own peaks, without a verdict.")
     ] = False,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Say what changed between two traces.
+    """Show the changes between two traces.
 
-    The step, where the time went or came from, and what became of the findings. Three captures or more a side tell the noise too.
+    This shows the step, the time by cause, and the findings. Three captures or more per side also give the noise.
     """
     from advisor.compare.memory import compare_memory
     from advisor.reports import memory_comparison
@@ -73,7 +73,7 @@ def diff(
         from advisor.reports import across as across_formats
 
         if len(old) > 1 or len(new) > 1:
-            raise UsageError("--across takes one capture a side", "Give two traces.")
+            raise UsageError("--across takes a single capture per side", "Give two traces.")
         write(across_formats.formats()[name].render(two.across(old[0], new[0])), target)
         return
     if {report.kind for report in (*old, *new)} == {"memory"}:
@@ -91,16 +91,16 @@ def diff(
 def check(
     trace: Annotated[Path, typer.Argument(parser=given_path, help=f"{_CAPTURE[0].upper()}{_CAPTURE[1:]}.")],
     baseline: Annotated[
-        list[Path] | None, typer.Option("--baseline", parser=given_path, metavar="<path>", help="What to hold the step against; may be repeated.")
+        list[Path] | None, typer.Option("--baseline", parser=given_path, metavar="<path>", help="The reference for the step; may be repeated.")
     ] = None,
     anyway: AnywayOption = False,
     allow_unjudged: UnjudgedOption = False,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Hold a trace against budgets; exit with 1 if one is crossed.
+    """Check a trace against budgets; exit with 1 if any is crossed.
 
-    They stand in [tool.advisor.budgets]. One that cannot be told is no success either; regression_percent alone takes a --baseline.
+    Budgets are in [tool.advisor.budgets]. An unknown value fails too. Only regression_percent needs a --baseline.
     """
     from advisor.compare import budgets
     from advisor.engine import settings
@@ -129,7 +129,7 @@ def check(
 
 
 def history(
-    directory: Annotated[Path, typer.Argument(help="Where reports are kept, a file a commit.")],
+    directory: Annotated[Path, typer.Argument(help="The directory of reports, a file per commit.")],
     add: Annotated[Path | None, typer.Option("--add", parser=given_path, metavar="<path>", help="A trace or a saved report to keep under --commit.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit that was measured; without it, HEAD of this repository.")] = None,
     format: Annotated[str | None, format_option("text", "html")] = None,
@@ -138,7 +138,7 @@ def history(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Show how step and findings moved from commit to commit."""
+    """Show step and findings from commit to commit."""
     from advisor.compare import history as kept
     from advisor.report.saved import captures
     from advisor.reports.history import formats
@@ -152,7 +152,7 @@ def history(
     if add is not None:
         there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()
         if (several := len(captures(add, is_one_capture))) > 1:
-            raise UsageError(f"{add} holds {several} captures, and a commit has one report", "Give the path of one.")
+            raise UsageError(f"{add} holds {several} captures, but a commit has a single report", "Give the path of a single capture.")
         path = kept.add(directory, _reports([add], rules, config)[0], commit)
         replaced = there - {one.name for one in directory.glob("*.json")} or there & {path.name}
         say(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""))
@@ -190,6 +190,6 @@ def _compared(before: list[Report], after: list[Report], anyway: bool) -> Compar
         first = serious[0]
         raise UsageError(
             f"these captures are not comparable: {first.what} is {first.before} before and {first.after} after",
-            f"{first.advice} To compare all the same: --anyway; one program on two devices: --across",
+            f"{first.advice} To compare anyway: --anyway; the same program on two devices: --across",
         )
     return comparison

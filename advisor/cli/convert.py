@@ -17,9 +17,9 @@ from advisor.report.numbers import size
 
 
 def convert(
-    trace: Annotated[str, typer.Argument(help="A trace of one process, in any format that analyze reads.")],
-    output: Annotated[Path, typer.Argument(help="A new file: .trace.zst holds columns, .json or .json.gz Kineto's JSON.")],
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")] = False,
+    trace: Annotated[str, typer.Argument(help="A trace of a single process, in any format that analyze reads.")],
+    output: Annotated[Path, typer.Argument(help="A new file: .trace.zst for columns, .json or .json.gz for Kineto's JSON.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a trace in another format.
 
@@ -43,8 +43,8 @@ def convert(
 
 
 def redact(
-    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank, of advisor record or of JAX.")],
-    output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed. Of a directory a new directory.")],
+    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory: of a trace per rank, of advisor record, or of JAX.")],
+    output: Annotated[Path, typer.Argument(help="A new file, compressed if it ends in .gz; for a directory, a new directory.")],
 ) -> None:
     """Write a copy to give away, with the same analysis.
 

@@ -65,7 +65,7 @@ def directory_of(outputs: Sequence[Path], shard: str | None = None) -> Path | No
     """Which output is a directory: one that is there, or else a name without a suffix, as no file of a report has."""
     named = [path for path in outputs if path.is_dir() or not (path.suffix or path.exists() or str(path) == "-")]
     if shard is not None and not named:
-        raise UsageError("--shard needs a directory for its summaries", "Give one with -o DIR.")
+        raise UsageError("--shard needs a directory for its summaries", "Give a directory with -o DIR.")
     return max(named, key=Path.is_dir, default=None)
 
 
@@ -104,7 +104,7 @@ def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
 
     given = traces_of(recording)
     if given is None:
-        raise UsageError(f"{recording.path} is not a job of several ranks", "Give a directory with one trace a rank.")
+        raise UsageError(f"{recording.path} is not a job of several ranks", "Give a directory with a trace per rank.")
     assert how.part and how.directory
     traces = given.traces[how.part[0] - 1 :: how.part[1]]
     for note in filter(None, (*given.notes, given.chosen)):  # of these `merge` knows nothing
@@ -116,7 +116,7 @@ def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
     are = "is" if len(made.summaries) == 1 else "are"
     say(f"{part}: of its {counted(len(traces), 'rank')} {len(made.summaries)} {are} in {how.directory}; all parts together: advisor merge {how.directory}")
     if made.unread and not made.summaries:
-        raise TraceError(f"none of {len(traces)} ranks could be read: {made.unread[0].label}: {made.unread[0].why}", "Give a directory with one trace a rank.")
+        raise TraceError(f"none of {len(traces)} ranks could be read: {made.unread[0].label}: {made.unread[0].why}", "Give a directory with a trace per rank.")
 
 
 def write_directory(report: Report, directory: Path, linked: bool) -> None:
@@ -136,7 +136,7 @@ def write_directory(report: Report, directory: Path, linked: bool) -> None:
 
 
 def merge(
-    summaries: Annotated[Path, typer.Argument(help="The directory that shards wrote their summaries to.")],
+    summaries: Annotated[Path, typer.Argument(help="The directory with the summaries of the shards.")],
     format: TextFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -146,9 +146,9 @@ def merge(
     fail_on: FailOnOption = None,
     allow_unjudged: UnjudgedOption = False,
 ) -> None:
-    """Judge a job from the summaries of its ranks.
+    """Report on a job from the summaries of its ranks.
 
-    `advisor analyze --shard` writes them. Into a directory (one that is there, or a name without a suffix) go the page and report.json.
+    `advisor analyze --shard` writes them. An output directory (existing, or a name without a suffix) receives the page and report.json.
     """
     from advisor.engine.fleet import merged, stored
     from advisor.reports import formats

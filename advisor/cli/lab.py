@@ -30,24 +30,22 @@ def validate(
     ],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
-    table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print the result of every rule for every trace, as Markdown.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Print true steps against those timed without a profiler, as Markdown.")] = False,
     stability: Annotated[
-        bool, typer.Option("--stability", help="Change the traces below in ways that do not change the truth, and print which findings flip.")
+        bool, typer.Option("--stability", help="Change the traces below the directory without changing their meaning, and print the findings that flip.")
     ] = False,
-    ablate: Annotated[
-        bool, typer.Option("--ablate", help="Switch each mechanism off on the traces below that it was not written on, and print what that moves.")
-    ] = False,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Disable each mechanism on unseen traces below the directory, and print the changes.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="With --ablate: this mechanism alone; may be given again.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="With --ablate: a file that is read first and added to, so that a run can be ended and go on.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="With --stability or --ablate: so many of the traces, by lot.")] = None,
-    seed: Annotated[int, typer.Option(help="With --stability or --ablate: of the lot and of the changes.")] = 0,
-    workers: Annotated[int | None, typer.Option(min=1, help="With --stability: traces changed at once; as many as there are cores by default.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="With --ablate: a file of earlier results, to resume an interrupted run.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="With --stability or --ablate: this many random traces.")] = None,
+    seed: Annotated[int, typer.Option(help="With --stability or --ablate: the seed of random choices.")] = 0,
+    workers: Annotated[int | None, typer.Option(min=1, help="With --stability: traces changed in parallel; by default as many as cores.")] = None,
     format: Annotated[str | None, format_option("text", "json", "markdown", alone="text")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Hold predicted savings against measured ones.
+    """Compare predicted savings with measured savings.
 
     Over pairs with known step times; of jobs the replay against the recorded step too. With --stability, reports of traces against those of the same traces,
     changed. With --ablate, reports with each mechanism against those without it.
@@ -64,7 +62,7 @@ def validate(
         return
     given = {"--sample": sample, "--seed": seed or None, "--workers": workers, "--format": format, "--output": output}
     if alone := next((option for option, value in given.items() if value is not None), None):
-        raise UsageError(f"{alone} is for --stability and --ablate", "Add one of them, or leave it out.")
+        raise UsageError(f"{alone} is for --stability and --ablate", "Add either, or leave it out.")
     from advisor.lab import accuracy, accuracy_page, coverage, jobs, true_steps
     from advisor.lab.accuracy_chart import as_svg
     from advisor.report.numbers import counted
@@ -138,8 +136,8 @@ def _ablate(directory: Path, only: list[str], resume: Path | None, sample: int |
 def record(
     command: Annotated[list[str], typer.Argument(help="The program as the shell would run it, after --: python train.py …")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to record into.")] = Path("recording"),
-    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Let the program run on once enough is recorded.")] = False,
+    steps: Annotated[str, typer.Option(help="The end of a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Let the program continue after recording.")] = False,
     nsys: Annotated[bool, typer.Option("--nsys", help="Record with Nsight Systems instead of torch.profiler.")] = False,
     warmup: Annotated[int, typer.Option(help="Steps before anything is measured; more follow until they are steady.")] = 10,
     timed: Annotated[int, typer.Option(help="Steps to time without a profiler.")] = 20,
@@ -192,15 +190,15 @@ def _recorded(directory: Path, recordings: Mapping[Path, Mapping[str, Any]]) -> 
 
 def bench(
     targets: Annotated[list[str], typer.Argument(help="module:function, called without arguments; several are compared.")],
-    batch: Annotated[str, typer.Option(help="Batch sizes, as 1,2,4: module:function is called with each and returns what is timed.")] = "",
-    sizes: Annotated[str, typer.Option(help="Sizes, the same way, the targets compared at each.")] = "",
-    limit_ms: Annotated[float | None, typer.Option(help="With --batch: the largest batch whose p95 stays within.")] = None,
+    batch: Annotated[str, typer.Option(help="Batch sizes, as 1,2,4: module:function is called with each and returns the function to time.")] = "",
+    sizes: Annotated[str, typer.Option(help="Sizes, in the same form, to compare the targets at each.")] = "",
+    limit_ms: Annotated[float | None, typer.Option(help="With --batch: find the largest batch with a p95 below this.")] = None,
     flush_l2: Annotated[bool, typer.Option("--flush-l2", help="Overwrite the L2 cache before each call.")] = False,
     format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Time functions side by side, or one over batch sizes.
+    """Time functions against each other, or a function over batch sizes.
 
     On the device that they use.
     """
@@ -209,11 +207,11 @@ def bench(
     from advisor.lab.page import lines, page, preformatted
 
     if batch and (sizes or len(targets) > 1):
-        raise UsageError("--batch is for one function", "Compare several with --sizes.")
+        raise UsageError("--batch is for a single function", "Compare several with --sizes.")
     if limit_ms is not None and not batch:
         raise UsageError("--limit-ms looks for a batch size, and none is given", "Give the sizes to try: --batch 1,2,4")
     if twice := next((target for target in targets if targets.count(target) > 1), None):
-        raise UsageError(f"{twice} is given twice", "Give each function once. How much its own times differ stands in its row.")
+        raise UsageError(f"{twice} is given twice", "Give each function once. Its row shows the variation of its times.")
     form, target = check_measured(format, output, force)
     made_for = [1] if batch or sizes else []  # what is named makes the function for a size
     functions = {target: _imported(target, *made_for) for target in targets}
@@ -240,27 +238,27 @@ def bench(
 
 def attention(
     seq_lengths: Annotated[str, typer.Option(help="Sequence lengths.")] = "128,256,512,1024,2048",
-    impl: Annotated[str, typer.Option(help="What to compare: naive,compile,sdpa,flash.")] = "naive,compile,sdpa,flash",
+    impl: Annotated[str, typer.Option(help="Implementations to compare: naive,compile,sdpa,flash.")] = "naive,compile,sdpa,flash",
     dtype: Annotated[str, typer.Option(help="bf16, fp16 or fp32.")] = "bf16",
     d_model: Annotated[int, typer.Option(help="Channels of the layer.")] = 512,
     num_heads: Annotated[int, typer.Option(help="Heads; they divide the channels.")] = 8,
-    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 8,
-    causal: Annotated[bool, typer.Option("--causal", help="Each position sees those before it alone.")] = False,
+    batch: Annotated[int, typer.Option(help="Sequences per batch.")] = 8,
+    causal: Annotated[bool, typer.Option("--causal", help="Each position sees earlier positions only.")] = False,
     format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
-    output_dir: Annotated[Path | None, typer.Option(help="Where to write the plots, as SVG.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="The directory for plots, as SVG.")] = None,
     force: ForceOption = False,
 ) -> None:
     """Measure attention on this machine, and what makes it faster.
 
-    Baseline, profile, cause, fixes, what they gain. Changes nothing.
+    Baseline, profile, cause, fixes, gains. Changes nothing.
     """
     from advisor.lab.attention import session as lab
     from advisor.lab.page import page, preformatted
 
     kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
     if dtype not in kinds:
-        raise UsageError(f"--dtype {dtype} is not known", f"Give one of {', '.join(kinds)}.")
+        raise UsageError(f"--dtype {dtype} is not known", f"Give any of {', '.join(kinds)}.")
     form, target = check_measured(format, output, force)
     if output_dir:
         make_directory(output_dir)
@@ -284,17 +282,17 @@ def attention(
 def verify(
     before: Annotated[str, typer.Option("--before", help="The command before the change, as the shell would run it.")],
     after: Annotated[str, typer.Option("--after", help="The command after it.")],
-    runs: Annotated[int, typer.Option(help="Runs of each, by turns.")] = 3,
+    runs: Annotated[int, typer.Option(help="Runs of each, alternating.")] = 3,
     timed: Annotated[int, typer.Option(help="Steps timed in each run.")] = 30,
-    warmup: Annotated[int, typer.Option(help="Steps before them; more follow until they are steady.")] = 10,
-    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward or auto.")] = "auto",
-    finding: Annotated[str | None, typer.Option(help="report.json#finding: hold the gain against what was predicted.")] = None,
-    ledger: Annotated[Path, typer.Option(help="With --finding: where the result is appended.")] = Path("accuracy.jsonl"),
+    warmup: Annotated[int, typer.Option(help="Warm-up steps; more follow until they are steady.")] = 10,
+    steps: Annotated[str, typer.Option(help="The end of a step: optimizer, forward or auto.")] = "auto",
+    finding: Annotated[str | None, typer.Option(help="report.json#finding: compare the gain with the prediction.")] = None,
+    ledger: Annotated[Path, typer.Option(help="With --finding: the file to append the result to.")] = Path("accuracy.jsonl"),
     format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Say what a change gains on this machine.
+    """Measure the gain of a change on this machine.
 
     Both programs run by turns, steps timed without a profiler.
     """
@@ -316,7 +314,7 @@ def _check_steps(steps: str) -> None:
     from advisor.lab.find_steps import Steps
 
     if steps not in get_args(Steps):
-        raise UsageError(f"--steps {steps} is not known", f"Give one of {', '.join(get_args(Steps))}.")
+        raise UsageError(f"--steps {steps} is not known", f"Give any of {', '.join(get_args(Steps))}.")
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -347,7 +345,7 @@ def _imported(target: str, *arguments: int) -> Callable[..., Any]:
     finally:
         sys.path.remove("")
     if not callable(found):
-        raise UsageError(f"{target} is no function", "Give one that is called without arguments.")
+        raise UsageError(f"{target} is no function", "Give a function without parameters.")
     try:
         inspect.signature(found).bind(*arguments)
     except TypeError as error:

@@ -24,7 +24,7 @@ def rules(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """List the rules, one a line."""
+    """List the rules."""
     from advisor.engine import settings
     from advisor.engine.rule import catalog
     from advisor.engine.rule_pages import list_as_markdown

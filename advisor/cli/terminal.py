@@ -53,14 +53,14 @@ def given_path(text: str) -> Path:
     return path if text == "-" or str(path) != "-" else path.absolute()
 
 
-OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", parser=given_path, metavar="<path>", help="Where to write; - is standard output.")]
+OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", parser=given_path, metavar="<path>", help="The output file; - is standard output.")]
 """For commands that write one file: `only_one` says so where two are given, of which click would take the last."""
 OutputsOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--output",
         "-o",
-        help="Where to write; - is standard output. May be repeated, each file in the format that its suffix tells: .html, .json, .md, .sarif and so on.",
+        help="The output file; - is standard output. May be repeated, each file in the format of its suffix: .html, .json, .md, .sarif and so on.",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
@@ -68,14 +68,14 @@ FrameworkOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[=VERSION]",
-        help="The framework that the program is written in, as transformers, lightning or vllm=0.33.0, whatever the recording tells.",
+        help="The program's framework, such as transformers, lightning or vllm=0.33.0; it overrides the recording.",
         autocompletion=lambda incomplete: [name for name in _frameworks() if name.startswith(incomplete)],
     ),
 ]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, the table tool.advisor of the nearest pyproject.toml.")]
 RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")]
 
-BriefOption = Annotated[bool, typer.Option("--brief", help="With -f json: what bounds the step and the three things to do, in 2 kB.")]
+BriefOption = Annotated[bool, typer.Option("--brief", help="With -f json: the bottleneck and the three things to do, in 2 kB.")]
 UnjudgedOption = Annotated[bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")]
 
 _FORMATS = ("text", "html", "markdown", "json", "perfetto", "sarif", "junit", "gitlab")
@@ -86,9 +86,9 @@ FailOnOption = Annotated[
     typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium, low or info.", autocompletion=one_of("high", "medium", "low", "info")),
 ]
 ExecutorOption = Annotated[
-    str, typer.Option(help="Where the ranks of a job are read: processes (unless all are small together), serial, or dask://HOST:PORT.", show_default=False)
+    str, typer.Option(help="The executor for the ranks of a job: processes (unless all are small together), serial, or dask://HOST:PORT.", show_default=False)
 ]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ranks of a job read at once; as many as there are cores by default.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ranks of a job that are read in parallel; by default as many as cores.")]
 
 
 class Selection(NamedTuple):
@@ -230,16 +230,16 @@ def format_into(name: str | None, path: Path | None, suffixes: Mapping[str, str]
     for a suffix of no format, and where name and suffix say two: one of them is not meant."""
     said = max(((len(suffix), one) for one, suffix in suffixes.items() if path and path.name.endswith(suffix)), default=(0, ""))[1]
     if name and said and said != name and name not in _HELD_TOO.get(said, ()):
-        raise UsageError(f"--format {name} contradicts {path}, whose suffix says {said}", f"Leave --format out, or name the file *{suffixes[name]}.")
+        raise UsageError(f"--format {name} contradicts {path}: its suffix means {said}", f"Leave --format out, or name the file *{suffixes[name]}.")
     if path and path.suffix and not (name or said):
-        raise UsageError(f"{path} has the suffix of no format", f"Give it one of {', '.join(suffixes.values())}, or say with --format what is to be written.")
+        raise UsageError(f"{path} has the suffix of no format", f"Use the suffix {', '.join(suffixes.values())}, or name the format with --format.")
     return name or said or "text"
 
 
 def only_one(outputs: list[Path] | None) -> Path | None:
     """The output of a command that writes one. Raises UsageError where several are given."""
     if outputs and len(outputs) > 1:
-        raise UsageError(f"this command writes one file, and {len(outputs)} outputs are given", "Give one -o, and run it again for the other.")
+        raise UsageError(f"this command writes a single file, and {len(outputs)} outputs are given", "Give a single -o, and run it again for the other.")
     return outputs[0] if outputs else None
 
 

@@ -34,7 +34,7 @@ def compare(before: _Captures, after: _Captures) -> Comparison:
     before, after = _captures(before), _captures(after)
     kinds = sorted({report.kind for report in (*before, *after)})
     if len(kinds) > 1:
-        raise UsageError(f"recordings of kind {' and '.join(kinds)} cannot be compared", "Give recordings of one kind.")
+        raise UsageError(f"recordings of kind {' and '.join(kinds)} cannot be compared", "Give recordings of the same kind.")
     if kinds == ["memory"]:
         raise UsageError(
             "a snapshot of memory has no step to compare",
@@ -42,7 +42,7 @@ def compare(before: _Captures, after: _Captures) -> Comparison:
         )
     for side, name in ((before, "before"), (after, "after")):
         if not side:
-            raise UsageError(f"there is no capture {name}", "Give at least one trace or saved report a side.")
+            raise UsageError(f"there is no capture {name}", "Give a trace or saved report for each side.")
         for report in side:
             if not report.breakdown:
                 raise UsageError(f"{report.source.path} was saved without a breakdown of its step", "Analyse the trace again.")
@@ -92,7 +92,7 @@ def _captures(side: _Captures) -> Sequence[Report]:
     if all(isinstance(report, Report) for report in reports):
         return reports
     raise UsageError(
-        "a side to compare is no report, nor a list of reports", "Give what advisor.analyze made of each trace, or Report.from_json of a saved one."
+        "a side to compare is no report, nor a list of reports", "Give the result of advisor.analyze for each trace, or of Report.from_json for a saved report."
     )
 
 

@@ -86,7 +86,7 @@ def read(directory: Path) -> Trend:
     kinds = sorted({entry.report.kind for entry in entries})
     if len(kinds) > 1:
         raise UsageError(
-            f"{directory} holds reports of kind {' and '.join(kinds)}, whose steps are no history of one program", "Keep each kind in a directory of its own."
+            f"{directory} holds reports of kind {' and '.join(kinds)}: their steps are no history of a program", "Keep each kind in a directory of its own."
         )
     return Trend(tuple(entries), tuple(skipped))
 

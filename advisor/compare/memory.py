@@ -95,7 +95,7 @@ def compare_memory(before: Sequence[Report], after: Sequence[Report]) -> MemoryC
 
 def _only(side: Sequence[Report]) -> Report:
     if len(side) != 1 or side[0].memory is None:
-        raise UsageError("a snapshot of memory is compared with one other snapshot", "Give one snapshot (or its saved report) a side: their peaks are exact.")
+        raise UsageError("a memory snapshot is compared with a single other snapshot", "Give a snapshot (or its saved report) per side: their peaks are exact.")
     return side[0]
 
 

@@ -128,7 +128,7 @@ def merged(found: Reduced, path: str, notes: Sequence[str] = (), chosen: str = "
     summaries = [RankSummary.from_bytes(data) for data in found.summaries]
     if not summaries:
         why = f": {found.unread[0].label}: {found.unread[0].why}" if found.unread else ""
-        raise TraceError(f"no rank of {path} could be read{why}", "Give a directory with one trace a rank, or look at each trace by itself: --each.")
+        raise TraceError(f"no rank of {path} could be read{why}", "Give a directory with a trace per rank, or analyze each trace separately: --each.")
     said = [*notes, *(s.facts.conflict for s in summaries if s.facts.conflict)]
     ranks = _numbered(summaries, said)
     _check_one_job(ranks)
@@ -187,13 +187,13 @@ def _check_one_job(ranks: Sequence[RankSummary]) -> None:
     worlds = {s.facts.world_size: s.facts.label for s in ranks if s.facts.world_size}
     if len(worlds) > 1:
         told = " and ".join(f"{label} says {world} ranks" for world, label in sorted(worlds.items())[:4])
-        raise TraceError(f"these are traces of several jobs: {told}", "Give the traces of one job in a directory of their own.")
+        raise TraceError(f"these are traces of several jobs: {told}", "Give the traces of a single job in their own directory.")
     if len(runs := sorted({s.facts.run for s in ranks} - {""})) > 1:
-        raise TraceError(f"these are traces of several runs: {', '.join(runs[:4])}", "Give the traces of one run; its shards need a directory of their own.")
+        raise TraceError(f"these are traces of several runs: {', '.join(runs[:4])}", "Give the traces of a single run; its shards need their own directory.")
     times = [s.facts.base_ns for s in ranks if s.facts.base_ns > 0]
     if times and max(times) - min(times) > DAY_NS:
         days = (max(times) - min(times)) / DAY_NS
-        raise TraceError(f"these are traces of several runs: they were recorded {days:.0f} days apart", "Give the traces of one run.")
+        raise TraceError(f"these are traces of several runs: they were recorded {days:.0f} days apart", "Give the traces of a single run.")
 
 
 def _name(trace: RankTrace, judging: Judging) -> str:

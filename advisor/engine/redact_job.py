@@ -74,9 +74,7 @@ def _directory(source: Path, target: Path) -> None:
             traces = {_renamed(trace, i, names): Path(trace.path) for i, trace in enumerate(rank_traces(found))}
             left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
         if not traces and not left:
-            raise TraceError(
-                f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, one of advisor record, or a log of JAX."
-            )
+            raise TraceError(f"{source} holds no traces", "Give a directory with a trace per rank, of shards, of advisor record, or a log of JAX.")
         names.know(*recordings.machines(traces.values()))
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=PART, suffix=".part"))
         try:

@@ -147,7 +147,7 @@ class Rule:
         if not _ID.match(self.id):
             raise RuleError(f"{self.id!r} is no rule id", "an id is kebab-case, a team's own is team/name")
         if not isinstance(self.relies_on, tuple) or not self.relies_on or {*self.relies_on} - {*TOUCHES}:
-            raise RuleError(f"the rule {self.id} relies on {self.relies_on!r}", f"name one or more of {', '.join(TOUCHES)}, in a tuple")
+            raise RuleError(f"the rule {self.id} relies on {self.relies_on!r}", f"name any of {', '.join(TOUCHES)}, in a tuple")
         page = f"\n{self.page}\n"
         missing = [s for s in SECTIONS if f"\n{s}\n" not in page]
         if missing:
@@ -203,11 +203,11 @@ class Rule:
                 need = None
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 if parameter.default is inspect.Parameter.empty:
-                    raise RuleError(f"option {name} of rule {self.id} has no default", f"give it one: {name}=…")
+                    raise RuleError(f"option {name} of rule {self.id} has no default", f"give it a default: {name}=…")
                 if need is None:
-                    raise RuleError(f"the annotation of option {name} of rule {self.id} names no type", "import what it names, or leave it out")
+                    raise RuleError(f"the annotation of option {name} of rule {self.id} names no type", "import the type, or leave it out")
             elif need is None or parameter.kind in _REST or not names_a_view(need):
-                raise RuleError(f"parameter {name} of rule {self.id} names no view", "annotate it with one of advisor.views; an option stands after a *")
+                raise RuleError(f"parameter {name} of rule {self.id} names no view", "annotate it with a class of advisor.views; options follow a *")
 
     def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every option, the defaults where none is given. Raises UsageError where one is unknown, of another type or out of range."""
@@ -266,7 +266,7 @@ def built_in() -> dict[str, Rule]:
     for info in pkgutil.iter_modules(package.__path__):
         for item in rules_in(importlib.import_module(f"advisor.rules.{info.name}")):
             if item.id.replace("-", "_") != info.name:
-                raise RuleError(f"rule {item.id} stands in {info.name}.py", "a rule's file has its name")
+                raise RuleError(f"rule {item.id} is in {info.name}.py", "a rule's file has its name")
             found[item.id] = item
     return found
 
@@ -287,7 +287,7 @@ def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
                 raise RuleError(f"the rule {item.id} of {origin} has no team in its id", "name it team/name")
             if item.id in own and _place(item) != _place(own[item.id]):
                 raise RuleError(
-                    f"{origin} holds a second rule {item.id}: one stands at {':'.join(map(str, _place(own[item.id])))}", "give each an id of its own"
+                    f"{origin} holds a second rule {item.id}: the first is at {':'.join(map(str, _place(own[item.id])))}", "give each a different id"
                 )
             item.check()
             found[item.id] = item

@@ -96,9 +96,9 @@ def analysis(
     rules, options = list(rules), options or {}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
     if step_ms is not None and recording.kind != "trace":
-        raise UsageError(f"a step time says nothing of a recording of kind {recording.kind}", "Leave it out: it is for a trace of one process.")
+        raise UsageError(f"a step time does not apply to a recording of kind {recording.kind}", "Leave it out: it is for a trace of a single process.")
     if waits and recording.kind != "trace":
-        raise UsageError(f"a recording of kind {recording.kind} lists no waits", "Leave it out: it is for a trace of one process.")
+        raise UsageError(f"a recording of kind {recording.kind} lists no waits", "Leave it out: it is for a trace of a single process.")
     if recording.kind == "job":
         from advisor.engine.fleet import reduced
         from advisor.engine.reduce import Judging

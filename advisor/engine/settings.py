@@ -124,11 +124,11 @@ def _settings(table: Any, path: Path) -> Settings:
         if not isinstance(value, kind):
             raise UsageError(f"{path}: {key} has to be {form}", f"Settings look like this:{EXAMPLE}")
     if table.get("rules") and os.environ.get(OWN_RULES) == "no":
-        raise UsageError(f"{path}: rules are code, which is not run here ({OWN_RULES}=no)", "Take rules out of the settings, or run where they are trusted.")
+        raise UsageError(f"{path}: rules are code, which is not run here ({OWN_RULES}=no)", "Remove rules from the settings, or run in a trusted environment.")
     allow = table.get("allow", {})
     for rule, reason in allow.items():
         if not isinstance(reason, str) or not reason.strip():
-            raise UsageError(f"{path}: allow.{rule} gives no reason", "Say why: it stands in the report.")
+            raise UsageError(f"{path}: allow.{rule} gives no reason", "Give a reason: the report shows it.")
     if not all(isinstance(o, dict) for o in table.get("options", {}).values()):
         raise UsageError(f"{path}: options are tables by rule", f"Settings look like this:{EXAMPLE}")
     return Settings(

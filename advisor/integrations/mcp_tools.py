@@ -237,7 +237,7 @@ def located(root: Path, trace: str) -> Path:
     try:
         path = (root.resolve() / trace).resolve()
         if not path.is_relative_to(root.resolve()):
-            raise UsageError(f"{shown} lies outside of the folder that this server may read", hint)
+            raise UsageError(f"{shown} is outside the folder that this server may read", hint)
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         raise TraceError(f"there is no {shown}", hint) from None

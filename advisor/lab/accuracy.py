@@ -109,7 +109,7 @@ def read_ledger(path: Path) -> list[Pair]:
     except (OSError, msgspec.DecodeError) as error:
         raise TraceError(f"{path} is no ledger: {error}", "Its lines are written by: advisor verify --finding REPORT#FINDING") from None
     if not pairs:
-        raise TraceError(f"{path} holds no measurement", "Add one with: advisor verify --finding REPORT#FINDING")
+        raise TraceError(f"{path} holds no measurement", "Add a measurement with: advisor verify --finding REPORT#FINDING")
     return pairs
 
 

@@ -14,7 +14,7 @@ from advisor.lab.timing import Table
 def bench_all(functions: Mapping[str, Callable[[], object]], *, progress: Callable[[str], None] | None = None, **options: Any) -> Table:
     """Time functions without arguments side by side; options as of `bench`. progress: called with the name of each in turn."""
     if not functions:
-        raise UsageError("there is nothing to time", "Give at least one function.")
+        raise UsageError("there is nothing to time", "Give a function.")
     timings = []
     for name, fn in functions.items():
         if progress:

@@ -44,7 +44,7 @@ def cost(op_name: str, shapes: Mapping[str, Any], *, dtype: str = "float32", arg
             if found is not None:
                 return found
     raise UsageError(
-        f"the shapes {dict(shapes)} do not tell what {op_name} costs",
+        f"the shapes {dict(shapes)} do not determine the cost of {op_name}",
         "Give a shape for each tensor, in the op's order, and what else it needs by name, as arguments={'dim': 1}.",
     )
 

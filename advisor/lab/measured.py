@@ -42,5 +42,5 @@ def made(make: Callable[[Any], Callable[[], object]], size: object) -> Callable[
     with theirs():
         fn = make(size)
     if not callable(fn):
-        raise UsageError(f"what was made for {size} is no function: {type(fn).__name__}", "Return what is to be timed: a function without arguments.")
+        raise UsageError(f"the result for {size} is no function: {type(fn).__name__}", "Return a function without parameters, to be timed.")
     return fn

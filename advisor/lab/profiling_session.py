@@ -92,7 +92,7 @@ def _again(batches: Iterable[Any], wanted: int) -> Iterator[Any]:
             if given == wanted:
                 return
         if given == before:
-            raise UsageError("the loader has no batch", "Give one that can be iterated over again, with one batch at least.")
+            raise UsageError("the dataloader has no batch", "Give a dataloader that can be iterated again and has a batch.")
 
 
 def _moved(batch: Any, device: str) -> Any:

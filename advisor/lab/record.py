@@ -513,7 +513,7 @@ def _rounded(step_us: list[float]) -> list[float]:
 def _records_itself(other: Run) -> UsageError:
     return UsageError(
         f"the program began a recording with advisor.record, into {other.directory}",
-        f"Take one of the two out. Where that one is wanted, run the program by itself, then: advisor analyze {other.directory}",
+        f"Remove either of the two. To use the other, run the program alone, then: advisor analyze {other.directory}",
     )
 
 

@@ -147,7 +147,7 @@ def gain(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], un
     """
     sides = [[np.asarray(run, float) for run in side if len(run)] for side in (before, after)]
     if not all(sides):
-        raise TraceError("one side has no measured step", "Let the program run longer, or measure fewer steps.")
+        raise TraceError("a side has no measured step", "Let the program run longer, or measure fewer steps.")
     rng = np.random.default_rng(_SEED)
     drawn = [_resampled(side, rng) for side in sides]
     middles = [float(np.median([np.median(run) for run in side])) for side in sides]
@@ -232,7 +232,7 @@ def words(command: str) -> list[str]:
     if not found:
         raise UsageError("an empty command cannot be run", "Give it as the shell would run it.")
     if operator := _OPERATOR.search(_QUOTED.sub("", command)):
-        raise UsageError(f"{command} takes a shell, for its {operator[0]}, and none is started", f"Name one: sh -c {shlex.quote(command)}")
+        raise UsageError(f"{command} takes a shell, for its {operator[0]}, and none is started", f"Name the shell: sh -c {shlex.quote(command)}")
     return ["env", *found] if _ASSIGNMENT.match(found[0]) else found
 
 

@@ -32,7 +32,7 @@ def with_memory(recording: Recording, memory: Recording) -> Recording:
         raise UsageError(f"{memory.path} is no memory snapshot but a recording of kind {memory.kind}", "Give with --memory a snapshot of the same program.")
     if recording.kind != "trace":
         raise UsageError(
-            f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --memory, which goes with a trace."
+            f"{recording.path} is no trace of a single process but a recording of kind {recording.kind}", "Leave out --memory, which goes with a trace."
         )
     return Recording(recording.kind, recording.path, (*recording.parts, SnapshotBeside(snapshot)))
 

@@ -31,8 +31,10 @@ def read_report(path: Path) -> Report:
         raise TraceError(f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
     except (msgspec.DecodeError, ValueError) as error:
         if is_report(path) and b'"brief":' in data[:_HEAD]:
-            raise TraceError(f"{path} is a report in short", "Save a whole one: advisor analyze TRACE --format json -o report.json, without --brief") from None
-        raise TraceError(f"{path} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json") from None
+            raise TraceError(
+                f"{path} is a report in short", "Save a whole report: advisor analyze TRACE --format json -o report.json, without --brief"
+            ) from None
+        raise TraceError(f"{path} is no saved report: {error}", "Save a report with: advisor analyze TRACE --format json -o report.json") from None
     if not 1 <= loaded.schema <= SCHEMA:
         raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schemas 1 to {SCHEMA}", "Use the advisor that wrote it.")
     missing = [name for name in _NEEDED.get(loaded.kind, ()) if getattr(loaded, name) is None]
@@ -89,7 +91,7 @@ def captures(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> lis
         if found:
             break
     if not found:
-        raise TraceError(f"{path} holds no captures", "Give a directory of traces or saved reports of one program.")
+        raise TraceError(f"{path} holds no captures", "Give a directory of traces or saved reports of the same program.")
     return found
 
 

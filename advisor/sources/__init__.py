@@ -152,7 +152,7 @@ def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:
         return job_of(folders, path)
     names = ", ".join(os.path.basename(folder) for folder in folders)
     held = f"processes that are no ranks of one job: {names}" if folders else "several processes, and no trace of any"
-    raise TraceError(f"{path} holds {held}", "Give the directory of one, or look at each: --each")
+    raise TraceError(f"{path} holds {held}", "Give the directory of a single job, or analyze each: --each")
 
 
 def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
@@ -160,12 +160,12 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     named = [path_of(path) for path in paths]
     for path in named:
         if not is_remote(path) and not os.path.isfile(path):
-            raise TraceError(f"there is no file {path}", "Give the traces of one job's ranks, or their directory alone.")
+            raise TraceError(f"there is no file {path}", "Give the traces of a job's ranks, or only their directory.")
     if len(set(named)) < len(named):
         raise TraceError("a trace is given twice", "Give each rank's trace once.")
     latest = latest_among(named)
     if len(named) > len(latest) == 1:
-        raise TraceError("these are recordings of one process, one after the other, and no ranks of a job", "Give one of them, or look at each: --each")
+        raise TraceError("these are consecutive recordings of the same process, and no ranks of a job", "Give a single recording, or analyze each: --each")
     return job_of(latest, os.path.dirname(named[0]) or ".", _of_ranks_left(len(named) - len(latest)))
 
 
@@ -244,7 +244,7 @@ def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
     told = (
         f"{path} holds {read + len(left)} traces of several formats, of which {counted(read, 'is', 'are')} read; {os.path.basename(left[0])} and others are not"
     )
-    raise UsageError(told, "Give those of one format, by a pattern or in a directory of their own, or look at each: --each")
+    raise UsageError(told, "Give recordings of a single format, by a pattern or in their own directory, or analyze each: --each")
 
 
 def _refuse_known_directory(path: str, names: Sequence[str]) -> None:
@@ -275,7 +275,7 @@ def _only(traces: list[str], path: str) -> str:
     if not traces:
         what = "the pattern" if is_pattern(path) else "the directory"
         kinds = "*.pt.trace.json, *.json or *.pickle, with .gz or .zst or not, *.sqlite, *.xplane.pb, or what advisor record wrote"
-        raise TraceError(f"{what} {path} holds no trace ({kinds})", "Give the path of the recording itself: reports of Nsight Compute are read one by one.")
+        raise TraceError(f"{what} {path} holds no trace ({kinds})", "Give the path of the recording itself: reports of Nsight Compute are read separately.")
     return traces[0]
 
 
@@ -286,7 +286,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     if recording.kind == "tpu":
         raise TraceError(f"{recording.path} is the profile of a TPU: look at it alone, advisor analyze {recording.path}", "Jobs and rules are of GPUs.")
     if recording.kind != "trace" or len(found) != 1:
-        raise TraceError(f"{recording.path} holds no timeline of one process: it is a recording of kind {recording.kind}", "Give one trace.")
+        raise TraceError(f"{recording.path} holds no timeline of a single process: it is a recording of kind {recording.kind}", "Give a single trace.")
     return found[0]
 
 

@@ -120,7 +120,7 @@ def _one_of(names: Sequence[str], kind: str) -> tuple[str, str]:
     holds = f"{counted(len(recordings), 'recording')} ({shown})" if recordings else f"no recording ({shown or 'it is empty'})"
     raise TraceError(
         f"the file is a {kind} archive of {holds}",
-        "Unpack it, and give one trace, or of a job the directory of its ranks' traces. (What torch.save writes is a zip archive too, and no trace.)",
+        "Unpack it, and give a trace, or the directory of a job's traces. (A file of torch.save is a zip archive too, and no trace.)",
     )
 
 

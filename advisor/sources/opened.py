@@ -45,7 +45,7 @@ class Opened:
         if self.path == STANDARD_INPUT:
             raise TraceError(f"{what} cannot be read from standard input", "Give the path of the file.")
         if unpack := self.unpack or self.stream.unpacked_by:
-            raise TraceError(f"{self.path} is {what}, compressed, which cannot be opened as it lies", f"Unpack it first: {unpack} {self.path}")
+            raise TraceError(f"{self.path} is {what}, compressed, and cannot be opened directly", f"Unpack it first: {unpack} {self.path}")
 
 
 class Source(Protocol):

@@ -17,7 +17,7 @@ def path_of(given: object) -> str:
     """A path as text. Raises UsageError where none is given: several paths, say, or what was read already."""
     if isinstance(given, (str, os.PathLike)) and isinstance(path := os.fspath(given), str):
         return path
-    raise UsageError(f"{given!r} is no path", "Give the path of one trace, as text or pathlib.Path; of a job's ranks their directory.")
+    raise UsageError(f"{given!r} is no path", "Give the path of a trace, as text or pathlib.Path; for a job, the directory of its ranks.")
 
 
 def is_remote(path: str) -> bool:
@@ -115,7 +115,7 @@ def _store(path: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise TraceError(f"{path} lies in a store, which needs fsspec", INSTALL) from None
+        raise TraceError(f"{path} is in a store, which needs fsspec", INSTALL) from None
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(path)
         return found

@@ -64,7 +64,7 @@ def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...], tuple[dic
     said = _said(directory / FILE)
     traces = {name: path for name in _TRACES if (path := _inside(directory, said.get(name)))}
     if not traces:
-        raise TraceError(f"the recording {directory} holds no trace: the program ended before one was recorded", _RECORD_AGAIN)
+        raise TraceError(f"the recording {directory} holds no trace: the program ended before a trace was recorded", _RECORD_AGAIN)
     return traces, step_times(said.get("unprofiled_step_us")), frameworks_of(said)
 
 

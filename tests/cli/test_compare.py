@@ -113,7 +113,7 @@ def test_history_keeps_and_shows(tmp_path):
     for name in ("x.json", "y.json"):
         (tmp_path / "two" / name).write_text("{}")
     assert b"two holds no history, only x.json, y.json" in advisor("history", "two", cwd=tmp_path).stderr
-    assert b"two holds 2 captures, and a commit has one report" in advisor("history", "h", "--add", "two", "--commit", "ddd", cwd=tmp_path).stderr
+    assert b"two holds 2 captures, but a commit has a single report" in advisor("history", "h", "--add", "two", "--commit", "ddd", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("command", [["diff", HEALTHY, "gone.json"], ["check", "gone.json"], ["history", "h", "--add", "gone.json"]])

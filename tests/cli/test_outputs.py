@@ -364,7 +364,7 @@ def test_each_trace_of_a_directory_or_a_pattern_has_a_report(tmp_path):
         assert done.returncode == 0, done.stderr
         assert sorted(json.loads(path.read_text())["kind"] for path in out.iterdir()) == sorted(kinds), given
     done = advisor("analyze", "two", "--each", "-o", "one.json", cwd=tmp_path)
-    assert done.returncode == 2 and "2 traces cannot go to one one.json" in done.stderr
+    assert done.returncode == 2 and "2 traces cannot go to the file one.json" in done.stderr
     for nothing in ("no*such", "out0/none"):
         assert advisor("analyze", nothing, "--each", cwd=tmp_path).returncode == 3
 

@@ -500,7 +500,7 @@ def test_beside_a_jobs_directory_files_are_written_in_any_order(tmp_path, monkey
         (["job", "job/ranks/rank0.html"], "given twice"),
         (["job", "link"], "is a directory"),
         (["job", "other"], "second directory"),
-        (["job", "x.html", "--shard", "1/2"], "--shard writes into one directory"),
+        (["job", "x.html", "--shard", "1/2"], "--shard writes into a single directory"),
     ],
 )
 def test_what_cannot_be_written_beside_a_jobs_directory_is_refused(tmp_path, monkeypatch, outputs, said):

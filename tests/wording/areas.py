@@ -91,7 +91,8 @@ def pages() -> Iterator[Place]:
 def help_texts() -> Iterator[Place]:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         yield f"advisor {name}", inspect.cleandoc(command.help or "")
-        yield from ((f"advisor {name} {'/'.join(option.opts)}", getattr(option, "help", None) or "") for option in command.params)
+        for option in command.params:  # a list of formats is parted by semicolons
+            yield from ((f"advisor {name} {'/'.join(option.opts)}", part) for part in (getattr(option, "help", None) or "").split("; "))
 
 
 def docs() -> Iterator[Place]:

@@ -100,7 +100,7 @@ def _read(kept: Path | None) -> list[Tried]:
     try:
         return msgspec.json.Decoder(Tried).decode_lines(kept.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{kept} holds no ablation: {error}", "Give the file that --resume of an earlier run wrote, or a new one.") from None
+        raise UsageError(f"{kept} holds no ablation: {error}", "Give the file of an earlier run with --resume, or a new file.") from None
 
 
 def _add(kept: Path | None, one: Tried) -> None:

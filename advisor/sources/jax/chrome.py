@@ -41,7 +41,7 @@ def decoded(data: bytes) -> list[_Event]:
     try:
         return msgspec.json.decode(data, type=_Trace).events
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceError(f"the JSON of a JAX profile is damaged: {error}", "Copy or record it again, or give the .xplane.pb beside it.") from None
+        raise TraceError(f"the JSON of a JAX profile is damaged: {error}", "Copy or record it again, or give the .xplane.pb next to it.") from None
 
 
 def planes(data: bytes, texts: Texts) -> tuple[list[Plane], int]:

@@ -41,7 +41,7 @@ def of_ranks(recordings: Sequence[Recording], ranks: Sequence[int | None], path:
 def _snapshot(recording: Recording) -> MemorySnapshot:
     snapshot = next((part for part in recording.parts if isinstance(part, MemorySnapshot)), None)
     if snapshot is None:
-        raise TraceError(f"{recording.path} is no memory snapshot, and others beside it are", "Give a directory that holds the snapshots alone.")
+        raise TraceError(f"{recording.path} is no memory snapshot, but other files in its directory are", "Give a directory with snapshots only.")
     return snapshot
 
 

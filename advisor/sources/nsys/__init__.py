@@ -121,7 +121,7 @@ def _no_gpu_work(db: Database, path: str) -> TraceError:
         return TraceError(f"{path} holds no GPU work: {told}", _UNDER_WSL if _under_wsl(db) else f"{_ALLOWED} {RECORD}")
     others = [t for t in db.tables if not t.startswith(descriptions)]
     shown = (", ".join(others[:8]) + (" and more" if len(others) > 8 else "")) or "nothing but descriptions"
-    return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}{unmerged}", RECORD)
+    return TraceError(f"{path} holds no GPU work: {why}; it contains {shown}{unmerged}", RECORD)
 
 
 _ALLOWED = "Another profiler may have held the device, or the driver does not let this user record it: see the warnings that nsys printed."

@@ -203,7 +203,7 @@ def redacted(stream: Stream, path: str, names: Names) -> Iterator[bytes]:
 
 
 def _damaged(path: str, why: str) -> TraceError:
-    return TraceError(f"{path} is damaged: {why}", "Copy or record it again: what cannot be read cannot be told to be harmless.")
+    return TraceError(f"{path} is damaged: {why}", "Copy or record it again: unreadable data may contain secrets.")
 
 
 def _top(metadata: Mapping[str, Any]) -> bytes:

@@ -35,7 +35,7 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
         snapshot.from_value(value, path, len(data))
         return iter((pickle.dumps(_Snapshot(names).of(value), 4),))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
-        raise TraceError(f"{path} is damaged where the reader does not look: {type(error).__name__}: {str(error)[:120]}", "Record it again.") from None
+        raise TraceError(f"{path} is damaged in a part that the reader skips: {type(error).__name__}: {str(error)[:120]}", "Record it again.") from None
 
 
 class _Snapshot:

@@ -123,5 +123,5 @@ def _levels(n: int, source: Ints, target: Ints) -> Ints:
         ready = reached[waiting[reached] == 0]
         depth += 1
     if done < n:
-        raise TraceError("the ranks' collectives wait for each other in a circle", "Give traces of the same steps of one job.")
+        raise TraceError("the ranks' collectives wait for each other in a circle", "Give traces of the same steps of the same job.")
     return level
