@@ -315,7 +315,7 @@ def test_no_input_is_overwritten_even_by_force(tmp_path):
     [
         (["analyze", SLOW, "-o", "a.foo"], "a.foo has the suffix of no format"),
         (["analyze", SLOW, "-o", "a.json", "-o", "a.markdown"], "a.markdown has the suffix of no format"),
-        (["diff", SLOW, SLOW, "-o", "d.sarif"], "one of .html, .json, .md, .txt, or"),
+        (["diff", SLOW, SLOW, "-o", "d.sarif"], "the suffix .html, .json, .md, .txt, or"),
         (["diff", SLOW, SLOW, "-o", "d.html", "-o", "d.json"], "writes one file, and 2 outputs are given"),
         (["report", "r.json", "-o", "d.html", "-o", "d.json"], "writes one file"),
         (["merge", "parts", "-o", "d.html", "-o", "d.json"], "writes one file"),
