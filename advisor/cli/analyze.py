@@ -79,7 +79,7 @@ def analyze(
     capture: Annotated[
         str | None,
         typer.Option(
-            help="Traces of the capture of its CUDA graphs (a directory or a file), with the ops and shapes of their kernels. capture_traces and graph_capture_profile next to a trace are found automatically."
+            help="Traces of the capture of its CUDA graphs (a directory or a file), with the ops and shapes of their kernels. Folders capture_traces and graph_capture_profile next to a trace are found automatically."
         ),
     ] = None,
     waits: Annotated[
