@@ -37,6 +37,14 @@ HIP's and are left out. Record the calls too (`--hip-trace`): without them nothi
 memory, so whether a copy was pageable is not known. What recording cost is not known either: give the step time without it, `--step-ms`.
 A redacted copy is rocprofv3's JSON, whatever was given.
 
+## Flight recorder
+
+The dumps that PyTorch writes when a collective times out (`TORCH_FR_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`; `nccl_trace_rank_N`, pickles that are
+read without being run, or JSON) say which collective each rank was in. Give their directory. The report names the collective that ranks wait in, by
+group, number and line; who did not come to it, and what that rank called last; collectives that are not the same on all ranks; ranks that left no
+dump. Where `TORCH_NCCL_ENABLE_TIMING=1` timed them, the rank that came last says what a transfer takes, and so how fast the links are.
+Rules do not speak of a dump.
+
 ## What is known by name
 
 These are not read. The error names the format, says why, and what to give instead; a command there holds the path that was given.

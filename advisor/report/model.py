@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 """2: `headline.step_us` is the step without a profiler. Reports of 1, where it is the recorded one, are still read."""
 
-Kind = Literal["trace", "job", "kernels", "memory", "tpu"]
+Kind = Literal["trace", "job", "kernels", "memory", "tpu", "collectives"]
 """What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
 one, snapshots of memory, or a TPU's cores, of which advice says nothing."""
 

@@ -29,6 +29,7 @@ from advisor.sources.paths import directories_in, is_directory, is_pattern, is_r
 from advisor.sources.ranks import (
     JobTraces,
     each_timeline,
+    head,
     holds_ranks,
     job_of,
     latest_among,
@@ -38,7 +39,7 @@ from advisor.sources.ranks import (
     timelines_among,
     traces_among,
 )
-from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, refused, source_of
+from advisor.sources.sniff import SNIFF_BYTES, is_flight, refuse_foreign, refused, source_of
 from advisor.sources.stages import by_process, byproducts, front_end, joined
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -70,6 +71,10 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             names, logged = names_in(path), nearest_runs(Path(path)) if os.path.isdir(path) else []
             traces = files_of(logged[-1]) if logged else traces_among(names)
             snapshots = snapshots_among(names)
+            if dumps := _flight_dumps(names):
+                from advisor.sources import flight
+
+                return without_secrets(flight.of_ranks([read(name, max_bytes=max_bytes) for name in dumps], path))
             _refuse_known_directory(path, names)
             if not traces and snapshots:
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
@@ -245,6 +250,12 @@ def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
         f"{path} holds {read + len(left)} traces of several formats, of which {counted(read, 'is', 'are')} read; {os.path.basename(left[0])} and others are not"
     )
     raise UsageError(told, "Give recordings of a single format, by a pattern or in their own directory, or analyze each: --each")
+
+
+def _flight_dumps(names: Sequence[str]) -> list[str]:
+    """Which files of a directory are dumps of a flight recorder: none where the first that could be one is not."""
+    may = [name for name in names if Path(name).suffix in ("", ".pickle", ".pkl", ".json", ".bin") and not is_remote(name)]
+    return [name for name in may if is_flight(head(name, SNIFF_BYTES))] if may and is_flight(head(may[0], SNIFF_BYTES)) else []
 
 
 def _refuse_known_directory(path: str, names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.knowledge.secrets import masked, masked_each, shown
+from advisor.recordings.flight import FlightRecords
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import MemorySnapshot
@@ -53,6 +54,17 @@ def _part(part: T) -> T:
     elif isinstance(part, MemorySnapshot):
         stacks = tuple(tuple(frame._replace(name=_name(frame.name), file=_name(frame.file)) for frame in stack) for stack in part.stacks)
         made = replace(part, stacks=stacks, marks=tuple(mark._replace(name=_name(mark.name)) for mark in part.marks))
+    elif isinstance(part, FlightRecords):
+        ranks = tuple(
+            replace(
+                one,
+                label=_fit(one.label),
+                calls=tuple(call._replace(name=_name(call.name), line=_fit(call.line)) for call in one.calls),
+                descriptions={group: _fit(text) for group, text in one.descriptions.items()},
+            )
+            for one in part.ranks
+        )
+        made = replace(part, ranks=ranks)
     elif isinstance(part, TpuProfile):
         ops = tuple(op._replace(name=_name(op.name), category=_fit(op.category), scope=_fit(op.scope), source=_fit(op.source)) for op in part.ops)
         cores = tuple(replace(core, name=_fit(core.name)) for core in part.cores)

@@ -93,6 +93,18 @@ def is_rocprof(head: bytes) -> bool:
     return _ROCPROF_JSON.match(head) is not None or (is_sqlite(head) and b"rocpd_" in head)
 
 
+_FLIGHT_JSON = re.compile(
+    rb'\s*\{[^{}\[\]]{0,400}"entries"\s*:\s*\[\s*(?:\{\s*"(?:collective_seq_id|duration_ms|frames|record_id|input_dtypes|pg_id)"|\]\s*,\s*"(?:nccl_|pg_))'
+)
+_FLIGHT_KEYS = (b"pg_config", b"pg_status", b"collective_seq_id")
+
+
+def is_flight(head: bytes) -> bool:
+    """A dump of the flight recorder: a pickle or JSON whose members are its own."""
+    pickled = len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
+    return (pickled and sum(key in head for key in _FLIGHT_KEYS) > 1) or _FLIGHT_JSON.match(head) is not None
+
+
 def is_columns(head: bytes) -> bool:
     """A timeline's tables as `advisor convert` writes them."""
     return head.startswith(COLUMNS_MAGIC)
@@ -104,6 +116,7 @@ SOURCES: dict[str, Callable[[bytes], bool]] = {
     "nsys": is_sqlite,
     "ncu": is_ncu,
     "jax": is_jax,
+    "flight": is_flight,
     "memory": is_memory,
     "proton": is_proton,
     "kineto": is_json,

@@ -185,7 +185,6 @@ INSERT INTO GPU_METRICS VALUES (100, 256, 1, 50), (200, 256, 1, 60);
 """
 
 
-@cache
 def proton_trace() -> dict[str, Any]:
     """A trace of Proton with lanes: scopes, kernels on two streams, and metadata of one."""
     events = (scope("step", 0, 30), kernel("a", 10, 5, "step", "inner", flops16="100.0", bytes="40"), kernel("b", 20, 2, "step", stream=9))
@@ -231,6 +230,23 @@ def rocprof_json() -> dict[str, Any]:
     return rocprof.sdk_json(_small())
 
 
+def flight() -> dict[str, Any]:
+    """A dump of a flight recorder: one collective that is through, one that is not, a message."""
+    frame = {"name": "step", "filename": "/home/user/train.py", "line": 12}
+
+    def entry(name: str, number: int, state: str, **more: Any) -> dict[str, Any]:
+        said = {"collective_seq_id": number, "p2p_seq_id": 0, "process_group": ["0", "default_pg"], "profiling_name": name, "state": state, "frames": [frame]}
+        return {**said, "input_sizes": [[4, 8]], "input_dtypes": ["Float"], "retired": False, "is_p2p": False, **more}
+
+    entries = [
+        entry("nccl:all_reduce", 1, "completed", duration_ms=1.5),
+        entry("nccl:all_reduce", 2, "started"),
+        entry("nccl:send 0->1", 0, "scheduled", is_p2p=True, p2p_seq_id=3),
+    ]
+    return {"version": "2.10", "entries": entries, "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}}
+
+
+@cache
 def nsys() -> bytes:
     """An export with every table that is read."""
     with tempfile.TemporaryDirectory() as folder:

@@ -195,6 +195,15 @@ def make_proton_tree(rng: random.Random) -> bytes:
     return mutate.raw(rng, data) if rng.random() < 0.3 else data
 
 
+def make_flight(rng: random.Random) -> bytes:
+    value = mutate.tree(rng, examples.flight())
+    try:
+        data = pickle.dumps(value, rng.choice((2, 3, 4))) if rng.random() < 0.5 else mutate.json_text(rng, value)
+    except (UnicodeEncodeError, RecursionError):
+        data = pickle.dumps(examples.flight(), 2)
+    return mutate.raw(rng, data) if rng.random() < 0.3 else data
+
+
 @cache
 def _messages(kind: str) -> list[mutate.Message]:
     data = {"xplane": examples.xplane, "memory_profile": lambda: [examples.memory_profile()]}[kind]()
@@ -499,6 +508,7 @@ TARGETS: tuple[Target, ...] = (
     Target("kineto-timeline", "kineto", make_kineto, reads, 100_000),
     Target("jax-chrome", "jax", make_jax_chrome, reads, 100_000),
     Target("xplane", "jax", make_xplane, reads, 100_000),
+    Target("flight", "flight", make_flight, reads),
     Target("proton-trace", "proton", make_proton_trace, reads, 100_000),
     Target("proton-tree", "proton", make_proton_tree, reads, 100_000),
     Target("columns", "columns", make_columns, reads),

@@ -295,6 +295,7 @@ def files(folder: Path) -> Iterator[tuple[str, str, Planted]]:
     """Source, suffix and places of each format that a source reads."""
     yield "kineto", ".json", _kineto()
     yield "columns", ".trace.zst", _columns()
+    yield "flight", "", in_json(examples.flight(), lambda path: path[-1:] in (("filename",), ("profiling_name",)), lambda v: pickle.dumps(v, 2))
     yield "rocprof", ".json", in_json(examples.rocprof_json(), _of_rocm)
     yield "rocprof", ".db", in_database(examples.rocpd(), lambda table, column: column in ("display_name", "kernel_name", "string"), folder)
     yield "proton", ".json", _proton_trace()

@@ -14,7 +14,10 @@ from advisor.report.model import Kind, Report
 from advisor.report.recording import Health
 from advisor.views.workspace import Workspace
 
-ABSTAINS: dict[Kind, tuple[type, str]] = {"tpu": (Timeline, "advice is for GPUs, and this is the profile of a TPU")}
+ABSTAINS: dict[Kind, tuple[type, str]] = {
+    "tpu": (Timeline, "advice is for GPUs, and this is the profile of a TPU"),
+    "collectives": (Timeline, "a flight recorder says which collectives ranks called, and not what else they did"),
+}
 """Kinds of recording that advice says nothing of: whose rules abstain, by the part that they speak of, and why."""
 
 

@@ -14,7 +14,7 @@ WIDE = 0.1
 _EXACT: dict[type, Callable[[float], str]] = {Saving: duration, BytesSaved: size, ShareSaved: percent}
 _ROUGH: dict[type, Callable[[float], str]] = {Saving: rough_duration, BytesSaved: rough_size, ShareSaved: rough_percent}
 
-_NOUNS = {"trace": "step", "job": "step", "kernels": "kernel", "memory": "peak", "tpu": "step"}
+_NOUNS = {"trace": "step", "job": "step", "kernels": "kernel", "memory": "peak", "tpu": "step", "collectives": "step"}
 
 _RECURRING = ("step", "run", "request", "sample", "kernel")
 """What comes again and again, and saves each time."""

@@ -14,15 +14,18 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import cast
 
 from advisor.errors import AdvisorError, OutputError, TraceError, UsageError
 from advisor.files import NO_ROOM, PART, umask
+from advisor.recordings.flight import FlightRecords
 from advisor.report.saved import is_report
 from advisor.sources import archive, columns, load
+from advisor.sources import flight as recorder
 from advisor.sources import rocprof as rocm
 from advisor.sources.nsys import of_rocm
 from advisor.sources.opened import Opened
-from advisor.sources.redact import jax, kineto, memory, ncu, nsys, proton, report, rocprof
+from advisor.sources.redact import flight, jax, kineto, memory, ncu, nsys, proton, report, rocprof
 from advisor.sources.redact.names import Names
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
@@ -34,6 +37,7 @@ WRITERS: dict[str, Callable[[Opened, Names], Iterable[bytes]]] = {
     "columns": lambda opened, names: kineto.redacted(Stream(io.BytesIO(columns.as_kineto(opened))), opened.path, names),
     "rocprof": lambda opened, names: rocprof.redacted(rocm.read(opened), names),
     "proton": lambda opened, names: proton.redacted(opened.stream, opened.head, opened.path, names),
+    "flight": lambda opened, names: flight.redacted(cast("FlightRecords", recorder.record(opened).parts[0]), names),
     "memory": lambda opened, names: memory.redacted(opened.stream, opened.head, opened.path, names),
 }
 """What is left of a file, piece by piece, by source."""

@@ -1,0 +1,49 @@
+"""What a flight recorder of collectives holds: of each rank the last that it called, and how far each came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+State = Literal["scheduled", "started", "completed"]
+
+
+class Call(NamedTuple):
+    """One collective of one rank. group: its process group's name. sequence: its number in the group. name: as the framework calls it.
+    bytes, elements: of its inputs, 0 where sizes or types were not recorded. dur_us: on the device, NaN where that was not timed.
+    line: of the program, `train.py:12`, "" where no stack was recorded. to_one: whether it is a message between two ranks."""
+
+    group: str
+    sequence: int
+    name: str
+    elements: int = 0
+    bytes: int = 0
+    state: State = "completed"
+    dur_us: float = math.nan
+    line: str = ""
+    to_one: bool = False
+
+
+@dataclass(frozen=True)
+class FlightRank:
+    """One rank's dump. groups: members of each process group by its name, as far as they are said; descriptions: of groups."""
+
+    rank: int
+    label: str
+    calls: tuple[Call, ...]
+    groups: Mapping[str, tuple[int, ...]]
+    descriptions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FlightRecords:
+    """The dumps of a job's ranks. notes: what is to be said of how they were read."""
+
+    part_of: ClassVar[Literal["collectives"]] = "collectives"
+
+    path: str
+    bytes: int
+    ranks: tuple[FlightRank, ...]
+    notes: tuple[str, ...] = ()
