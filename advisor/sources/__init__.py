@@ -24,6 +24,7 @@ from advisor.sources.captures import files_beside, files_in, is_capture, of_rank
 from advisor.sources.clocks import aligned
 from advisor.sources.damaged import mended
 from advisor.sources.masking import without_secrets
+from advisor.sources.nsys.exported import exported
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import directories_in, is_directory, is_pattern, is_remote, names_in, open_binary, path_of
 from advisor.sources.ranks import (
@@ -89,6 +90,10 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
             path = _only(latest, path)
             told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
+        if export := exported(path):
+            one = read(export, max_bytes=max_bytes, progress=progress, processes=processes)
+            kept = f"nsys on this machine exported the report into the cache (trace-advisor/nsys/{os.path.basename(export)}), which was read"
+            return replace(one, path=path, parts=tuple(_chosen(_called(part, path), "; ".join(filter(None, (told, kept)))) for part in one.parts))
         file, size = open_binary(path)
         with file, _front_end_named(path):
             one = _with_captures_beside(_record(file, path, size, max_bytes, progress, processes), path, max_bytes)
@@ -263,6 +268,11 @@ def _refuse_known_directory(path: str, names: Sequence[str]) -> None:
     known = formats.of_entries(os.listdir(path)) if os.path.isdir(path) else None
     if known and not recordings_among(names):
         raise refused(known, path)
+
+
+def _called(part: object, path: str) -> object:
+    """A timeline by the name of what was given, where something made of it was read."""
+    return replace(part, source=replace(part.source, path=path)) if isinstance(part, Timeline) else part
 
 
 def _chosen(part: object, told: str, check: str = "latest-recording") -> object:

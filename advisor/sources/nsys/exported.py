@@ -1,0 +1,55 @@
+"""A report of Nsight Systems (`.nsys-rep`), exported by the nsys that is on the PATH: only NVIDIA's tool reads such a file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from advisor.errors import TraceError
+
+SUFFIXES = (".nsys-rep", ".qdrep")
+_LONGEST_S = 3600
+"""Seconds that an export may take: reports of gigabytes take minutes."""
+
+
+def exported(path: str) -> str:
+    """The path of the export of the report at `path`, made where there is none yet; "" where it is no report, or nsys is not on the PATH.
+
+    Exports are kept in the user's cache, under a name made of the report's path, size and time, so that a changed report is exported again.
+    Raises TraceError where nsys cannot export it.
+    """
+    nsys = shutil.which("nsys")
+    if nsys is None or not path.endswith(SUFFIXES) or not os.path.isfile(path):
+        return ""
+    found = os.stat(path)
+    name = hashlib.sha256(f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}".encode()).hexdigest()[:16]
+    folder = cache()
+    target = folder / f"{name}.sqlite"
+    if not target.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            made = Path(place) / "export.sqlite"
+            _run([nsys, "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(made), os.path.abspath(path)], path, made)
+            made.replace(target)
+    return str(target)
+
+
+def cache() -> Path:
+    """Where exports are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "trace-advisor" / "nsys"
+
+
+def _run(command: list[str], path: str, made: Path) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_LONGEST_S, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TraceError(f"nsys could not export {path}: {error}", "Export it yourself: nsys export --type sqlite REPORT, and give the .sqlite.") from None
+    if done.returncode or not made.is_file():
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [f"it ended with code {done.returncode}"]
+        hint = "A newer nsys may have recorded it: export it with that one (nsys export --type sqlite REPORT), and give the .sqlite."
+        raise TraceError(f"nsys could not export {path}: {said[0][:200]}", hint)
