@@ -15,12 +15,14 @@ def main() -> int:
     parser.add_argument("target", nargs="*", help=f"of {', '.join(names)}; all by default")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--out", type=Path, default=Path(".fuzz"), help="progress, and inputs that broke a law")
+    parser.add_argument("--any-memory", action="store_true", help="set no limit: the address sanitizer reserves terabytes of addresses")
     parser.add_argument("--number", type=int, help="make and check this input of one target alone")
     given = parser.parse_args()
     if unknown := set(given.target) - set(names):
         parser.error(f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     chosen = [target for target in TARGETS if not given.target or target.name in given.target]
-    limit_memory()
+    if not given.any_memory:
+        limit_memory()
     if given.number is not None:
         with strict():
             broken = tried(chosen[0], made(chosen[0], given.number))
@@ -29,7 +31,10 @@ def main() -> int:
     at = run(chosen, given.out, given.minutes * 60)
     for target in chosen:
         progress = at[target.name]
-        print(f"{target.name:16} {progress.next:>9,} of {target.goal:>9,}  {progress.seconds:8.0f} s  {len(progress.broken)} broke a law")
+        print(
+            f"{target.name:16} {progress.next:>9,} of {target.goal:>9,}  {progress.refused:>9,} refused  {progress.seconds:8.0f} s, "
+            f"{progress.longest_s:6.3f} s the longest  {progress.most_mb:>5,} MB  {len(progress.broken)} broke a law"
+        )
     return any(at[target.name].broken for target in chosen)
 
 

@@ -32,10 +32,15 @@ class Hang(Exception):
 
 @dataclass
 class Progress:
-    """How far a target has come. next: the number of its next input. seconds: of processor time. broken: by where it broke, the first input."""
+    """How far a target has come. next: the number of its next input. refused: inputs that were answered with an error. seconds: of processor time, making
+    the inputs included; longest_s: of the one that took longest. most_mb: the most memory that the process held by then; a target that runs alone has its own.
+    broken: by where it broke, the first input."""
 
     next: int = 0
+    refused: int = 0
     seconds: float = 0.0
+    longest_s: float = 0.0
+    most_mb: int = 0
     broken: dict[str, int] = field(default_factory=dict)
 
 
@@ -68,14 +73,18 @@ def made(target: Target, number: int) -> bytes:
 
 def tried(target: Target, data: bytes) -> str:
     """Check one input: "" where all laws hold, else what broke and where."""
+    return _tried(target, data)[1]
+
+
+def _tried(target: Target, data: bytes) -> tuple[bool, str]:
+    """Whether an input was read rather than refused, and what broke."""
     signal.setitimer(signal.ITIMER_VIRTUAL, SLOWEST_CPU_S)
     try:
-        target.check(data)
+        return target.check(data), ""
     except Exception:
-        return traceback.format_exc()
+        return False, traceback.format_exc()
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    return ""
 
 
 def signature(broken: str) -> str:
@@ -104,14 +113,18 @@ def _some(target: Target, progress: Progress, out: Path, until: float) -> None:
     while time.monotonic() < until and progress.next < target.goal:
         number = progress.next
         data = made(target, number)
-        broken = tried(target, data)
+        before = time.process_time()
+        read, broken = _tried(target, data)
+        progress.longest_s = max(progress.longest_s, time.process_time() - before)
         progress.next += 1
+        progress.refused += not read and not broken
         if broken and (name := signature(broken)) not in progress.broken:
             progress.broken[name] = number
             (out / f"{target.name}-{number}.bin").write_bytes(data)
             (out / f"{target.name}-{number}.txt").write_text(broken)
             print(f"{target.name} {number}: {name}", flush=True)
     progress.seconds += time.process_time() - began
+    progress.most_mb = max(progress.most_mb, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 
 
 def _read(out: Path) -> dict[str, Progress]:

@@ -34,25 +34,26 @@ from advisor.sources import kineto
 from advisor.sources.columns import layout
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import MalformedError
-from advisor.sources.kineto.transpose import Piece, decode_in_python, decode_piece
+from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python, decode_piece
 from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.sniff import COLUMNS_MAGIC, SNIFF_BYTES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
 from tests.fuzz import examples, mutate
 from tests.fuzz.laws import error_is_clear, nothing_is_raw, recording_is_sound, report_is_sound
+from tests.paths import samples
 from tests.sources.kineto.compare import assert_same_piece
 
 
 @dataclass(frozen=True)
 class Target:
     """name: of the target. reads: the package of `advisor.sources` that it is for, or what else it is about.
-    make: an input from a random number generator. check: raises where a law does not hold of it.
+    make: an input from a random number generator. check: raises where a law does not hold of it; whether it was read rather than refused.
     goal: inputs of a whole run."""
 
     name: str
     reads: str
     make: Callable[[random.Random], bytes]
-    check: Callable[[bytes], None]
+    check: Callable[[bytes], bool]
     goal: int = 1_000_000
 
 
@@ -82,20 +83,19 @@ def opened(data: bytes, path: str = STANDARD_INPUT) -> Recording:
     raise UsageError("no source knows it", "Give another.")
 
 
-def reads(data: bytes) -> None:
+def reads(data: bytes, path: str = STANDARD_INPUT) -> bool:
     """A sound recording, or an error that says what to do."""
     try:
-        recording_is_sound(opened(data))
+        recording_is_sound(opened(data, path))
     except AdvisorError as error:
         error_is_clear(error)
+        return False
+    return True
 
 
-def reads_file(data: bytes) -> None:
+def reads_file(data: bytes) -> bool:
     with file_of(data) as path:
-        try:
-            recording_is_sound(opened(data, str(path)))
-        except AdvisorError as error:
-            error_is_clear(error)
+        return reads(data, str(path))
 
 
 # --- Kineto -------------------------------------------------------------------------------------------------------------
@@ -114,17 +114,43 @@ def _kineto() -> list[str]:
     return [json.dumps(one) for one in examples.kineto()]
 
 
-def check_columns(data: bytes) -> None:
+def check_columns(data: bytes) -> bool:
     """Whatever the size of the pieces that it is cut into, a list of objects in valid JSON gives the same columns, by either decoder."""
     whole = _columns(data, 1 << 20)
     pieces = _columns(data, (200, 700, 2500)[len(data) % 3])
     try:
         found = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        return
+        return False
     events = found.get("traceEvents") if isinstance(found, dict) else found
-    if isinstance(events, list) and all(isinstance(event, dict) for event in events):
+    regular = isinstance(events, list) and all(isinstance(event, dict) for event in events)
+    if regular:
         _same(whole, pieces)
+    return regular
+
+
+def make_piece(rng: random.Random) -> bytes:
+    """A few events of the samples as they are written there, mostly with some bytes of them changed: what the decoder in C is given."""
+    text = b",\n".join(rng.sample(_sampled_events(), rng.randrange(1, 6)))
+    return mutate.raw(rng, text, rng.choice((1, 1, 2, 4))) if rng.random() < 0.9 else text
+
+
+@cache
+def _sampled_events() -> list[bytes]:
+    """Some events of every sample that is JSON, as text."""
+    found = []
+    for path in samples("*/*.json.gz"):
+        lines = [line.rstrip(b",\r\n") for line in gzip.decompress(path.read_bytes()).splitlines()]
+        found += random.Random(path.parent.name).sample(lines[1:-1], min(60, len(lines) - 2))
+    return [line for line in found if line.startswith(b"{") and line.endswith(b"}")]
+
+
+def check_decoder(data: bytes) -> bool:
+    """The decoder in C gives a piece back, or decodes it to the bit as Python does."""
+    found = decode_in_c(data)
+    if found is not None:
+        assert_same_piece(found, decode_in_python(data))
+    return found is not None
 
 
 def _refuse(_: str) -> None:
@@ -319,7 +345,7 @@ def make_packed(rng: random.Random) -> bytes:
     return mutate.raw(rng, data)
 
 
-def check_packed(data: bytes) -> None:
+def check_packed(data: bytes) -> bool:
     """All that can be unpacked comes out, in pieces of any size alike, and never more than was allowed."""
     found = []
     for size in (1 << 20, 97):
@@ -328,8 +354,9 @@ def check_packed(data: bytes) -> None:
             found.append((b"".join(iter(lambda: stream.read(size), b"")), bool(stream.truncated)))  # noqa: B023
         except AdvisorError as error:
             error_is_clear(error)
-            return
+            return False
     assert found[0] == found[1] and len(found[0][0]) <= 1 << 20
+    return True
 
 
 # --- saved reports, settings, summaries ---------------------------------------------------------------------------------
@@ -341,14 +368,14 @@ def make_saved(rng: random.Random) -> bytes:
     return mutate.raw(rng, text) if rng.random() < 0.1 else text
 
 
-def check_saved(data: bytes) -> None:
+def check_saved(data: bytes) -> bool:
     """Refused, or shown in every format, compared with itself and held against budgets."""
     with file_of(data, "report.json") as path:
         try:
             report = read_report(path)
         except AdvisorError as error:
             error_is_clear(error)
-            return
+            return False
         chosen = list(formats().values())
         form = chosen[len(data) % len(chosen)]  # one of them for each input: over many, all
         shown = form.render(report)
@@ -366,6 +393,7 @@ def check_saved(data: bytes) -> None:
             nothing_is_raw(shown)
         except AdvisorError as error:
             error_is_clear(error)
+    return True
 
 
 @cache
@@ -383,7 +411,7 @@ def make_settings(rng: random.Random) -> bytes:
     return mutate.raw(rng, text) if rng.random() < 0.2 else text
 
 
-def check_settings(data: bytes) -> None:
+def check_settings(data: bytes) -> bool:
     """Refused, or settings that rules can be run with."""
     with file_of(data, "advisor.toml") as path:
         try:
@@ -393,6 +421,8 @@ def check_settings(data: bytes) -> None:
                 budgets.parse(found.budgets, catalog().keys(), path)
         except AdvisorError as error:
             error_is_clear(error)
+            return False
+    return True
 
 
 def make_summaries(rng: random.Random) -> bytes:
@@ -428,12 +458,14 @@ def make_summaries(rng: random.Random) -> bytes:
     return len(good).to_bytes(8, "little") + good + other
 
 
-def check_summaries(data: bytes) -> None:
+def check_summaries(data: bytes) -> bool:
     split = 8 + int.from_bytes(data[:8], "little")
     try:
         report_is_sound(run(merged(Reduced((data[8:split], data[split:]), ()), "job"), catalog().values()))
     except AdvisorError as error:
         error_is_clear(error)
+        return False
+    return True
 
 
 # --- the whole analysis -------------------------------------------------------------------------------------------------
@@ -464,7 +496,7 @@ def make_numbers(rng: random.Random) -> bytes:
     return b"{}\n" + json.dumps(mutate.number(rng, examples.training(2) if how == 1 else examples.jax_chrome()[0])).encode()
 
 
-def check_analysis(data: bytes) -> None:
+def check_analysis(data: bytes) -> bool:
     """An error that says what to do, or a sound report, the same twice, that formats show."""
     said, _, body = data.partition(b"\n")
     with file_of(body, "trace") as path:
@@ -472,16 +504,17 @@ def check_analysis(data: bytes) -> None:
             recording = opened(body, str(path))
             recording_is_sound(recording)
             if recording.kind == "job":
-                return  # an export of several processes: `summaries` has jobs
+                return True  # an export of several processes: `summaries` has jobs
             report = run(recording, catalog().values(), json.loads(said))
         except AdvisorError as error:
             error_is_clear(error)
-            return
+            return False
         report_is_sound(report)
         shown_as = list(formats().values())
         nothing_is_raw(shown_as[len(body) % len(shown_as)].render(report))  # one of them for each input: over many, all
         if len(body) % 4 == 0:
             assert run(opened(body, str(path)), catalog().values(), json.loads(said)).to_json() == report.to_json()
+    return True
 
 
 def make_redacted(rng: random.Random) -> bytes:
@@ -489,7 +522,7 @@ def make_redacted(rng: random.Random) -> bytes:
     return make_saved(rng) if kind == "saved" else ANALYSED[kind](rng)
 
 
-def check_redacted(data: bytes) -> None:
+def check_redacted(data: bytes) -> bool:
     """Refused, or a copy that reads as soundly as what it is a copy of."""
     with file_of(data, "given") as path:
         out = path.with_name(f"{path.name}.redacted")
@@ -499,12 +532,15 @@ def check_redacted(data: bytes) -> None:
                 recording_is_sound(opened(out.read_bytes(), str(out)))
         except AdvisorError as error:
             error_is_clear(error)
+            return False
         finally:
             out.unlink(missing_ok=True)
+    return True
 
 
 TARGETS: tuple[Target, ...] = (
     Target("kineto", "kineto", make_kineto, check_columns),
+    Target("decoder", "kineto", make_piece, check_decoder),
     Target("kineto-timeline", "kineto", make_kineto, reads, 100_000),
     Target("jax-chrome", "jax", make_jax_chrome, reads, 100_000),
     Target("xplane", "jax", make_xplane, reads, 100_000),

@@ -49,13 +49,14 @@ def test_a_number_says_the_input() -> None:
 
 
 def test_what_breaks_is_kept_and_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys) -> None:
-    def check(data: bytes) -> None:
+    def check(data: bytes) -> bool:
         assert data != b"2"
+        return data != b"3"
 
     target = Target("kineto", "kineto", lambda rng: b"%d" % rng.randrange(4), check, goal=40)
     monkeypatch.setattr("tests.fuzz.harness.TARGETS", (target,))
     (at,) = run([target], tmp_path, 60).values()
-    assert at.next == 40 and len(at.broken) == 1 and len(list(tmp_path.glob("kineto-*.bin"))) == 1
+    assert at.next == 40 and at.next > at.refused > 0 and at.most_mb > 0 and len(at.broken) == 1 and len(list(tmp_path.glob("kineto-*.bin"))) == 1
     assert next(tmp_path.glob("*.bin")).read_bytes() == b"2" and "AssertionError" in next(tmp_path.glob("*.txt")).read_text()
     longer = Target(*(getattr(target, name) for name in ("name", "reads", "make", "check")), goal=50)
     (again,) = run([longer], tmp_path, 60).values()
