@@ -103,9 +103,9 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from advisor.knowledge.release import release
 
-        return version("trace-advisor")
+        return release()
     if name not in _HOMES:
         raise AttributeError(f"module 'advisor' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -57,9 +57,9 @@ def _main(
     if show_secrets:
         os.environ[SHOW] = "1"  # the processes that read ranks inherit it
     if version:
-        from importlib.metadata import version as installed
+        from advisor.knowledge.release import release
 
-        print(f"advisor {installed('trace-advisor')}")
+        print(f"advisor {release()}")
         raise typer.Exit
 
 

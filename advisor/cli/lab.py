@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args
@@ -20,6 +19,7 @@ from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import ForceOption, OutputOption, format_into, format_option, only_one
 from advisor.errors import Terminated, UsageError, no_such
+from advisor.knowledge.release import release
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def _ablate(directory: Path, only: list[str], resume: Path | None, sample: int |
     elif form == "markdown":
         write(("<!-- trace-advisor -->\n" if target else "") + shown.as_markdown(found), target)
     else:
-        write((f"advisor {version('trace-advisor')} \u00b7 ablation\n" if target else "") + shown.as_text(found), target)
+        write((f"advisor {release()} \u00b7 ablation\n" if target else "") + shown.as_text(found), target)
 
 
 def record(
@@ -408,8 +408,8 @@ def check_measured(name: str | None, outputs: list[Path] | None, force: bool, fo
 
 def write_measured(what: str, text: str, as_json: str, html: str, name: str, target: Path | None) -> None:
     """One of the three, as `check_measured` says. A file begins as `files.is_ours` knows it, so that the next run may overwrite it."""
-    saved = json.dumps({"advisor": version("trace-advisor"), "measured": what, **json.loads(as_json)}, indent=1)
-    headed = f"advisor {version('trace-advisor')} \u00b7 {what}\n{text}" if target else text
+    saved = json.dumps({"advisor": release(), "measured": what, **json.loads(as_json)}, indent=1)
+    headed = f"advisor {release()} \u00b7 {what}\n{text}" if target else text
     write({"text": headed, "json": saved, "html": html}[name], target)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from types import ModuleType
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ from advisor.compare.model import Comparison, Interval, Row, Side, Table, Verdic
 from advisor.compare.tables import Draws, Sampled, class_of, kernel_time, kernels_table, module_and_op, table
 from advisor.engine.analysis import Analysis, report_in
 from advisor.errors import UsageError
+from advisor.knowledge.release import release
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.model import Kind, Report
 from advisor.report.numbers import duration, percent, three
@@ -70,7 +70,7 @@ def compare(before: _Captures, after: _Captures) -> Comparison:
     typical = before[left.typical], after[right.typical]
     return Comparison(
         kind=before[0].kind,
-        advisor=version("trace-advisor"),
+        advisor=release(),
         before=_side(before),
         after=_side(after),
         change_us=change,

@@ -4,12 +4,11 @@ devices differ, so a shorter step says nothing of the program.
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import msgspec
 
 from advisor.compare.shares import share
 from advisor.errors import UsageError
+from advisor.knowledge.release import release
 from advisor.knowledge.shares import MOST
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
@@ -71,7 +70,7 @@ def across(left: Report, right: Report) -> Across:
     for report in (left, right):
         if report.window is None or not report.step_us:
             raise UsageError(f"{report.source.path} is a recording of kind {report.kind}, which has no step", "Give two traces.")
-    return Across(advisor=version("trace-advisor"), left=_where(left), right=_where(right), doubt=_doubt(left, right))
+    return Across(advisor=release(), left=_where(left), right=_where(right), doubt=_doubt(left, right))
 
 
 def _where(report: Report) -> Where:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Literal
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from advisor.compare.findings import finding_changes
 from advisor.compare.model import SCHEMA, FindingChange
 from advisor.errors import UsageError
+from advisor.knowledge.release import release
 from advisor.report.encoded import as_json
 from advisor.report.memory import HeldRow, Memory, MemoryCurve
 from advisor.report.model import Report
@@ -81,7 +81,7 @@ def compare_memory(before: Sequence[Report], after: Sequence[Report]) -> MemoryC
     known = _memory(old).reserved_known and _memory(new).reserved_known
     tables = tuple(MemoryTable(by, _rows(_memory(old), _memory(new), key)) for by, key in _KEYS.items())
     return MemoryComparison(
-        advisor=version("trace-advisor"),
+        advisor=release(),
         before=_side(old),
         after=_side(new),
         allocated_change=allocated,

@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from advisor.engine.executors import outcomes
 from advisor.engine.reduce import Judging, Outcome
 from advisor.errors import TraceError, UsageError
 from advisor.files import begins_as_ours, write_whole
+from advisor.knowledge.release import release
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.sources.paths import fingerprint
@@ -198,7 +198,7 @@ def _check_one_job(ranks: Sequence[RankSummary]) -> None:
 
 def _name(trace: RankTrace, judging: Judging) -> str:
     """A summary's file: named by the trace, its size and time, and how it was judged, so that a change of any makes a new one."""
-    about = (trace.path, trace.label, fingerprint(trace.path), version("trace-advisor"), SCHEMA, judging)
+    about = (trace.path, trace.label, fingerprint(trace.path), release(), SCHEMA, judging)
     return hashlib.sha256(repr(about).encode()).hexdigest()[:20]
 
 

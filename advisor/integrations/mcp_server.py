@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import AdvisorError, no_such, require
 from advisor.integrations.mcp_tools import DATA, check_arguments, check_paths, tools_of
 from advisor.integrations.mcp_worker import ANSWER_S, Answers
+from advisor.knowledge.release import release
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -46,7 +46,7 @@ def server(root: Path, limit_s: float = ANSWER_S) -> MCPServer:
 
     made = Server(
         "advisor",
-        version=version("trace-advisor"),
+        version=release(),
         instructions=f"Reads GPU profiles: what makes the program slow, what to change, what that gains. Begin with analyze. {DATA}",
     )
 

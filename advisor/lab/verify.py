@@ -309,7 +309,7 @@ def against(verification: Verification, predicted: Prediction) -> Verification:
 
 def append(ledger: Path, verification: Verification) -> None:
     """Add a line to a ledger of predictions and measurements (`accuracy.jsonl`), which `advisor validate` reads."""
-    from importlib.metadata import version
+    from advisor.knowledge.release import release
 
     p, t = verification.prediction, verification.time
     if p is None:
@@ -319,7 +319,7 @@ def append(ledger: Path, verification: Verification) -> None:
     line = {
         "rule": p.rule, "name": p.finding, "low": p.low, "expected": p.expected, "high": p.high, "measured": t.expected,
         "measured_low": t.low, "measured_high": t.high, "verdict": t.verdict, "device": verification.device, "torch": verification.torch,
-        "advisor": version("trace-advisor"), "date": time.strftime("%Y-%m-%d"),
+        "advisor": release(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
     with ledger.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from importlib.metadata import version
 from math import inf
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +18,7 @@ from advisor.engine.rule import Found, Judged
 from advisor.engine.uncertainty import WHOLE_FILE
 from advisor.errors import Unavailable
 from advisor.knowledge.interval_margins import of_the_gpu
+from advisor.knowledge.release import release
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.recording import Recording
 from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
@@ -341,7 +341,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     rows = _rows(job)
     parts = _breakdown(rows, job)
     made = Report(
-        advisor=version("trace-advisor"),
+        advisor=release(),
         kind="job",
         source=SourceInfo(
             path=recording.path,

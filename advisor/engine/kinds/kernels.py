@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import msgspec
 
 from advisor.engine.grade import Weight
@@ -11,6 +9,7 @@ from advisor.engine.kernel_checklist import kernel_checklist
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
+from advisor.knowledge.release import release
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.report.finding import MEDIUM_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Finding, Severity
@@ -115,7 +114,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         breakdown=tuple(Part("compute", row.name, family=row.family, calls=row.calls, us=row.total_us) for row in rows),
         checklist=kernel_checklist(rows),
         work=Work(kernels=sum(row.calls for row in rows), kernel_us=measured.total_us),
-        advisor=version("trace-advisor"),
+        advisor=release(),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import msgspec
 import numpy as np
 
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
+from advisor.knowledge.release import release
 from advisor.knowledge.shares import LITTLE, MOST
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import Action, MemorySnapshot
@@ -93,7 +92,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         skipped=tuple(skipped),
         failed=tuple(outcomes.failed),
         memory=memory,
-        advisor=version("trace-advisor"),
+        advisor=release(),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
+from advisor.knowledge.release import release
 from advisor.recordings.recording import Recording
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.model import Headline, Report
@@ -91,7 +90,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         breakdown=tables.parts,
         work=Work(kernels=tables.calls, kernel_us=sum(row.us for row in tables.categories), flops=tables.flops if tables.known >= KNOWN else 0.0),
         rates=_rates(profile, time, tables, step_us),
-        advisor=version("trace-advisor"),
+        advisor=release(),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import version
 
 import msgspec
 import numpy as np
@@ -21,6 +20,7 @@ from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, 
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
+from advisor.knowledge.release import release
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, Timeline
@@ -257,7 +257,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         unseen=workspace.get(Unseen).work,
         serving=served(workspace),
         host_time=workspace.get(HostProfile).time,
-        advisor=version("trace-advisor"),
+        advisor=release(),
     )
     made = msgspec.structs.replace(made, rates=rates(made))
     made = msgspec.structs.replace(made, checklist=checklist(made))

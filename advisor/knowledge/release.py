@@ -1,0 +1,21 @@
+"""Which advisor this is."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+DISTRIBUTION = "trace-advisor"
+
+
+@cache
+def release() -> str:
+    """The version that is installed; of a checkout that nobody installed, what its pyproject.toml says."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        found = re.search(r'^version = "([\w.+-]{1,40})"$', project.read_text(encoding="utf-8"), re.M) if project.is_file() else None
+        return found[1] if found else "0.0.0"
