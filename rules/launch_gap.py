@@ -24,7 +24,7 @@ FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""
 
 
-@rule("launch-gap", relies_on=("host",), min_saving_share=0.03)
+@rule("launch-gap", relies_on=("host",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def launch_gap(
     gaps: LaunchGaps,
     program: Program,

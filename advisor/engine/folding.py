@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from advisor.engine.rule import Judged
+from advisor.knowledge.shares import MOST
 from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
-from advisor.views.replay.edits import Edit, combine
+from advisor.views.replay.edits import Edit, combine, gpu_us_removed
 from advisor.views.replay.replay import Replay
 
 SURE = 0.4
@@ -25,7 +26,7 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
     """
     done: list[Judged] = []
     fixed: list[Judged] = []
-    for item in _exact_first(found):
+    for item in _exact_first(replay, found):
         finding, edits = item.finding, item.edits
         own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
         if finding.allowed or own < LOW_SHARE or edits is None or not item.counted or not finding.shortens:
@@ -46,15 +47,25 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
     return done
 
 
-def _exact_first(found: Sequence[Judged]) -> list[Judged]:
+def _exact_first(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
     """What is a more exact account of another finding, and gains about as much, comes before that one."""
     order = list(found)
     for item in found:
+        if not _explains(item.finding):
+            continue
         for general in [f for f in order if f.finding.rule in item.explains]:
-            if item.finding.saving.expected >= (1 - FOLDED_SHARE) * general.finding.saving.expected:
+            alike = item.finding.saving.expected >= (1 - FOLDED_SHARE) * general.finding.saving.expected
+            if alike and (_of_the_host(replay, general) or not _of_the_host(replay, item)):
                 order.remove(item)
                 order.insert(order.index(general), item)
     return order
+
+
+def _of_the_host(replay: Replay, item: Judged) -> bool:
+    """Whether most of what it gains is the host's time, and not that of the device's own work: of such a gain, one of the host is the account."""
+    if item.edits is None or not item.finding.shortens:
+        return True
+    return gpu_us_removed(replay.corrected, item.edits.expected) < MOST * item.finding.saving.expected
 
 
 def at_most_low(finding: Finding) -> Severity:
