@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from advisor.engine.rule import Judged
+from advisor.knowledge.shares import MOST
 from advisor.report.finding import Clear, Excluded, Failed, Finding, Skipped
 from advisor.report.priorities import why_excluded
 from advisor.report.wording import outcomes as wording
+from advisor.views.replay.edits import changes
+from advisor.views.replay.replay import Replay
+
+OF_THE_HOST = MOST
+"""A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
 
 
 @dataclass
@@ -32,6 +38,15 @@ class Outcomes:
 def excluded(item: Judged) -> Excluded:
     """Why the step predicted with every fix does not have this one; "" where it does."""
     return why_excluded(item.finding, item.counted)
+
+
+def rests_on_host(replay: Replay, item: Judged) -> bool:
+    """Whether what the fix saves is the host's time, by what it does to the schedule."""
+    if item.edits is None:
+        return False
+    made = list(changes(replay.corrected, item.edits.expected))
+    host = any(change.host_us > 0 or change.waits_removed for change in made)
+    return host and sum(change.gpu_us for change in made) < OF_THE_HOST * item.finding.saving.expected
 
 
 def counted(found: Iterable[Judged]) -> list[Judged]:

@@ -8,12 +8,12 @@ import msgspec
 
 from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Open
+from advisor.engine.outcome import rests_on_host
 from advisor.engine.rule import Judged
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.interval_margins import of_the_gpu
-from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Source
-from advisor.report.finding import HIGH_SHARE, LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
+from advisor.report.finding import HIGH_SHARE, LOW_SHARE, MEDIUM_SHARE, Finding, Saving, Severity
 from advisor.report.recording import Health
 from advisor.views.replay.edits import Edits, changes
 from advisor.views.replay.replay import Replay
@@ -21,10 +21,6 @@ from advisor.views.replay.replay import Replay
 AGAIN = "the same recording once that is fixed"
 
 WHOLE_FILE = "the whole file"
-
-OF_THE_HOST = MOST
-"""A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
-
 
 UNSURE = 0.15
 """A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
@@ -61,7 +57,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     if edits is None or not finding.loud:
         return found
     made = list(changes(replay.corrected, edits.expected))
-    why, by, on_host = "", _decide_with(source), _rests_on_host(made, finding)
+    why, by, on_host = "", _decide_with(source), rests_on_host(replay, found)
     if on_host and untold:
         told = f"the trace fails {untold.check}" if untold.status == "failed" else "no step is marked or repeats where the device hardly works"
         why, by = f"it gains the host's time, and {told}", untold.record_with or AGAIN
@@ -113,7 +109,7 @@ def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
     finding, edits = found.finding, found.edits
     if not finding.loud:
         return found
-    on_host = brief and edits is not None and _rests_on_host(list(changes(replay.corrected, edits.expected)), finding)
+    on_host = brief and edits is not None and rests_on_host(replay, found)
     severity: Severity = "low" if on_host else "medium"
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity))
 
@@ -133,13 +129,6 @@ def _behind(found: Judged, pace: Finding) -> Judged:
         return found
     why = f"until {pace.rule} is fixed a shorter step only waits longer"
     return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=why, decide_with=AGAIN))
-
-
-def _rests_on_host(made: Sequence[Change], finding: Finding) -> bool:
-    """Whether what the fix saves is the host's time, by what it does to the schedule."""
-    gpu_us = sum(change.gpu_us for change in made)
-    host = any(change.host_us > 0 or change.waits_removed for change in made)
-    return host and gpu_us < OF_THE_HOST * finding.saving.expected
 
 
 def _decide_with(source: Source) -> str:

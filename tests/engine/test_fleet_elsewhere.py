@@ -52,4 +52,4 @@ def bucket(monkeypatch):
 def test_a_store_gives_the_same_as_its_files_by_directory_and_by_pattern(bucket):
     whole = packed(reduced(read(JOB), BARE, executor="serial"))
     assert packed(reduced(read(bucket), BARE, workers=2)) == whole
-    assert packed(reduced(read(f"{bucket}/*.json.gz"), BARE, executor="serial")) == whole
+    assert packed(reduced(read(f"{bucket}/*.trace.zst"), BARE, executor="serial")) == whole

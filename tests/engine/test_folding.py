@@ -9,7 +9,7 @@ import pytest
 from advisor.engine.folding import folded
 from advisor.engine.rule import Judged
 from advisor.report.finding import Saving
-from advisor.views.replay.edits import Edits, WithDurations
+from advisor.views.replay.edits import Edits, WithDurations, WithoutHostTime
 from advisor.views.replay.replay import Replay
 from tests.build import Trace
 from tests.engine.test_uncertainty import judged, launch_gap, loop
@@ -46,3 +46,43 @@ def test_fixes_of_different_kernels_are_no_symptoms_of_each_other():
     same = folded(replay, [fix_of(replay, "precision", first), fix_of(replay, "memory-layout", first)])
     assert [f.finding.folded_into for f in same] == ["", "precision"]
     assert replay.share(replay.corrected, same[0].edits.expected) == pytest.approx(0, abs=0.01), "with the host as it likely is neither gains"
+
+
+def two_accounts(general_edit, more=1.01):
+    """A finding that gains the host's time, and one that its rule explains and that gains a percent more by another edit, as `folded` orders them."""
+    replay = two_kernels()
+    calls = np.arange(len(replay.recorded.op_row))
+    edit, general = faster_host(replay, 0.30), general_edit(replay)
+    host = replace_edits(fix_of(replay, "launch-gap", calls), replay, edit)._replace(explains=("unfused-elementwise",))
+    other = replace_edits(fix_of(replay, "unfused-elementwise", calls), replay, general)
+    saving = msgspec.structs.replace(host.finding.saving, expected_us=more * host.finding.saving.expected_us)
+    other = other._replace(finding=msgspec.structs.replace(other.finding, saving=saving))
+    return [f.finding.rule for f in folded(replay, [other, host])], [f.finding.rule for f in folded(replay, [host, other])]
+
+
+def faster_host(replay, by):
+    share = np.full(len(replay.recorded.host_us), by)
+    return WithoutHostTime(share, share)
+
+
+def replace_edits(item, replay, edit):
+    saving = Saving(0.0, replay.expected_share(edit) * replay.step_us, replay.step_us, "simulated")
+    return item._replace(finding=msgspec.structs.replace(item.finding, saving=saving), edits=Edits.same(edit))
+
+
+def test_of_two_accounts_of_the_hosts_time_the_exact_one_leads_though_the_other_gains_a_percent_more():
+    assert two_accounts(lambda replay: faster_host(replay, 0.31)) == (["launch-gap", "unfused-elementwise"],) * 2
+    assert two_accounts(lambda replay: faster_host(replay, 0.31), more=1.5)[0] == ["unfused-elementwise", "launch-gap"], "it gains clearly more"
+
+
+def test_an_account_of_the_hosts_time_does_not_lead_what_gains_the_devices():
+    every = lambda replay: np.arange(len(replay.recorded.op_row))  # noqa: E731
+    assert two_accounts(lambda replay: WithDurations(every(replay), np.full(len(every(replay)), 10.0)))[0] == ["unfused-elementwise", "launch-gap"]
+
+
+def test_what_comes_first_already_is_not_moved_behind_others():
+    replay = two_kernels()
+    every = np.arange(len(replay.recorded.op_row))
+    first = fix_of(replay, "launch-gap", every)._replace(explains=("unfused-elementwise",))
+    found = [first, fix_of(replay, "memcpy", every[::2]), fix_of(replay, "unfused-elementwise", every[1::2])]
+    assert [f.finding.rule for f in folded(replay, found)] == ["launch-gap", "memcpy", "unfused-elementwise"]
