@@ -6,7 +6,8 @@ import os
 import pickle
 import queue
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from typing import Any
 
 from advisor.engine.reduce import Judging, Outcome, tried
 from advisor.errors import UsageError, require
@@ -100,6 +101,17 @@ def serve() -> None:
             isolated.send(sink, pickle.dumps(tried(*pickle.loads(request)), protocol=5))
 
 
+def _of_future(future: Any) -> Outcome:
+    """What became of a trace on a cluster. Where that goes away in the middle, what is done by then stays."""
+    try:
+        outcome: Outcome = future.result()
+    except CancelledError:
+        return Outcome(why="the cluster was lost before it was read")
+    except Exception as error:
+        return Outcome(why=f"{type(error).__name__}: {error}")
+    return outcome
+
+
 def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
     require("distributed", extra="fleet")
     from distributed import Client
@@ -113,6 +125,5 @@ def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Ite
         futures = client.map(tried, list(traces), judging=judging, pure=False)
         position = {future.key: i for i, future in enumerate(futures)}
         for future in completed(futures):
-            failure = future.exception()
-            yield position[future.key], Outcome(why=f"{type(failure).__name__}: {failure}") if failure else future.result()
+            yield position[future.key], _of_future(future)
             future.release()

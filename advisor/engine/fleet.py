@@ -104,8 +104,10 @@ def reduce(
     made: dict[int, bytes] = {}
     unread: list[UnreadRank] = []
     todo: list[int] = []
+    # Named before they are read: of a file that changes meanwhile nothing may be kept as what it is then.
+    names = [_name(trace, judging) if kept else "" for trace in traces]
     for i, trace in enumerate(traces):
-        summary = _read(kept, trace, judging) if kept else b""
+        summary = _read(kept, names[i], trace) if kept else b""
         if summary:
             made[i] = summary
         else:
@@ -117,7 +119,7 @@ def reduce(
         else:
             unread.append(UnreadRank(trace.label, outcome.why))
         if kept:
-            _keep(kept, trace, judging, outcome)
+            _keep(kept, names[todo[i]], trace, outcome)
         if progress:
             progress(done, len(traces), f"{trace.label} cannot be read: {outcome.why}" if outcome.why else trace.label)
     return Reduced(tuple(made[i] for i in sorted(made)), tuple(unread))
@@ -141,14 +143,20 @@ def stored(directory: Path) -> Reduced:
     found, missed = sorted(directory.glob(f"*{SUFFIX}")), sorted(directory.glob(f"*{UNREAD_SUFFIX}"))
     if not found and not missed:
         raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor analyze JOB --shard 1/4 -o DIR")
-    summaries, unread = [], [unread_rank(path) for path in missed]
+    summaries, unread, at = [], [], dict[str, int]()
     for path in found:
         data = path.read_bytes()
         try:
-            RankSummary.from_bytes(data)
+            label = RankSummary.from_bytes(data).facts.label
             summaries.append(data)
+            at[label] = max(path.stat().st_mtime_ns, at.get(label, 0))
         except TraceError as error:
             unread.append(UnreadRank(path.name, error.message))
+    for path in missed:
+        said = unread_rank(path)
+        # A file that changed since has a summary under another name: it was read after all.
+        if at.get(said.label, -1) < path.stat().st_mtime_ns:
+            unread.append(said)
     return Reduced(tuple(summaries), tuple(unread))
 
 
@@ -209,9 +217,9 @@ def page_name(label: str) -> str:
     return f"{_UNFIT.sub('-', label).strip('.')[:120] or 'rank'}.html"
 
 
-def _read(kept: Kept, trace: RankTrace, judging: Judging) -> bytes:
+def _read(kept: Kept, name: str, trace: RankTrace) -> bytes:
     """A summary that was made before, b"" where there is none that can be read, or its page is gone or, as it is younger, another job's."""
-    path = kept.summaries / f"{_name(trace, judging)}{SUFFIX}"
+    path = kept.summaries / f"{name}{SUFFIX}"
     page = kept.pages and kept.pages / page_name(trace.label)
     if not path.is_file() or (page and not (page.is_file() and page.stat().st_mtime_ns <= path.stat().st_mtime_ns)):
         return b""
@@ -223,9 +231,9 @@ def _read(kept: Kept, trace: RankTrace, judging: Judging) -> bytes:
     return data
 
 
-def _keep(kept: Kept, trace: RankTrace, judging: Judging, outcome: Outcome) -> None:
+def _keep(kept: Kept, name: str, trace: RankTrace, outcome: Outcome) -> None:
     """Keep what became of a trace, for `merge` too; one that could not be read is tried again the next time."""
-    path = kept.summaries / f"{_name(trace, judging)}{SUFFIX}"
+    path = kept.summaries / f"{name}{SUFFIX}"
     missed = path.with_suffix(UNREAD_SUFFIX)
     if outcome.why:
         _write(missed, msgspec.json.encode(UnreadRank(trace.label, outcome.why)))

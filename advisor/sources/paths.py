@@ -73,7 +73,7 @@ def open_binary(path: str) -> tuple[BinaryIO, int]:
         return file, os.fstat(file.fileno()).st_size
     with _reaching(path):
         files, inner = _store(path)
-        return cast("BinaryIO", files.open(inner, "rb")), int(files.size(inner) or 0)
+        return cast("BinaryIO", _Reached(path, files.open(inner, "rb"))), int(files.size(inner) or 0)
 
 
 def size_of(path: str) -> int:
@@ -98,8 +98,28 @@ def fingerprint(path: str) -> str:
         return ""
 
 
+class _Reached:
+    """A file of a store. What goes wrong while it is read is a TraceError too: a store may fail, break off, or hold another file by now."""
+
+    def __init__(self, path: str, file: Any) -> None:
+        self._path, self._file = path, file
+
+    def read(self, n: int = -1) -> bytes:
+        with _reaching(self._path, "read", "Try again; a file that changes while it is read must be whole first."):
+            return cast("bytes", self._file.read(n))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> _Reached:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 @contextmanager
-def _reaching(path: str) -> Iterator[None]:
+def _reaching(path: str, what: str = "opened", hint: str = "Check the address and the credentials of the store.") -> Iterator[None]:
     """Errors of a store as TraceError: each store's library has its own, and not all of them are OSErrors."""
     try:
         yield
@@ -108,7 +128,7 @@ def _reaching(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path.") from None
     except Exception as error:
-        raise TraceError(f"{path} cannot be opened: {error}", "Check the address and the credentials of the store.") from error
+        raise TraceError(f"{path} cannot be {what}: {error or type(error).__name__}", hint) from error
 
 
 def _store(path: str) -> tuple[Any, str]:
