@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Literal
 
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
+from advisor.knowledge.release import release
 from advisor.recordings.flight import Call, FlightRecords
 from advisor.recordings.recording import Recording
 from advisor.report.model import Headline, Report
@@ -64,7 +64,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ),
         devices=(), window=None, time=None, health=health(workspace), headline=_headline(records, rounds),
         findings=tuple(found.finding for found in outcomes.found), clear=tuple(outcomes.clear), skipped=tuple(outcomes.skipped), failed=tuple(outcomes.failed),
-        collectives=rows(rounds), advisor=version("trace-advisor"),
+        collectives=rows(rounds), advisor=release(),
     )  # fmt: skip
 
 

@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from advisor.knowledge.release import release
 from advisor.lab.trying.numerics import Compared, summary
 from advisor.lab.verify import Gain
 from advisor.report.finding import NO_DIFFERENCE
@@ -167,7 +167,7 @@ class Tried:
         return {
             "schema": SCHEMA,
             "kind": "try",
-            "advisor": version("trace-advisor"),
+            "advisor": release(),
             "command": list(self.command),
             "device": self.device,
             "torch": self.torch,
@@ -196,7 +196,7 @@ class Tried:
             {
                 "rule": t.predicted.rule, "name": t.predicted.finding, "low": t.predicted.low, "expected": t.predicted.expected, "high": t.predicted.high,
                 "measured": t.gain.expected, "measured_low": t.gain.low, "measured_high": t.gain.high, "verdict": t.verdict, "intervention": t.intervention,
-                "losses": t.losses.verdict, "device": self.device, "torch": self.torch, "seed": self.seed, "advisor": version("trace-advisor"),
+                "losses": t.losses.verdict, "device": self.device, "torch": self.torch, "seed": self.seed, "advisor": release(),
                 "date": time.strftime("%Y-%m-%d"),
             }
             for t in self.trials
