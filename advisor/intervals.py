@@ -94,13 +94,13 @@ def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
         return np.zeros(len(starts))
     covered = np.r_[0.0, np.cumsum(spans[1] - spans[0])]
 
-    def up_to(t: Floats) -> Floats:
+    def covered_up_to(t: Floats) -> Floats:
         i = np.searchsorted(spans[0], t, side="right")
         inside = np.where(i > 0, np.maximum(spans[1][np.maximum(i, 1) - 1] - t, 0.0), 0.0)
         result: Floats = covered[i] - inside
         return result
 
-    return np.maximum(up_to(ends) - up_to(starts), 0.0)
+    return np.maximum(covered_up_to(ends) - covered_up_to(starts), 0.0)
 
 
 def within(times: Floats, spans: Spans) -> Mask:

@@ -65,18 +65,18 @@ _FEWER = known_fix("pytorch", "fewer-micro-batches")
 def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -> Found:
     """One micro-batch in place of all. fill: (n,) share of the device that each GPU op fills, NaN where it is not known."""
 
-    def one(share: Floats) -> Edit:
+    def single_batch(share: Floats) -> Edit:
         return combine(WithoutWaits(micro.waits), Fused(micro.kept, micro.gone, micro.together_us * share))
 
     # What fills a part of the device takes no longer until all micro-batches together fill it.
-    as_long = one(np.maximum(np.nan_to_num(fill[micro.kept], nan=1.0), 1 / micro.times))
+    as_long = single_batch(np.maximum(np.nan_to_num(fill[micro.kept], nan=1.0), 1 / micro.times))
     both = np.union1d(micro.kept, micro.gone)
     parts = counted(micro.times, "micro-batch", "micro-batches")
     return Found(
         title="A batch is cut into more micro-batches than keep the device busy",
         summary=f"A step adds up the gradients of {parts} that launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
         f"step of {duration(work.step_us)}; one micro-batch of all their samples would launch them once.",
-        edits=Edits(combine(), one(np.ones(len(micro.kept))), as_long),
+        edits=Edits(combine(), single_batch(np.ones(len(micro.kept))), as_long),
         removes="launching the same ops for each micro-batch",
         quiet=f"a step adds up the gradients of {parts}",
         evidence=witness.of_gpu(work.rows[micro.gone], ["launched again for a further micro-batch"] * len(micro.gone)),

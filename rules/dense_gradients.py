@@ -82,7 +82,7 @@ def dense_gradients(
     tables = work.a_step(np.flatnonzero(long))
     several = tables > 1 and len({shape[1] for shape in dense.shapes}) == 1
     if several:
-        joined = combine(sparse, *_one_of_many(timeline, work, dense, host_time))
+        joined = combine(sparse, *_joined_tables(timeline, work, dense, host_time))
     touched = np.flatnonzero(of_long)
     spent = work.us_a_step(touched) + float((work.dur_us[dense.updates] * dense.share).sum()) / work.schedule.steps
     rows, read = int(dense.table[long].sum()) / work.schedule.steps, int(dense.read[long].sum()) / work.schedule.steps
@@ -110,7 +110,7 @@ def dense_gradients(
     )
 
 
-def _one_of_many(timeline: Timeline, work: GpuWork, dense: DenseGradients, host_time: HostTime) -> tuple[Edit, ...]:
+def _joined_tables(timeline: Timeline, work: GpuWork, dense: DenseGradients, host_time: HostTime) -> tuple[Edit, ...]:
     """What goes where the tables of a step are one: lookups and gradients of all but the first. The first then takes the rows of all, which costs little beside
     its launch."""
     gone, started, ended = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0)]

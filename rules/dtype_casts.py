@@ -106,9 +106,9 @@ def dtype_casts(
         f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         # Weights that are kept in 16 bits need no autocast: what it issued goes too.
         edits=Edits(
-            (WithoutTime if training else WithoutOps)(_at(easy)),
-            combine(WithoutOps(_at(likely)), narrow, handed_on[0]),
-            combine(WithoutOps(_at(positions)), narrow, handed_on[1]),
+            (WithoutTime if training else WithoutOps)(_positions(easy)),
+            combine(WithoutOps(_positions(likely)), narrow, handed_on[0]),
+            combine(WithoutOps(_positions(positions)), narrow, handed_on[1]),
         ),
         removes="copies that only change a tensor's type",
         quiet=quiet,
@@ -120,5 +120,5 @@ def dtype_casts(
     )
 
 
-def _at(positions: Sequence[int] | Ints) -> Ints:
+def _positions(positions: Sequence[int] | Ints) -> Ints:
     return np.array(positions, np.int64)

@@ -101,7 +101,7 @@ def gemm_alignment(
     shares = {text: _share([p for p in own if precision[p] == text], limit, dur_us) for text in dict.fromkeys(precision[found].tolist())}
     more = np.array([products[p].more_work for p in slow])
 
-    def at(share: float | None) -> Edit:
+    def padded_at(share: float | None) -> Edit:
         rate = np.array([share or shares[precision[p]] or PADDED for p in slow])
         return WithDurations(found, limit[found] * more / rate + SETUP_US)
 
@@ -113,7 +113,7 @@ def gemm_alignment(
         summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {alignment.ALIGNED_BYTES} bytes ({worst.advice}): "
         f"{duration(work.us_a_step(found))} of {duration(work.step_us)} at "
         f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
-        edits=Edits(at(low), at(None), at(1.0)),
+        edits=Edits(padded_at(low), padded_at(None), padded_at(1.0)),
         removes="loading rows that are not aligned",
         quiet=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off 16 bytes",
         evidence=witness.of_gpu(rows[found], [_label(ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),

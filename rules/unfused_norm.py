@@ -72,11 +72,11 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
     count = work.a_step([c for c in chains if not c.backward])
     return Found(
         title=f"{kinds[0]} is written out where one op exists",
-        summary=f"{counted(count, f'{_both(kinds)} a step is', f'{_both(map(_several, kinds))} a step are')} written out in "
+        summary=f"{counted(count, f'{_joined_names(kinds)} a step is', f'{_joined_names(map(_several, kinds))} a step are')} written out in "
         f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
         edits=as_one_kernel(chains, times, in_the_way(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
-        quiet=f"{_both(kinds)} written out take {spent} a step",
+        quiet=f"{_joined_names(kinds)} written out take {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, shapes, c)] * len(c.in_its_type[0])]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
         fix=call_the_norm(kinds, [c for c in chains if c.kind == "RMSNorm" and not c.backward]),
@@ -91,7 +91,7 @@ def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:
     return sorted(spent, key=lambda kind: -spent[kind])
 
 
-def _both(kinds: Iterable[str]) -> str:
+def _joined_names(kinds: Iterable[str]) -> str:
     return " and ".join(kinds)
 
 

@@ -131,9 +131,9 @@ def analyze(
         workers=workers, part=part_of(shard),
     )  # fmt: skip
     if each:
-        _each(trace, request)
+        _analyze_each(trace, request)
     else:
-        _one(trace, request)
+        _analyze_together(trace, request)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +213,7 @@ class _Outputs:
         return found
 
 
-def _each(traces: list[str], request: _Request) -> None:
+def _analyze_each(traces: list[str], request: _Request) -> None:
     """Each trace by itself, and where the output is a directory into a file of its own there. Exits with the highest code of any."""
     from advisor.reports import formats
     from advisor.sources import each_of
@@ -235,14 +235,14 @@ def _each(traces: list[str], request: _Request) -> None:
         elif len(paths) > 1 and output is not None and str(output) != "-":
             raise UsageError(f"{len(paths)} traces cannot go to the file {output}", "Give -o an existing directory, or leave it out.")
         try:
-            _one([path], replace(request, outputs=(into,) if into else ()))
+            _analyze_together([path], replace(request, outputs=(into,) if into else ()))
         except typer.Exit as stopped:
             codes.append(stopped.exit_code)
     if any(codes):
         raise typer.Exit(max(codes))
 
 
-def _one(trace: list[str], request: _Request) -> None:
+def _analyze_together(trace: list[str], request: _Request) -> None:
     """One trace, or one job: which it is, only reading tells."""
     outputs = _Outputs(trace, request)
     if request.part:

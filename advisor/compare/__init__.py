@@ -121,7 +121,7 @@ def _verdict(change_us: float, repeats_us: float, noise: Interval | None) -> Ver
 def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, one_capture: bool, classes: Table) -> str:
     if verdict == "unchanged":
         return f"The {'measured kernels take' if kind == 'kernels' else 'step takes'} exactly as long as before."
-    by = _by(before_us, change_us)
+    by = _change_in_words(before_us, change_us)
     if kind == "kernels":
         return f"The measured kernels together take {by} under the profiler."
     # The class that moved most in the direction of the step.
@@ -142,7 +142,7 @@ def _moved(row: Row) -> str:
     return f"{idle} time ({cause}: {changed})" if cause else f"{row.name} ({changed})"
 
 
-def _by(before_us: float, change_us: float) -> str:
+def _change_in_words(before_us: float, change_us: float) -> str:
     """`12% less time`, `3.20× the time`: a share of more than all would say little."""
     if before_us <= 0:
         return "some time, where it took none"

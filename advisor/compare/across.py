@@ -70,10 +70,10 @@ def across(left: Report, right: Report) -> Across:
     for report in (left, right):
         if report.window is None or not report.step_us:
             raise UsageError(f"{report.source.path} is a recording of kind {report.kind}, which has no step", "Give two traces.")
-    return Across(advisor=release(), left=_where(left), right=_where(right), doubt=_doubt(left, right))
+    return Across(advisor=release(), left=_side_of(left), right=_side_of(right), doubt=_doubt(left, right))
 
 
-def _where(report: Report) -> Where:
+def _side_of(report: Report) -> Where:
     window, step = report.traced, report.step_us
     rates = report.rates if report.rates and report.rates.known >= KNOWN else None
     return Where(

@@ -43,7 +43,7 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
     steps = "Mark the steps of each in the same way: prof.step() after each."
     yield from told("what a step is", basis_of, steps, serious=len(marked) > 1)
     if marked == {True}:
-        old, new = (_between([r.work.kernels for r in side], lambda n: counted(n, "kernel")) for side in (before, after))
+        old, new = (_range_in_words([r.work.kernels for r in side], lambda n: counted(n, "kernel")) for side in (before, after))
         if old != new:
             yield Difference("amount of work in unmarked recordings", old, new, False, steps)
     if before[0].kind != "kernels":  # a report and its pages are of one profiler
@@ -95,7 +95,7 @@ def _of_work(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Diff
     every = [report for side in known for report in side]
     if len(every) < 2:
         return
-    old, new = (f"{_between([r.work.flops for r in side], _flop)} a step" if side else "unknown" for side in known)
+    old, new = (f"{_range_in_words([r.work.flops for r in side], _flop)} a step" if side else "unknown" for side in known)
     flops = [report.work.flops for report in every]
     other = (_in_common(*pair) for pair in combinations(every, 2) if max(of := [r.work.flops for r in pair]) > OTHER_WORK * min(of))
     if common := next((common for common in other if not common.of_one_program), None):
@@ -105,7 +105,7 @@ def _of_work(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Diff
         yield Difference("work", old, new, False, "If batch or model changed, compare the time per sample instead.")
 
 
-def _between(values: Sequence[float], write: Callable[[float], str]) -> str:
+def _range_in_words(values: Sequence[float], write: Callable[[float], str]) -> str:
     """One number as it is written, or the least and the most of several."""
     return " to ".join(dict.fromkeys((write(min(values)), write(max(values)))))
 

@@ -75,7 +75,7 @@ _KEYS: dict[By, Callable[[HeldRow], str]] = {
 
 def compare_memory(before: Sequence[Report], after: Sequence[Report]) -> MemoryComparison:
     """What changed of the peak from one snapshot to another. Raises UsageError where a side is not one snapshot."""
-    old, new = _only(before), _only(after)
+    old, new = _single_snapshot(before), _single_snapshot(after)
     allocated = _memory(new).peak_allocated_bytes - _memory(old).peak_allocated_bytes
     reserved = _memory(new).peak_reserved_bytes - _memory(old).peak_reserved_bytes
     known = _memory(old).reserved_known and _memory(new).reserved_known
@@ -93,7 +93,7 @@ def compare_memory(before: Sequence[Report], after: Sequence[Report]) -> MemoryC
     )
 
 
-def _only(side: Sequence[Report]) -> Report:
+def _single_snapshot(side: Sequence[Report]) -> Report:
     if len(side) != 1 or side[0].memory is None:
         raise UsageError("a memory snapshot is compared with a single other snapshot", "Give a snapshot (or its saved report) per side: their peaks are exact.")
     return side[0]

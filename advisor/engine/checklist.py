@@ -31,7 +31,7 @@ def checklist(report: Report) -> tuple[Answer, ...]:
     if report.kind != "trace":
         return ()
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
-    alone = _alone(report, time) if time else None
+    alone = _without_recording(report, time) if time else None
     of_time = [ask(report, alone) if alone and report.devices else _unrecorded(*what) for ask, what in _OF_TIME]
     of_report = [ask(report) for ask in (_memory_bound, _tensor_cores, _mixed, _compiled, _fused, _batch, _used, _wins)]
     found = {answer.id: answer for answer in (*of_time, *of_report)}
@@ -44,7 +44,7 @@ ORDER = (
 )  # fmt: skip
 
 
-def _alone(report: Report, time: DeviceTime) -> DeviceTime:
+def _without_recording(report: Report, time: DeviceTime) -> DeviceTime:
     """The device's window as it is when nobody records: every figure of a report is of that."""
     added = report.added_us(time)
     idle = msgspec.structs.replace(time.idle, profiler=time.idle.profiler - added)

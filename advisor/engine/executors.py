@@ -33,11 +33,11 @@ def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], ju
         return _on_dask(executor, traces, judging)
     workers = min(len(traces), workers or (1 if not executor and _small(traces) else cores()))
     if executor == "serial" or workers < 2:
-        return ((i, _here(trace, judging)) for i, trace in enumerate(traces))
+        return ((i, _run_in_process(trace, judging)) for i, trace in enumerate(traces))
     return _in_processes(workers, traces, judging)
 
 
-def _here(trace: RankTrace, judging: Judging) -> Outcome:
+def _run_in_process(trace: RankTrace, judging: Judging) -> Outcome:
     """The outcome of a trace in this process; what another one would have ended of costs no other rank."""
     try:
         return tried(trace, judging)

@@ -92,14 +92,14 @@ def load(path: Path | None = None, start: Path | None = None) -> Settings:
     if path is not None:
         table = _read(path)
         return _settings(table.get("tool", {}).get("advisor", table) if isinstance(table.get("tool", {}), dict) else table, path)
-    for candidate in _above(start or Path.cwd()):
+    for candidate in _nearest_settings(start or Path.cwd()):
         table = _read(candidate).get("tool", {}).get("advisor")
         if table is not None:
             return _settings(table, candidate)
     return Settings()
 
 
-def _above(start: Path) -> Iterator[Path]:
+def _nearest_settings(start: Path) -> Iterator[Path]:
     for directory in (start.resolve(), *start.resolve().parents):
         if (directory / "pyproject.toml").is_file():
             yield directory / "pyproject.toml"

@@ -120,10 +120,10 @@ BY_HAND = "the same program timed with that change; or what its host does betwee
 def paced(found: Sequence[Judged]) -> list[Judged]:
     """The findings; where one says that the step keeps the pace of something else, the others gain once that one is fixed, and are possible."""
     pace = next((f for f in found if f.paces and f.finding.loud), None)
-    return [f if pace is None or f is pace else _behind(f, pace.finding) for f in found]
+    return [f if pace is None or f is pace else _failed_check(f, pace.finding) for f in found]
 
 
-def _behind(found: Judged, pace: Finding) -> Judged:
+def _failed_check(found: Judged, pace: Finding) -> Judged:
     finding = found.finding
     if finding.status == "possible" or not finding.loud or not finding.shortens:
         return found

@@ -111,10 +111,10 @@ def _suffix(path: str) -> str:
 def of_tables(tables: Collection[str]) -> Format | None:
     """The format of a SQLite database with these tables."""
 
-    def there(table: str) -> bool:
+    def matches_there(table: str) -> bool:
         return any(name.startswith(table[:-1]) for name in tables) if table.endswith("*") else table in tables
 
-    return _first(lambda one: any(all(map(there, each)) for each in one.tables))
+    return _first(lambda one: any(all(map(matches_there, each)) for each in one.tables))
 
 
 def of_keys(keys: Iterable[object]) -> Format | None:

@@ -33,15 +33,15 @@ class Multiprocessor:
     registers: int = 65536
 
 
-def _of(warps: int, blocks: int, shared_kib: int, reserved: int = _KIB, unit: int = 128) -> Multiprocessor:
+def _limit_of(warps: int, blocks: int, shared_kib: int, reserved: int = _KIB, unit: int = 128) -> Multiprocessor:
     return Multiprocessor(warps, blocks, shared_kib * _KIB, reserved, unit)
 
 
 _MULTIPROCESSORS = {
-    (5, 0): _of(64, 32, 64, 0, 256), (5, 2): _of(64, 32, 96, 0, 256), (6, 0): _of(64, 32, 64, 0, 256), (6, 1): _of(64, 32, 96, 0, 256),
-    (7, 0): _of(64, 32, 96, 0, 256), (7, 5): _of(32, 16, 64, 0, 256), (8, 0): _of(64, 32, 164), (8, 6): _of(48, 16, 100),
-    (8, 7): _of(48, 16, 164), (8, 9): _of(48, 24, 100), (9, 0): _of(64, 32, 228), (10, 0): _of(64, 32, 228),
-    (10, 3): _of(64, 32, 228), (12, 0): _of(48, 24, 100), (12, 1): _of(48, 24, 100),
+    (5, 0): _limit_of(64, 32, 64, 0, 256), (5, 2): _limit_of(64, 32, 96, 0, 256), (6, 0): _limit_of(64, 32, 64, 0, 256), (6, 1): _limit_of(64, 32, 96, 0, 256),
+    (7, 0): _limit_of(64, 32, 96, 0, 256), (7, 5): _limit_of(32, 16, 64, 0, 256), (8, 0): _limit_of(64, 32, 164), (8, 6): _limit_of(48, 16, 100),
+    (8, 7): _limit_of(48, 16, 164), (8, 9): _limit_of(48, 24, 100), (9, 0): _limit_of(64, 32, 228), (10, 0): _limit_of(64, 32, 228),
+    (10, 3): _limit_of(64, 32, 228), (12, 0): _limit_of(48, 24, 100), (12, 1): _limit_of(48, 24, 100),
 }  # fmt: skip
 
 _REGISTER_UNIT = 256

@@ -15,10 +15,10 @@ def as_svg(pairs: Sequence[Pair]) -> str:
     """Measured over predicted savings as shares of the step, each with its interval; on the diagonal they agree."""
     side = _PLOT + 2 * _MARGIN
 
-    def at(share: float) -> float:
+    def x_position(share: float) -> float:
         return round(_MARGIN + share * _PLOT, 1)
 
-    def up(share: float) -> float:
+    def y_position(share: float) -> float:
         return round(_MARGIN + (1 - share) * _PLOT, 1)
 
     lines = [
@@ -27,19 +27,19 @@ def as_svg(pairs: Sequence[Pair]) -> str:
         f'<rect width="{side}" height="{side}" fill="#fff"/>',
     ]
     for tick in range(0, 101, 20):
-        x, y = at(tick / 100), up(tick / 100)
+        x, y = x_position(tick / 100), y_position(tick / 100)
         lines += [
-            f'<path d="M{x} {up(0)}V{up(1)}M{at(0)} {y}H{at(1)}" stroke="#ddd"/>',
-            f'<text x="{x}" y="{up(0) + 16}" text-anchor="middle">{tick}%</text>',
-            f'<text x="{at(0) - 6}" y="{y + 4}" text-anchor="end">{tick}%</text>',
+            f'<path d="M{x} {y_position(0)}V{y_position(1)}M{x_position(0)} {y}H{x_position(1)}" stroke="#ddd"/>',
+            f'<text x="{x}" y="{y_position(0) + 16}" text-anchor="middle">{tick}%</text>',
+            f'<text x="{x_position(0) - 6}" y="{y + 4}" text-anchor="end">{tick}%</text>',
         ]
-    lines.append(f'<path d="M{at(0)} {up(0)}L{at(1)} {up(1)}" stroke="#888" stroke-dasharray="4 4"/>')
+    lines.append(f'<path d="M{x_position(0)} {y_position(0)}L{x_position(1)} {y_position(1)}" stroke="#888" stroke-dasharray="4 4"/>')
     for pair in sorted(pairs, key=lambda p: (p.rule, p.name)):
-        colour, y = "#1668b8" if pair.inside else "#c2410c", up(pair.measured)
+        colour, y = "#1668b8" if pair.inside else "#c2410c", y_position(pair.measured)
         said = f"{pair.rule}, {pair.name}: predicted {pair.expected:.0%}, measured {pair.measured:.0%}"
         lines += [
-            f'<path d="M{at(pair.low)} {y}H{at(pair.high)}" stroke="{colour}" stroke-opacity=".35" stroke-width="3"/>',
-            f'<circle cx="{at(pair.expected)}" cy="{y}" r="4" fill="{colour}"><title>{escape(said)}</title></circle>',
+            f'<path d="M{x_position(pair.low)} {y}H{x_position(pair.high)}" stroke="{colour}" stroke-opacity=".35" stroke-width="3"/>',
+            f'<circle cx="{x_position(pair.expected)}" cy="{y}" r="4" fill="{colour}"><title>{escape(said)}</title></circle>',
         ]
     lines += [
         f'<text x="{side / 2}" y="{side - 8}" text-anchor="middle">predicted saving, share of the step (bar: the interval)</text>',
@@ -57,7 +57,7 @@ def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
     sets = [one for one in sets if one.mean_error is not None]
     per_fix = _WIDE / sum(one.fixes for one in sets)
 
-    def up(share: float) -> float:
+    def y_position(share: float) -> float:
         return round(_MARGIN + (1 - min(share, _MOST) / _MOST) * _HIGH, 1)
 
     lines = [
@@ -66,19 +66,19 @@ def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
         f'<rect width="{_WIDE + 2 * _MARGIN}" height="{_HIGH + 2 * _MARGIN}" fill="#fff"/>',
     ]
     for percent in range(0, round(100 * _MOST) + 1, 3):
-        y = up(percent / 100)
+        y = y_position(percent / 100)
         lines += [f'<path d="M{_MARGIN} {y}H{_MARGIN + _WIDE}" stroke="#ddd"/>', f'<text x="{_MARGIN - 6}" y="{y + 4}" text-anchor="end">{percent}%</text>']
     left, month = float(_MARGIN), ""
     for one in sets:
         width, mean = one.fixes * per_fix, one.mean_error or 0.0
         said = f"set {one.number}, {one.date}: {one.fixes} fixes, mean error {mean:.1%}, median {one.median_error:.1%}: {one.programs}"
         lines += [
-            f'<rect x="{left:.1f}" y="{up(mean)}" width="{max(1.0, width - 1):.1f}" height="{round(up(0) - up(mean), 1)}" fill="#1668b8" fill-opacity=".55">'
+            f'<rect x="{left:.1f}" y="{y_position(mean)}" width="{max(1.0, width - 1):.1f}" height="{round(y_position(0) - y_position(mean), 1)}" fill="#1668b8" fill-opacity=".55">'
             f"<title>{escape(said)}</title></rect>",
-            f'<path d="M{left:.1f} {up(one.median_error)}h{max(1.0, width - 1):.1f}" stroke="#c2410c" stroke-width="2"/>',
+            f'<path d="M{left:.1f} {y_position(one.median_error)}h{max(1.0, width - 1):.1f}" stroke="#c2410c" stroke-width="2"/>',
         ]
         if one.date != month:
-            lines.append(f'<text x="{left:.1f}" y="{up(0) + 14}">{one.date[5:]}</text>')
+            lines.append(f'<text x="{left:.1f}" y="{y_position(0) + 14}">{one.date[5:]}</text>')
             month = one.date
         left += width
     lines += [

@@ -68,7 +68,7 @@ def bench(
     if device in ("cpu", "jax"):
         times, back_to_back, clock = latency, float(latency.mean()), None
     else:
-        back_to_back = _back_to_back(fn, args, calls, device) * 1e6
+        back_to_back = _queued_seconds(fn, args, calls, device) * 1e6
         times = np.array(_on_device(fn, args, calls, device, flush_l2, estimate)) * 1e6
         clock = clock_mhz() if device == "cuda" else None
     low, high = _interval(times)
@@ -152,7 +152,7 @@ def warm_up(call: Callable[[], object]) -> bool:
     return False
 
 
-def _back_to_back(fn: Callable[..., object], args: Sequence[Any], calls: int, device: str) -> float:
+def _queued_seconds(fn: Callable[..., object], args: Sequence[Any], calls: int, device: str) -> float:
     """Seconds a call where the host waits for the last alone; median of five."""
     times = []
     with theirs():

@@ -116,11 +116,11 @@ def _percent(report: Report) -> float:
     """The part of the busiest device's time that the headline names."""
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
     name = report.headline.bottleneck
-    us = None if time is None else _us_of(time, name)
+    us = None if time is None else _sum_us(time, name)
     return math.nan if time is None or us is None else 100 * share(us, time.window_us - report.added_us(time))
 
 
-def _us_of(time: DeviceTime, bottleneck: str) -> float | None:
+def _sum_us(time: DeviceTime, bottleneck: str) -> float | None:
     if bottleneck in _CLASSES:
         return float(getattr(time, _CLASSES[bottleneck]))
     causes = [cause.name for cause in IDLE_CAUSES if cause.bound == bottleneck]

@@ -121,7 +121,7 @@ class _Hidden:
         self._here = here
         self._asked = asked
         self._seen: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-        found = self._without_us(self._seen.get(_PATH, b""))
+        found = self._removed_paths(self._seen.get(_PATH, b""))
         self._given = found if found or was_set else None
 
     def hide(self) -> None:
@@ -144,10 +144,10 @@ class _Hidden:
         else:
             self._seen[_PATH] = path
 
-    def _without_us(self, path: bytes) -> bytes:
+    def _removed_paths(self, path: bytes) -> bytes:
         return os.fsencode(os.pathsep).join(part for part in path.split(os.fsencode(os.pathsep)) if part != self._here)
 
-    def _with_us(self, path: bytes | None) -> bytes:
+    def _restored_paths(self, path: bytes | None) -> bytes:
         return self._here + os.fsencode(os.pathsep) + path if path else self._here
 
     def _forking(self, fork_exec: "Callable[..., int]") -> "Callable[..., int]":
@@ -158,7 +158,7 @@ class _Hidden:
             if environment is not None and not any(one.startswith(ASKED.encode() + b"=") for one in environment):
                 path = next((one.partition(b"=")[2] for one in environment if one.startswith(_PATH + b"=")), None)
                 kept = [one for one in environment if not one.startswith(_PATH + b"=")]
-                ours = (_PATH + b"=" + self._with_us(path), ASKED.encode() + b"=" + self._asking(path))
+                ours = (_PATH + b"=" + self._restored_paths(path), ASKED.encode() + b"=" + self._asking(path))
                 arguments = (*arguments[:5], [*kept, *ours], *arguments[6:])
             return fork_exec(*arguments)
 
@@ -174,7 +174,7 @@ class _Hidden:
                 return start(path, argv, env, *rest, **options)
             if ASKED.encode() not in given:
                 was = given.get(_PATH)
-                given |= {_PATH: self._with_us(was), ASKED.encode(): self._asking(was)}
+                given |= {_PATH: self._restored_paths(was), ASKED.encode(): self._asking(was)}
             return start(path, argv, given, *rest, **options)
 
         return started
@@ -190,7 +190,7 @@ class _Hidden:
             if _is_path(name):
                 path = os.fsencode(value)
                 putenv(ASKED, os.fsdecode(self._asking(path)))
-                value = self._with_us(path)
+                value = self._restored_paths(path)
             putenv(name, value)
 
         return put
@@ -201,7 +201,7 @@ class _Hidden:
         def unset(name: "Any", /) -> None:
             if _is_path(name):
                 putenv(ASKED, os.fsdecode(self._asking(None)))
-                putenv(name, self._with_us(None))
+                putenv(name, self._restored_paths(None))
             else:
                 unsetenv(name)
 

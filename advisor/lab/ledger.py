@@ -70,18 +70,18 @@ def read(directory: Path) -> list[Row]:
 def standing(directory: Path) -> Ledger:
     """The ledger as it stands, without an analysis. Raises TraceError."""
     rows = read(directory)
-    return Ledger(rows, sum(map(_here(directory), rows)))
+    return Ledger(rows, sum(map(_trace_is_here(directory), rows)))
 
 
 def predicted(directory: Path, analyze: Callable[[Path], Report] = report_of, commit: str = "") -> Ledger:
     """The ledger, predicted anew where the trace is here. commit: of the code, for rows whose prediction is another than it was."""
-    rows, here = read(directory), _here(directory)
+    rows, here = read(directory), _trace_is_here(directory)
     reports = {path: unbroken(directory / path, analyze) for path in dict.fromkeys(row.trace for row in rows if here(row))}
     made = [_anew(row, reports[row.trace], commit) if here(row) else row for row in rows]
     return Ledger(made, sum(map(here, rows)))
 
 
-def _here(directory: Path) -> Callable[[Row], bool]:
+def _trace_is_here(directory: Path) -> Callable[[Row], bool]:
     """Whether a row can be predicted."""
     return lambda row: bool(row.trace) and not row.way and (directory / row.trace).exists()
 

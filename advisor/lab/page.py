@@ -55,10 +55,10 @@ def lines(series: Mapping[str, Points], x: str, y: str) -> str:
     low_x, high_x, low_y, high_y = min(xs), max(xs), math.floor(min(ys)), math.ceil(max(ys))
     wide, high = _WIDTH - _LEFT - 150, _HEIGHT - _BOTTOM - 16
 
-    def across(value: float) -> float:
+    def x_position(value: float) -> float:
         return round(_LEFT + wide * (math.log10(value) - low_x) / ((high_x - low_x) or 1.0), 1)
 
-    def up(value: float) -> float:
+    def y_position(value: float) -> float:
         return round(16 + high * (1 - (math.log10(value) - low_y) / ((high_y - low_y) or 1)), 1)
 
     parts = [
@@ -67,15 +67,18 @@ def lines(series: Mapping[str, Points], x: str, y: str) -> str:
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
     ]
     for power in range(low_y, high_y + 1):
-        at = up(10.0**power)
+        at = y_position(10.0**power)
         parts.append(f'<path d="M{_LEFT} {at}H{_LEFT + wide}" stroke="#ddd"/><text x="{_LEFT - 6}" y="{at + 4}" text-anchor="end">{10.0**power:g}</text>')
     values = sorted({px for px, _ in points})
-    parts += [f'<text x="{across(value)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{value:g}</text>' for value in values]
+    parts += [f'<text x="{x_position(value)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{value:g}</text>' for value in values]
     for i, (name, some) in enumerate(series.items()):
         colour = _COLOURS[i % len(_COLOURS)]
-        path = "M" + "L".join(f"{across(px)} {up(py)}" for px, py in some) if some else ""
+        path = "M" + "L".join(f"{x_position(px)} {y_position(py)}" for px, py in some) if some else ""
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{across(px)}" cy="{up(py)}" r="3" fill="{colour}"><title>{escape(name)}: {px:g}, {py:.4g}</title></circle>' for px, py in some]
+        parts += [
+            f'<circle cx="{x_position(px)}" cy="{y_position(py)}" r="3" fill="{colour}"><title>{escape(name)}: {px:g}, {py:.4g}</title></circle>'
+            for px, py in some
+        ]
         parts.append(f'<text x="{_LEFT + wide + 12}" y="{28 + 18 * i}" fill="{colour}">{escape(name)}</text>')
     parts.append(f'<text x="{_LEFT + wide / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x)}</text>')
     parts.append(f'<text transform="translate(14 {16 + high / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text></svg>')

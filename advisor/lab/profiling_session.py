@@ -36,7 +36,7 @@ def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str
         raise UsageError("torch sees no CUDA device", 'On a CPU: full_profiling_session(model, dataloader, device="cpu")')
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.startswith("cuda") else [])]
     model = model.to(device)
-    batches = _again(dataloader, WARMUP_BATCHES + RECORDED_BATCHES)
+    batches = _repeated_batches(dataloader, WARMUP_BATCHES + RECORDED_BATCHES)
     with profile(
         activities=activities,
         schedule=schedule(wait=0, warmup=WARMUP_BATCHES, active=RECORDED_BATCHES, repeat=1),
@@ -81,7 +81,7 @@ def _said_of(trace: Path) -> str:
         return f"{error.message}\n{error.hint}".rstrip()
 
 
-def _again(batches: Iterable[Any], wanted: int) -> Iterator[Any]:
+def _repeated_batches(batches: Iterable[Any], wanted: int) -> Iterator[Any]:
     """As many batches as are wanted, from the start again where there are fewer."""
     given = 0
     while given < wanted:

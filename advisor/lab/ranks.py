@@ -45,7 +45,7 @@ def all_stop(willing: bool) -> bool:
     def verdict(proposed: str) -> bool:
         return bool(store.compare_set(_VERDICT, "", proposed) == _STOP.encode())
 
-    def until(come: Callable[[], bool], wait_s: float) -> None:
+    def seconds_until(come: Callable[[], bool], wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline and not come():
             time.sleep(0.02)
@@ -56,11 +56,11 @@ def all_stop(willing: bool) -> bool:
     if store.add(_ARRIVED, 1) >= world:
         stop = verdict(_STOP)
     else:
-        until(lambda: store.check([_VERDICT]), WAIT_S)
+        seconds_until(lambda: store.check([_VERDICT]), WAIT_S)
         stop = verdict(_GO_ON)
     heard = store.add(_HEARD, 1)
     if stop and heard < world and dist.get_rank() == 0:  # where the store mostly lives, which ends with its process
-        until(lambda: store.add(_HEARD, 0) >= world, HEARD_S)
+        seconds_until(lambda: store.add(_HEARD, 0) >= world, HEARD_S)
     return stop
 
 

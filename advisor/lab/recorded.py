@@ -117,7 +117,7 @@ def write(path: Path, saved: Mapping[str, Any]) -> None:
 def place(parts: Mapping[str, Path], directory: Path, stale: Sequence[Path]) -> None:
     """Put recordings where they belong: each by the name of its directory in `directory`, "" for that one itself. What `stale` holds goes, the
     file of an earlier recording each, and nothing goes before all that takes its place is there."""
-    with _alone(directory):
+    with _directory_lock(directory):
         for path in stale:
             clear(path.parent)
         for name, part in parts.items():
@@ -166,7 +166,7 @@ def _folders(directory: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def _directory_lock(directory: Path) -> Iterator[None]:
     """While no other process puts a recording there, as far as the file system can tell."""
     handle = os.open(directory, os.O_RDONLY)
     try:

@@ -161,7 +161,7 @@ def as_svg(recordings: Sequence[Held]) -> str:
     """The expected step over the measured one, both on scales of logarithms; on the diagonal they agree."""
     whole = _SIDE + 2 * _MARGIN
 
-    def across(us: float) -> float:
+    def x_position(us: float) -> float:
         low, high = _DECADES
         return round(_SIDE * (np.log10(us) - low) / (high - low), 1)
 
@@ -170,7 +170,7 @@ def as_svg(recordings: Sequence[Held]) -> str:
         f'<rect width="{whole}" height="{whole}" fill="#fff"/>',
     ]
     for decade, label in zip(range(_DECADES[0], _DECADES[1] + 1), ("10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"), strict=True):
-        at = _MARGIN + across(10.0**decade)
+        at = _MARGIN + x_position(10.0**decade)
         lines += [
             f'<path d="M{at} {_MARGIN}V{_MARGIN + _SIDE}M{_MARGIN} {whole - at}H{_MARGIN + _SIDE}" stroke="#ddd"/>',
             f'<text x="{at}" y="{_MARGIN + _SIDE + 16}" text-anchor="middle">{label}</text>',
@@ -178,7 +178,7 @@ def as_svg(recordings: Sequence[Held]) -> str:
         ]
     lines.append(f'<path d="M{_MARGIN} {_MARGIN + _SIDE}L{_MARGIN + _SIDE} {_MARGIN}" stroke="#888" stroke-dasharray="4 4"/>')
     for inside, colour in ((True, "#1668b8"), (False, "#c2410c")):
-        dots = "".join(f"M{_MARGIN + across(h.measured_us)} {whole - _MARGIN - across(h.expected_us)}h.01" for h in recordings if h.inside == inside)
+        dots = "".join(f"M{_MARGIN + x_position(h.measured_us)} {whole - _MARGIN - x_position(h.expected_us)}h.01" for h in recordings if h.inside == inside)
         lines.append(f'<path d="{dots}" stroke="{colour}" stroke-opacity=".5" stroke-width="4" stroke-linecap="round"/>')
     lines += [
         f'<text x="{whole / 2}" y="{whole - 8}" text-anchor="middle">measured step without a profiler (red: outside of the interval)</text>',

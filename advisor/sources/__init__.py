@@ -88,7 +88,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             if len(latest) > 1:
                 told = "; ".join(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)), beside)))
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
-            path = _only(latest, path)
+            path = _only_trace(latest, path)
             told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
         if export := exported(path):
             one = read(export, max_bytes=max_bytes, progress=progress, processes=processes)
@@ -291,7 +291,7 @@ def _of_ranks(job: Recording, max_bytes: int) -> Recording:
     return of_ranks([read(rank.path, max_bytes=max_bytes) for rank in ranks], [rank.named for rank in ranks], job.path)
 
 
-def _only(traces: list[str], path: str) -> str:
+def _only_trace(traces: list[str], path: str) -> str:
     """The one trace of a directory or pattern. Raises TraceError where there is none."""
     if not traces:
         what = "the pattern" if is_pattern(path) else "the directory"

@@ -70,7 +70,7 @@ def _guarded(read: Callable[[BinaryIO, int], Packed], file: BinaryIO, path: str,
 def _of_zip(file: BinaryIO, max_bytes: int) -> Packed:
     archive = zipfile.ZipFile(file)
     entries = {entry.filename: entry for entry in archive.infolist()[:_MOST_FILES] if not entry.is_dir()}
-    name, told = _one_of(list(entries), "zip")
+    name, told = _single_recording(list(entries), "zip")
     entry = entries[name]
     if entry.file_size > BOMB_FLOOR and entry.file_size > BOMB_RATIO * entry.compress_size and max_bytes <= DEFAULT_MAX_BYTES:
         raise TraceError(
@@ -84,7 +84,7 @@ def _of_tar(file: BinaryIO, max_bytes: int) -> Packed:
     """Read twice: only its end says that nothing else is in it, and of a packed one nothing can be skipped."""
     found = [member.name for member in _members(_tar(file, max_bytes))]
     file.seek(0)
-    name, told = _one_of(found, "tar")
+    name, told = _single_recording(found, "tar")
     archive = _tar(file, max_bytes)
     member = next(member for member in _members(archive) if member.name == name)
     inner = archive.extractfile(member)
@@ -105,7 +105,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             yield member
 
 
-def _one_of(names: Sequence[str], kind: str) -> tuple[str, str]:
+def _single_recording(names: Sequence[str], kind: str) -> tuple[str, str]:
     """The recording among an archive's files, and what is said of the others. Raises TraceError where that is not one."""
     files = [name for name in names if not _hidden(name)]
     recordings = [name for name in files if _RECORDING.search(name)] if len(files) > 1 else files

@@ -26,11 +26,11 @@ def aligned(timeline: Timeline) -> Timeline:
     """The timeline with each device's times as much later as its fastest launches need. Unchanged where they are slow enough, as in most recordings;
     and where a device is further off than `ADRIFT_US`."""
     took, device = _launch_us(timeline)
-    behind = {number: us for number in np.unique(device).tolist() if (us := _behind_us(took[device == number])) > 0}
+    behind = {number: us for number in np.unique(device).tolist() if (us := _clock_lag_us(took[device == number])) > 0}
     if not behind:
         return timeline
     tables = {
-        name: frame.assign(start_us=frame["start_us"].to_numpy() + _of_each(frame["device"].to_numpy(), behind)).sort_values(
+        name: frame.assign(start_us=frame["start_us"].to_numpy() + _lag_of_devices(frame["device"].to_numpy(), behind)).sort_values(
             "start_us", kind="stable", ignore_index=True
         )
         for name in ("gpu_ops", "gpu_annotations")
@@ -50,7 +50,7 @@ def _launch_us(timeline: Timeline) -> tuple[Floats, Ints]:
     return ops["start_us"].to_numpy()[known] - launched, ops["device"].to_numpy()[known].astype(np.int64)
 
 
-def _behind_us(took: Floats) -> float:
+def _clock_lag_us(took: Floats) -> float:
     """By how much a device's clock is behind, at the least; 0 where launches do not tell."""
     if len(took) < FEWEST_LAUNCHES:
         return 0.0
@@ -58,7 +58,7 @@ def _behind_us(took: Floats) -> float:
     return LEAST_LAUNCH_US - fastest if -ADRIFT_US <= fastest < LEAST_LAUNCH_US else 0.0
 
 
-def _of_each(device: Ints, behind: dict[int, float]) -> Floats:
+def _lag_of_devices(device: Ints, behind: dict[int, float]) -> Floats:
     added = np.zeros(len(device))
     for number, us in behind.items():
         added[device == number] = us

@@ -31,7 +31,7 @@ def mended(timeline: Timeline) -> Timeline:
     ops, calls = Queued.of(("pid", "tid"), {"external_id": timeline.cpu_ops, "correlation": timeline.api_calls})
     (work,) = Queued.of(("device", "stream"), {"correlation": timeline.gpu_ops})
     for host in (ops, calls):
-        host.put_back(_alone(host.out_of_turn()))
+        host.put_back(_only_row(host.out_of_turn()))
     calls.cut(*_beyond_their_op(calls, ops))
     launched = _Launched.of(work, calls)
     work.put_back(launched.misplaced(work), launched.start_us, lambda *rows: launched.race(work, *rows))
@@ -84,7 +84,7 @@ class _Launched:
         turn = work.out_of_turn()
         before_us, after_us = self.start_us - work.start_us, work.start_us - np.minimum(self.waited_us, self.over_us)
         early = before_us > SLACK_US
-        found: Mask = (early & turn) | (np.maximum(before_us, after_us) > self.extent_us) | _alone(early) | _computing(work.table, _alone(turn))
+        found: Mask = (early & turn) | (np.maximum(before_us, after_us) > self.extent_us) | _only_row(early) | _computing(work.table, _only_row(turn))
         return found
 
     def race(self, work: Queued, before: int | None, row: int, after: int | None) -> bool:
@@ -94,7 +94,7 @@ class _Launched:
         return bool(overtakes or overtaken)
 
 
-def _alone(wrong: Mask) -> Mask:
+def _only_row(wrong: Mask) -> Mask:
     """The row of which alone that is true, none where it is of several: then it may be how the recorder numbers or tells the time."""
     return few(wrong) if wrong.sum() == 1 else np.zeros(len(wrong), bool)
 
@@ -116,7 +116,7 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     name, usual_us = ops["name"].cat.codes.to_numpy(), np.zeros(len(ops["name"].cat.categories))
     np.maximum.at(usual_us, name[~suspect], work.dur_us[~suspect])
     usual_us = usual_us[name]
-    unlike = (work.dur_us > FAR * usual_us) & ((usual_us > 0) | _alone(over))
+    unlike = (work.dur_us > FAR * usual_us) & ((usual_us > 0) | _only_row(over))
     waited &= work.end_us - launched.waited_us > FAR * usual_us
     over, beyond = _computing(ops, (over | waited) & unlike), _computing(ops, beyond & unlike & (usual_us > 0))
     until_us = np.minimum(until_us, np.where(over, kernel.start_us, np.inf))

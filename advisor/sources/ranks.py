@@ -88,7 +88,7 @@ def traces_among(names: Sequence[str]) -> list[str]:
     Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant, or its name says a rank.
     A file and what packed it are one.
     """
-    names = _without_byproducts(_once(names))
+    names = _without_byproducts(_without_packed_copies(names))
     plain = [n for n in names if n.endswith(_JSON) and not _named_as_settings(n)]
     found = [n for n in names if n.endswith(_TELLING)] or [n for n in names if n.endswith(_JSON) and _is_trace(n)]
     columns = [n for n in names if n.endswith(_COLUMNS)]
@@ -110,7 +110,7 @@ def recordings_among(names: Sequence[str]) -> list[str]:
         kind = _TOLD_INSIDE.get(PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix)
         return known or (kind is not None and source_of(begin) == kind)
 
-    return sorted(filter(recorded, _without_byproducts(_once(names))), key=_natural)
+    return sorted(filter(recorded, _without_byproducts(_without_packed_copies(names))), key=_natural)
 
 
 def _without_byproducts(names: list[str]) -> list[str]:
@@ -118,7 +118,7 @@ def _without_byproducts(names: list[str]) -> list[str]:
     return without_wholes([n for n in names if not is_capture(n)] or names)
 
 
-def _once(names: Sequence[str]) -> list[str]:
+def _without_packed_copies(names: Sequence[str]) -> list[str]:
     """Without what was packed of a file that lies there too."""
     there = {*names}
     return [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
@@ -305,7 +305,7 @@ def split(timeline: Timeline) -> list[Timeline]:
     owner = _owners(timeline)
     if len(owner) < 2 or {*ops["device"].to_numpy()[talks].tolist()} != {*owner}:
         return [timeline]
-    return [_only(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
+    return [_only_rank(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
 
 
 LAUNCHED = MOST
@@ -353,7 +353,7 @@ def _owners(timeline: Timeline) -> dict[int, int]:
     return owner if len({*owner.values()}) == len(may) else {}
 
 
-def _only(timeline: Timeline, device: int, process: int, rank: int, world_size: int) -> Timeline:
+def _only_rank(timeline: Timeline, device: int, process: int, rank: int, world_size: int) -> Timeline:
     tables = {}
     for name, spec in TABLES.items():
         frame = getattr(timeline, name)

@@ -62,7 +62,7 @@ def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
 def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...], tuple[dict[str, str], tuple[str, ...]]]:
     """The traces in a directory by what they were recorded for, the step times, and the frameworks with their loops. Raises TraceError where it holds no trace."""
     said = _said(directory / FILE)
-    traces = {name: path for name in _TRACES if (path := _inside(directory, said.get(name)))}
+    traces = {name: path for name in _TRACES if (path := _file_inside(directory, said.get(name)))}
     if not traces:
         raise TraceError(f"the recording {directory} holds no trace: the program ended before a trace was recorded", _RECORD_AGAIN)
     return traces, step_times(said.get("unprofiled_step_us")), frameworks_of(said)
@@ -88,7 +88,7 @@ def _said(path: Path) -> dict[str, Any]:
     return said
 
 
-def _inside(directory: Path, name: Any) -> Path | None:
+def _file_inside(directory: Path, name: Any) -> Path | None:
     """The file of that name in the directory; None for one that is not there or lies elsewhere."""
     if not isinstance(name, str) or not name or Path(name).name != name:
         return None

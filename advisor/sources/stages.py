@@ -75,7 +75,7 @@ def joined(timelines: Sequence[Timeline]) -> Timeline:
     for one in timelines[1:]:
         shift = max((one.base_ns - first.base_ns) / 1e3, last_us + 1.0)
         if any(server_mark(str(name)) for name in first.annotations["name"].cat.categories):
-            frames["annotations"].append(_between(frames["annotations"][-1], last_us, shift))
+            frames["annotations"].append(_pause_between(frames["annotations"][-1], last_us, shift))
         for name in TABLES:
             frames[name].append(_moved(name, getattr(one, name), shift, ids))
         last_us, ids = shift + _end_us(one), ids + _ids(one)
@@ -92,7 +92,7 @@ def joined(timelines: Sequence[Timeline]) -> Timeline:
     return Timeline.build(source, first.devices, first.base_ns, **{name: stacked(name, several) for name, several in frames.items()})
 
 
-def _between(notes: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
+def _pause_between(notes: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
     """What nobody recorded between two stages, as a step that does nothing: it is no part of the last step before it."""
     last = notes.iloc[-1:]
     return table(

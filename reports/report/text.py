@@ -68,12 +68,12 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
         markup=False, highlight=False, emoji=False, legacy_windows=False, _environ={},
     )  # fmt: skip
     _headline(console, shown)
-    first = _to_do(console, shown, [answer.praise for answer in _answers(shown) if answer.praise])
+    first = _first_findings(console, shown, [answer.praise for answer in _answers(shown) if answer.praise])
     _verdict(console, shown)
     _time(console, shown)
     _held(console, shown)
     console.print()
-    _others(console, shown, first, len(report.findings))
+    _other_findings(console, shown, first, len(report.findings))
     _waits(console, shown)
     _measured(console, shown)
     _footer(console, shown, whole_commands=width is None)
@@ -189,7 +189,7 @@ def _cells(values: list[float], room: int) -> list[int]:
     return cells
 
 
-def _to_do(console: Console, report: Report, praise: list[str]) -> tuple[Finding, ...]:
+def _first_findings(console: Console, report: Report, praise: list[str]) -> tuple[Finding, ...]:
     """What to do first, in full. Returns these findings."""
     console.print()
     first = to_do(report, _IN_FULL)
@@ -201,7 +201,7 @@ def _to_do(console: Console, report: Report, praise: list[str]) -> tuple[Finding
     return first
 
 
-def _others(console: Console, report: Report, first: tuple[Finding, ...], total: int) -> None:
+def _other_findings(console: Console, report: Report, first: tuple[Finding, ...], total: int) -> None:
     """The other findings, a line each."""
     rest = others(report, first)
     for number, finding in enumerate(rest[: _IN_A_LINE - len(first)], len(first) + 1):

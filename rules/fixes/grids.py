@@ -97,7 +97,7 @@ def _step(family: Family, batched: bool) -> str:
     return _BATCHED if batched and family == Family.GEMM else _STEPS.get(family, "")
 
 
-def _among(family: Family, kernel: str, batched: bool) -> str:
+def _further_family(family: Family, kernel: str, batched: bool) -> str:
     """What is done about kernels of a family that comes after another."""
     if _BY_PLACES.search(kernel):
         return "For what interpolates among them: compile it, which divides all elements and not the places alone."
@@ -128,7 +128,7 @@ def divided(
     if of_places := _BY_PLACES.search(kernel):
         return _interpolated(of_places[1] == "bilinear2d" and channels >= LEAST_CHANNELS, training)
     steps = [_step(family, batched) or "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."]
-    steps += [told for of, longest in also if (told := _among(of, longest, batched))]
+    steps += [told for of, longest in also if (told := _further_family(of, longest, batched))]
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _NORM, Family.SORT_SCAN: _SCAN, Family.GEMM: _SLICES if batched else _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",

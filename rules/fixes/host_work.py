@@ -96,7 +96,7 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
         return Fix(
             title="Work on the last step's result while the next one runs",
             steps=(
-                f"{_where(work)}. It follows a result that the host has read: launch the next step first, and work on the last one's while that runs.",
+                f"{_place_of_work(work)}. It follows a result that the host has read: launch the next step first, and work on the last one's while that runs.",
                 "Where the next step needs what comes of it, do that as tensor ops on the GPU. What needs no result, as making a batch, belongs in DataLoader workers.",
             ),
             code=_A_STEP_LATER,
@@ -106,7 +106,7 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
-            f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps. DataLoader workers are such processes.",
+            f"{_place_of_work(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps. DataLoader workers are such processes.",
             "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
             "Where it must stay, launch the next step's kernels first and do the host's work while they run.",
         ),
@@ -126,7 +126,7 @@ _IN_A_POOL = Code(
 )
 
 
-def _where(work: OwnWork) -> str:
+def _place_of_work(work: OwnWork) -> str:
     """The work as something to look at."""
     if work.kind == "unknown" and not work.label.startswith("blocked in"):
         return f"Find what the host does: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"

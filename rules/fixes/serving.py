@@ -65,8 +65,10 @@ def sizes_of(engine: str, phase: str, rows: Sequence[int], captured: Sequence[in
     """How a step's graph gets no more rows than it needs. rows: that steps have; captured: rows of the graphs that they ran in."""
     # What is captured by default stays, up to the largest that is needed.
     wanted = sorted({*rows, *captured, *(2**k for k in range(max(captured).bit_length()))})
-    title = f"Capture {_and(rows)} row{'' if list(rows) == [1] else 's'} as well"
-    steps = (f"Add the sizes that occur to those that are captured: {_and(rows)}, beside {_and(captured)}. A batch runs in the next larger size.",)
+    title = f"Capture {_joined_by_and(rows)} row{'' if list(rows) == [1] else 's'} as well"
+    steps = (
+        f"Add the sizes that occur to those that are captured: {_joined_by_and(rows)}, beside {_joined_by_and(captured)}. A batch runs in the next larger size.",
+    )
     if engine == TENSORRT_LLM:
         return _configured(title, steps, "batch_sizes", f"[{', '.join(map(str, wanted))}]") if phase in GENERATES else None
     options = {VLLM: "--cudagraph-capture-sizes", SGLANG: "--cuda-graph-bs-decode" if phase in GENERATES else "--cuda-graph-bs-prefill"}
@@ -86,6 +88,6 @@ def _configured(title: str, steps: tuple[str, ...], option: str, value: str) -> 
     return Fix(title=title, steps=steps, code=code, url=url, risk=_RISK, stack=StackOption(TENSORRT_LLM, "", f"CudaGraphConfig.{option}"))
 
 
-def _and(sizes: Sequence[int]) -> str:
+def _joined_by_and(sizes: Sequence[int]) -> str:
     *some, last = (f"{size:,}" for size in sorted(sizes))
     return f"{', '.join(some)} and {last}" if some else last

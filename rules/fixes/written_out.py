@@ -79,12 +79,12 @@ def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
     seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
     ways = _ways(seen)
     if not (ways and leads):
-        return msgspec.structs.replace(fix, steps=(*fix.steps, *(way.step for way in ways), *_beside(seen)))
-    steps = (*(way.step for way in ways), *fix.steps, *_beside(seen))
+        return msgspec.structs.replace(fix, steps=(*fix.steps, *(way.step for way in ways), *_minor_idioms(seen)))
+    steps = (*(way.step for way in ways), *fix.steps, *_minor_idioms(seen))
     return Fix(title=ways[0].title, steps=steps, code=ways[0].code, url=ways[0].url, risk=fix.risk)
 
 
-def _beside(seen: Spellings) -> list[str]:
+def _minor_idioms(seen: Spellings) -> list[str]:
     """What leads no fix: a few products of many launches are little of what is gained, and no trace tells heads from time steps."""
     if not seen.sliced:
         return []

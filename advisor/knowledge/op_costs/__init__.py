@@ -34,7 +34,7 @@ class Cost:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def _same(formula: Formula, names: str) -> dict[str, Formula]:
+def _same_shape_cost(formula: Formula, names: str) -> dict[str, Formula]:
     return dict.fromkeys(names.split(), formula)
 
 
@@ -51,15 +51,15 @@ _TABLE: dict[Family, dict[str, Formula]] = {
     },
     # Positions of stride, padding, dilation, groups and the others in each op's schema; a test compares them with torch's.
     Family.CONV: {
-        **_same(p.Convolution(3, 4, 5, 8, bias=2, transposed=6, output_padding=7),
+        **_same_shape_cost(p.Convolution(3, 4, 5, 8, bias=2, transposed=6, output_padding=7),
                 "convolution _convolution convolution_overrideable"),
-        **_same(p.Convolution(3, 4, 5, 6, bias=2), "conv1d conv2d conv3d"),
-        **_same(p.Convolution(3, 4, 7, 6, bias=2, output_padding=5), "conv_transpose1d conv_transpose2d conv_transpose3d"),
+        **_same_shape_cost(p.Convolution(3, 4, 5, 6, bias=2), "conv1d conv2d conv3d"),
+        **_same_shape_cost(p.Convolution(3, 4, 7, 6, bias=2, output_padding=5), "conv_transpose1d conv_transpose2d conv_transpose3d"),
         "cudnn_convolution": p.Convolution(3, 2, 4, 5),
         "cudnn_convolution_transpose": p.Convolution(4, 2, 5, 6, output_padding=3),
         "cudnn_convolution_relu": p.Convolution(3, 4, 5, 6, bias=2),
         "cudnn_convolution_add_relu": p.Convolution(5, 6, 7, 8, bias=4, added=2),
-        **_same(p.Convolution(4, 3, 5, 6, bias=2), "miopen_convolution miopen_depthwise_convolution mkldnn_convolution"),
+        **_same_shape_cost(p.Convolution(4, 3, 5, 6, bias=2), "miopen_convolution miopen_depthwise_convolution mkldnn_convolution"),
         "miopen_convolution_transpose": p.Convolution(5, 3, 6, 7, bias=2, output_padding=4),
         "convolution_backward": p.convolution_backward,
     },
@@ -85,31 +85,31 @@ _TABLE: dict[Family, dict[str, Formula]] = {
     },
     # Mean, centred square, normalise, scale and shift: 8 FLOPs an element, 5 without the mean, twice that backward.
     Family.NORM: {
-        **_same(s.stream(8), "native_layer_norm layer_norm native_batch_norm batch_norm _native_batch_norm_legit "
+        **_same_shape_cost(s.stream(8), "native_layer_norm layer_norm native_batch_norm batch_norm _native_batch_norm_legit "
                              "cudnn_batch_norm miopen_batch_norm native_group_norm group_norm instance_norm"),
-        **_same(s.stream(5), "_fused_rms_norm rms_norm"),
-        **_same(s.stream(16), "native_layer_norm_backward native_batch_norm_backward cudnn_batch_norm_backward "
+        **_same_shape_cost(s.stream(5), "_fused_rms_norm rms_norm"),
+        **_same_shape_cost(s.stream(16), "native_layer_norm_backward native_batch_norm_backward cudnn_batch_norm_backward "
                               "miopen_batch_norm_backward native_group_norm_backward"),
         "_fused_rms_norm_backward": s.stream(10),
     },
     Family.SOFTMAX: {
-        **_same(s.softmax(), "_softmax _log_softmax"),
-        **_same(s.softmax(dtype=2), "softmax log_softmax"),
-        **_same(s.softmax_backward, "_softmax_backward_data _log_softmax_backward_data"),
+        **_same_shape_cost(s.softmax(), "_softmax _log_softmax"),
+        **_same_shape_cost(s.softmax(dtype=2), "softmax log_softmax"),
+        **_same_shape_cost(s.softmax_backward, "_softmax_backward_data _log_softmax_backward_data"),
     },
     Family.ELEMENTWISE: {
-        **_same(s.elementwise(2), "add sub rsub mul multiply subtract pow maximum minimum fmax fmin atan2 fmod remainder "
+        **_same_shape_cost(s.elementwise(2), "add sub rsub mul multiply subtract pow maximum minimum fmax fmin atan2 fmod remainder "
                                   "floor_divide bitwise_and bitwise_or bitwise_xor threshold_backward gelu_backward "
                                   "silu_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward "
                                   "hardswish_backward elu_backward softplus_backward logit_backward native_dropout_backward"),
-        **_same(s.elementwise(2, result="float"), "div true_divide divide"),
-        **_same(s.elementwise(2, result="bool"), "eq ne lt le gt ge logical_and logical_or logical_xor"),
-        **_same(s.elementwise(3), "addcmul addcdiv clamp lerp masked_fill mse_loss_backward"),
-        **_same(s.elementwise(1), "neg abs relu square sign floor ceil round trunc threshold clamp_min clamp_max leaky_relu "
+        **_same_shape_cost(s.elementwise(2, result="float"), "div true_divide divide"),
+        **_same_shape_cost(s.elementwise(2, result="bool"), "eq ne lt le gt ge logical_and logical_or logical_xor"),
+        **_same_shape_cost(s.elementwise(3), "addcmul addcdiv clamp lerp masked_fill mse_loss_backward"),
+        **_same_shape_cost(s.elementwise(1), "neg abs relu square sign floor ceil round trunc threshold clamp_min clamp_max leaky_relu "
                                   "hardtanh hardswish hardsigmoid elu bitwise_not nan_to_num"),
-        **_same(s.elementwise(1, result="float"), "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh erf sigmoid "
+        **_same_shape_cost(s.elementwise(1, result="float"), "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh erf sigmoid "
                                                   "reciprocal gelu silu mish softplus logit log_sigmoid_forward"),
-        **_same(s.elementwise(1, result="bool"), "logical_not isnan isinf isfinite"),
+        **_same_shape_cost(s.elementwise(1, result="bool"), "logical_not isnan isinf isfinite"),
         "where": s.where,
         "native_dropout": s.native_dropout,
         **{f"upsample_{name}{back}": of(neighbours) for name, neighbours in _NEIGHBOURS.items() for back, of in
@@ -119,12 +119,12 @@ _TABLE: dict[Family, dict[str, Formula]] = {
         "sum": s.reduction(dtype=3, result="long int"),
         "mean": s.reduction(dtype=3),
         "prod": s.reduction(dtype=3, result="long int"),
-        **_same(s.reduction(), "amax amin logsumexp"),
-        **_same(s.reduction(result="bool"), "any all"),
-        **_same(s.reduction(index=True), "argmax argmin"),
-        **_same(s.extremum, "max min"),
-        **_same(s.reduction(flops=4), "std var"),
-        **_same(s.reduction(flops=4, outputs=2), "std_mean var_mean"),
+        **_same_shape_cost(s.reduction(), "amax amin logsumexp"),
+        **_same_shape_cost(s.reduction(result="bool"), "any all"),
+        **_same_shape_cost(s.reduction(index=True), "argmax argmin"),
+        **_same_shape_cost(s.extremum, "max min"),
+        **_same_shape_cost(s.reduction(flops=4), "std var"),
+        **_same_shape_cost(s.reduction(flops=4, outputs=2), "std_mean var_mean"),
         "linalg_vector_norm": s.reduction(dim=2, dtype=4, flops=2),
     },
     Family.EMBEDDING: {
@@ -135,13 +135,13 @@ _TABLE: dict[Family, dict[str, Formula]] = {
     },
     Family.COPY: {"copy": s.copy_into, "_to_copy": s.to_copy, "clone": s.clone, "cat": s.concatenate, "stack": s.concatenate},
     Family.FILL: {"fill": s.fill, "zero": s.fill},
-    Family.RANDOM: _same(s.generate, "uniform normal bernoulli random exponential"),
-    Family.SORT_SCAN: _same(s.elementwise(1, result="long int"), "cumsum cumprod"),
+    Family.RANDOM: _same_shape_cost(s.generate, "uniform normal bernoulli random exponential"),
+    Family.SORT_SCAN: _same_shape_cost(s.elementwise(1, result="long int"), "cumsum cumprod"),
     Family.OPTIMIZER: {
-        **_same(s.foreach(), "_foreach_add _foreach_sub _foreach_mul _foreach_div _foreach_sqrt _foreach_neg _foreach_pow "
+        **_same_shape_cost(s.foreach(), "_foreach_add _foreach_sub _foreach_mul _foreach_div _foreach_sqrt _foreach_neg _foreach_pow "
                              "_foreach_reciprocal _foreach_exp _foreach_abs _foreach_sign _foreach_maximum _foreach_minimum "
                              "_foreach_clamp_min _foreach_clamp_max _foreach_lerp"),
-        **_same(s.foreach(flops=3), "_foreach_addcmul _foreach_addcdiv"),
+        **_same_shape_cost(s.foreach(flops=3), "_foreach_addcmul _foreach_addcdiv"),
         "_foreach_norm": s.foreach(flops=2, writes=0),
         "_foreach_zero": s.foreach(flops=0, reads=0),
         "_foreach_copy": s.foreach_copy,

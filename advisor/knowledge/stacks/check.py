@@ -38,7 +38,7 @@ def download(pack: Pack, version: str, into: Path) -> tuple[Archive, str]:
 
     Where a source distribution says what it is by code that needs more than is here, pip leaves what it unpacked: that is read.
     """
-    if version and (there := _there(pack, version, into)):
+    if version and (there := _cached_archive(pack, version, into)):
         return Archive(there), version
     fresh = Path(tempfile.mkdtemp(dir=into))
     spec = f"{pack.package}=={version}" if version else pack.package
@@ -55,7 +55,7 @@ def download(pack: Pack, version: str, into: Path) -> tuple[Archive, str]:
     return Archive(kept), known
 
 
-def _there(pack: Pack, version: str, folder: Path) -> Path | None:
+def _cached_archive(pack: Pack, version: str, folder: Path) -> Path | None:
     """The archive of a version, where an earlier call left it."""
     begins = f"{pack.package}-{version}", f"{pack.package.replace('-', '_')}-{version}"
     return next(
@@ -86,7 +86,9 @@ def differences(pack: Pack, before: Pinned, now: dict[str, Names]) -> Iterator[D
 
 def refused(pack: Pack, version: str, names: dict[str, Names]) -> list[Difference]:
     """Names that options print for a version and that it does not have; and defaults that are others than a pack says."""
-    found = [Difference("printed but not there", name) for option in pack.options if option.is_in(version) for name in option.names if not _has(names, name)]
+    found = [
+        Difference("printed but not there", name) for option in pack.options if option.is_in(version) for name in option.names if not _names_in(names, name)
+    ]
     for option in pack.options:
         owner, _, name = option.names[0].rpartition(".")
         default = names.get(owner, {}).get(name, "").strip("'\"")
@@ -95,7 +97,7 @@ def refused(pack: Pack, version: str, names: dict[str, Names]) -> list[Differenc
     return found
 
 
-def _has(names: dict[str, Names], name: str) -> bool:
+def _names_in(names: dict[str, Names], name: str) -> bool:
     owner, _, own = name.rpartition(".")
     return own in names.get(owner, {})
 

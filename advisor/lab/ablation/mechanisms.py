@@ -39,7 +39,7 @@ def _empty(*names: str) -> Any:
     return lambda made, *_, **__: replace(made, **{name: getattr(made, name)[:0] for name in names})
 
 
-def _with(**values: Any) -> Any:
+def _replaced_fields(**values: Any) -> Any:
     """Makes of a view one with these values."""
     return lambda made, *_, **__: replace(made, **values)
 
@@ -48,7 +48,7 @@ def _always(value: Any) -> Any:
     return lambda *_, **__: value
 
 
-def _none(made: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
+def _empty_mask(made: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
     """As long a mask, of which nothing is chosen."""
     return np.zeros_like(made)
 
@@ -142,7 +142,7 @@ MECHANISMS = (
         "recurrent-cells",
         "2026-11-27T02:39",
         "a Python loop over a recurrent cell becomes one library call",
-        (Result("advisor.views.patterns.recurrent_cells", "RecurrentLoop.build", _with(cells=0.0, edit=combine())),),
+        (Result("advisor.views.patterns.recurrent_cells", "RecurrentLoop.build", _replaced_fields(cells=0.0, edit=combine())),),
         written_on="two loops",
         programs=2,
     ),
@@ -302,13 +302,13 @@ MECHANISMS = (
         "shrinking-loops",
         "2026-11-23T15:52",
         "a loop that drops finished rows needs the sizes that it asks for",
-        (Result("advisor.views.patterns.device_syncs", "sparing", _none),),
+        (Result("advisor.views.patterns.device_syncs", "sparing", _empty_mask),),
     ),
     Mechanism(
         "judging-ops",
         "2026-11-22T23:09",
         "reductions and comparisons go with the read that they are for",
-        (Result("advisor.views.patterns.device_syncs", "_judging", _none),),
+        (Result("advisor.views.patterns.device_syncs", "_judging", _empty_mask),),
     ),
     Mechanism(
         "graph-breaks",
@@ -365,7 +365,7 @@ MECHANISMS = (
         "staged-copies",
         "2026-11-22T13:24",
         "arrays that JAX stages on the host",
-        (Result("advisor.views.patterns.transfers", "StagedCopies.build", _with(spans=EMPTY, us=0.0, same=False)),),
+        (Result("advisor.views.patterns.transfers", "StagedCopies.build", _replaced_fields(spans=EMPTY, us=0.0, same=False)),),
     ),
     Mechanism(
         "compiled-loops",
@@ -377,38 +377,38 @@ MECHANISMS = (
         "external-pace",
         "2026-11-22T22:58",
         "a clock outside paces the steps",
-        (Result("advisor.views.replay.external_pace", "OutsideClock.build", _with(paces=False)),),
+        (Result("advisor.views.replay.external_pace", "OutsideClock.build", _replaced_fields(paces=False)),),
     ),
     Mechanism(
         "released-memory",
         "2026-11-28T17:18",
         "host memory is given back behind copies",
-        (Result("advisor.views.patterns.released_memory", "ReleasedMemory.build", _with(spans=EMPTY, us=0.0)),),
+        (Result("advisor.views.patterns.released_memory", "ReleasedMemory.build", _replaced_fields(spans=EMPTY, us=0.0)),),
     ),
     # Idioms
     Mechanism(
         "idiom-cell",
         "2026-11-27T00:30",
         "a loop over a recurrent cell, by its ops",
-        (Result("advisor.views.trace.spellings", "Spellings.build", _with(cell="", cells=0.0)),),
+        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(cell="", cells=0.0)),),
     ),
     Mechanism(
         "idiom-sliced",
         "2026-11-27T00:30",
         "products of slices, one head or expert at a time",
-        (Result("advisor.views.trace.spellings", "Spellings.build", _with(sliced=0.0)),),
+        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(sliced=0.0)),),
     ),
     Mechanism(
         "idiom-picked",
         "2026-11-27T00:30",
         "a log-softmax and a pick instead of a cross entropy",
-        (Result("advisor.views.trace.spellings", "Spellings.build", _with(picked=0.0)),),
+        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(picked=0.0)),),
     ),
     Mechanism(
         "idiom-grows",
         "2026-11-27T00:30",
         "a cache that grows by concatenation",
-        (Result("advisor.views.trace.spellings", "Spellings.build", _with(grows=None, grows_values=None)),),
+        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(grows=None, grows_values=None)),),
     ),
     # Start-up
     Mechanism(
@@ -421,7 +421,7 @@ MECHANISMS = (
         "first-pass",
         "2026-11-23T14:56",
         "a recording of a program's first pass alone",
-        (Result("advisor.views.trace.first_pass", "FirstPass.build", _with(only=False, taken=0, brief=False)),),
+        (Result("advisor.views.trace.first_pass", "FirstPass.build", _replaced_fields(only=False, taken=0, brief=False)),),
     ),
     Mechanism(
         "attention-plans",
@@ -439,7 +439,7 @@ MECHANISMS = (
         "compilation",
         "2026-11-21T20:09",
         "compilation inside the window",
-        (Result("advisor.views.trace.compilation", "Compilation.build", _with(spans=EMPTY, compilers=EMPTY)),),
+        (Result("advisor.views.trace.compilation", "Compilation.build", _replaced_fields(spans=EMPTY, compilers=EMPTY)),),
     ),
     # How sure a saving is
     Mechanism(

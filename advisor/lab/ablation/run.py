@@ -120,14 +120,14 @@ def _tried(trace: Trace, mechanisms: Sequence[Mechanism], seed: int) -> Tried:
     except TraceError as error:
         return Tried(str(trace.path), seed, names, [], error.message)
     active = [one for one in mechanisms if one.name in seen]
-    without = {one.name: _without(recording, one, kept) for one in active}
+    without = {one.name: _report_without(recording, one, kept) for one in active}
     effects = {name: effect_of(trace, base, report, name) for name, report in without.items()}
     for change, changed in _changed(trace, seed) if active else ():
         kept = Kept()
         with kept.filled():
             with_it = compared(trace.program, change, base, _report(changed))
         for one in active:
-            without_it = compared(trace.program, change, without[one.name], _without(changed, one, kept))
+            without_it = compared(trace.program, change, without[one.name], _report_without(changed, one, kept))
             was = effects[one.name]
             effects[one.name] = msgspec.structs.replace(
                 was, changed=was.changed + with_it.findings, flips_on=was.flips_on + with_it.flips, flips_off=was.flips_off + without_it.flips
@@ -143,7 +143,7 @@ def _report(recording: Recording, without: str = "") -> Report:
     return report
 
 
-def _without(recording: Recording, mechanism: Mechanism, kept: Kept) -> Report:
+def _report_without(recording: Recording, mechanism: Mechanism, kept: Kept) -> Report:
     """The report without a mechanism; what it cannot have changed is taken from the analysis with it."""
     with kept.reused(mechanism), off(mechanism):
         return _report(kept.without(mechanism, recording), mechanism.name)

@@ -166,12 +166,12 @@ def as_text(found: Ablation) -> str:
         for row in found.rows
         if row.traces
     ]
-    lines += ["", *_going(found, str), *_still(found, str), *(f"left out: {one}" for one in found.left)]
+    lines += ["", *_going(found, str), *_without_effect(found, str), *(f"left out: {one}" for one in found.left)]
     lines.append(f"{counted(found.traces, 'trace')}, drawn with seed {found.seed}; {_COLUMNS}")
     return "\n".join(lines)
 
 
-def _still(found: Ablation, quoted: Callable[[str], str]) -> list[str]:
+def _without_effect(found: Ablation, quoted: Callable[[str], str]) -> list[str]:
     """The mechanisms without an effect on any trace that they had not seen."""
     fewest = {True: "no effect on any of {} unseen traces: ", False: "no unseen trace: "}
     rows = [row for row in found.rows if not row.traces]
@@ -198,10 +198,10 @@ def _changed(row: Row) -> str:
 
 def _going(found: Ablation, quoted: Callable[[str], str]) -> list[str]:
     """What should go, and why."""
-    return [f"should go: {quoted(row.mechanism)}: {_why(row)}" for row in found.rows if row.goes]
+    return [f"should go: {quoted(row.mechanism)}: {_reason_in_words(row)}" for row in found.rows if row.goes]
 
 
-def _why(row: Row) -> str:
+def _reason_in_words(row: Row) -> str:
     return "it harms" if row.verdict == "harms" else f"fitted to {counted(row.fitted_to, 'program')}, it moves nothing"
 
 
@@ -231,7 +231,7 @@ def as_markdown(found: Ablation) -> str:
             for row in found.rows
             if row.traces
         ),
-        "", "## Without an effect", "", *(f"- {line[0].upper()}{line[1:]}" for line in _still(found, lambda name: f"`{name}`")),
+        "", "## Without an effect", "", *(f"- {line[0].upper()}{line[1:]}" for line in _without_effect(found, lambda name: f"`{name}`")),
         "", "## What should go", "",
         f"A mechanism goes where it harms, or where it was fitted to fewer than {FITTED_TO} programs and moves nothing.", "",
         *([f"- {line.removeprefix('should go: ')}" for line in went] or ["Nothing."]),

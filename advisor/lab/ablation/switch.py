@@ -91,7 +91,7 @@ def off(switched: Switched) -> Iterator[None]:
     """Runs a block without it."""
     with ExitStack() as stack:
         for switch in switched.switches:
-            stack.enter_context(_without(switch))
+            stack.enter_context(_switched_off(switch))
         yield
 
 
@@ -107,7 +107,7 @@ def watched(several: Iterable[Switched]) -> Iterator[set[str]]:
         yield seen
 
 
-def _without(switch: Switch) -> Any:
+def _switched_off(switch: Switch) -> Any:
     owner, name = holder(switch)
     if isinstance(switch, Number):
         return _replaced(owner, name, switch.off)
@@ -124,7 +124,7 @@ def _watching(name: str, switch: Switch, seen: set[str], busy: list[str]) -> Any
                 if isinstance(switch, Result):
                     other = switch.off(made, *args, **options)
                 else:
-                    with _without(switch):
+                    with _switched_off(switch):
                         other = function(*args, **options)
             finally:
                 busy.pop()

@@ -12,7 +12,7 @@ from ..in_program import after_import
 from .applied import Applied
 
 
-def _once(module: str, then: Callable[[Any], None]) -> None:
+def _apply_once(module: str, then: Callable[[Any], None]) -> None:
     if module in sys.modules:
         then(sys.modules[module])
     else:
@@ -47,7 +47,7 @@ def _option(applied: Applied, module: str, kind: str, option: str, value: Any, a
 
         made.__init__ = constructed
 
-    _once(module, patch)
+    _apply_once(module, patch)
 
 
 def no_nan_filter(applied: Applied) -> None:
@@ -78,7 +78,7 @@ def _arguments(applied: Applied, change: Callable[[Any], str]) -> None:
 
         kind.__post_init__ = made
 
-    _once("transformers.training_args", patch)
+    _apply_once("transformers.training_args", patch)
 
 
 def no_anomaly_detection(applied: Applied) -> None:
@@ -138,8 +138,8 @@ def attention(applied: Applied, implementation: str = "sdpa") -> None:
 
         kind.set_processor = chosen
 
-    _once("transformers.modeling_utils", models)
-    _once("diffusers.models.attention_processor", processors)
+    _apply_once("transformers.modeling_utils", models)
+    _apply_once("diffusers.models.attention_processor", processors)
 
 
 def _asking(applied: Applied, make: Any, implementation: str) -> Any:
@@ -169,7 +169,7 @@ def prefetch_copies(applied: Applied) -> None:
 
         kind.__init__ = constructed
 
-    _once("accelerate.accelerator", patch)
+    _apply_once("accelerate.accelerator", patch)
 
 
 def fewer_micro_batches(applied: Applied) -> None:

@@ -14,7 +14,7 @@ def no_empty_cache(applied: Applied) -> None:
     import torch
 
     for place in (torch.cuda, torch.cuda.memory):
-        _nothing(applied, place, "empty_cache")
+        _no_operation(applied, place, "empty_cache")
 
 
 def no_synchronize(applied: Applied) -> None:
@@ -22,13 +22,13 @@ def no_synchronize(applied: Applied) -> None:
     waits."""
     import torch
 
-    _nothing(applied, torch.cuda, "synchronize")
-    _nothing(applied, torch.cuda.Stream, "synchronize")
+    _no_operation(applied, torch.cuda, "synchronize")
+    _no_operation(applied, torch.cuda.Stream, "synchronize")
 
 
 def no_collection(applied: Applied) -> None:
     """gc.collect does nothing, and Python looks for cycles no longer; what was there before is never looked at again."""
-    _nothing(applied, gc, "collect", 0)
+    _no_operation(applied, gc, "collect", 0)
     if gc.isenabled():
         gc.freeze()
         gc.disable()
@@ -38,7 +38,7 @@ def no_collection(applied: Applied) -> None:
     applied.finish.append(lambda: setattr(gc, "enable", enable))
 
 
-def _nothing(applied: Applied, place: Any, name: str, result: Any = None) -> None:
+def _no_operation(applied: Applied, place: Any, name: str, result: Any = None) -> None:
     was = getattr(place, name)
 
     @functools.wraps(was)

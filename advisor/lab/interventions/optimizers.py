@@ -14,15 +14,15 @@ _FOREACH = (*_FUSED, "Adadelta", "Adafactor", "Adamax", "ASGD", "NAdam", "RAdam"
 
 def fused(applied: Applied) -> None:
     """fused=True where the program has not chosen it, for each optimizer of torch.optim that has it."""
-    _with(applied, "fused", _FUSED, ("foreach", "differentiable"))
+    _with_option(applied, "fused", _FUSED, ("foreach", "differentiable"))
 
 
 def foreach(applied: Applied) -> None:
     """foreach=True where the program has turned it off, or torch has not chosen it."""
-    _with(applied, "foreach", _FOREACH, ("differentiable",))
+    _with_option(applied, "foreach", _FOREACH, ("differentiable",))
 
 
-def _with(applied: Applied, option: str, names: tuple[str, ...], against: tuple[str, ...]) -> None:
+def _with_option(applied: Applied, option: str, names: tuple[str, ...], against: tuple[str, ...]) -> None:
     import torch
 
     for name in names:

@@ -33,7 +33,7 @@ BORROWED_FROM_NS = 100 * US
 def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
     """One tiny kernel a step on a stream of its own, launched where the host has nothing else to do."""
     stage = _Stage.of(trace)
-    if stage is None or (places := _same_in_each([dict(stage.pauses(*step)) for step in stage.steps])) is None:
+    if stage is None or (places := _alike_place([dict(stage.pauses(*step)) for step in stage.steps])) is None:
         return None
     stream, added = stage.free_stream(), []
     for number, free in enumerate(places):
@@ -45,7 +45,7 @@ def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
 def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
     """One tiny convolution a step on the stream that works most, in TF32: what one op runs in says nothing of the others."""
     stage = _Stage.of(trace)
-    if stage is None or (places := _same_in_each([dict(stage.between_kernels(*step)) for step in stage.steps])) is None:
+    if stage is None or (places := _alike_place([dict(stage.between_kernels(*step)) for step in stage.steps])) is None:
         return None
     shapes = any("Input Dims" in arguments(e) or "Input dims" in arguments(e) for e in spans(trace, frozenset(("cpu_op",))))
     shorter: dict[int, int] = {}
@@ -59,7 +59,7 @@ def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
     return trace.of([*events, *added])
 
 
-def _same_in_each(of_steps: list[dict[int, Place]]) -> list[Place] | None:
+def _alike_place(of_steps: list[dict[int, Place]]) -> list[Place] | None:
     """One place of each step, by how much of the step lies before it: a program does the same in each. The first of each where none is in all of them,
     None where a step has none."""
     if not all(of_steps):
@@ -180,7 +180,7 @@ class _Stage:
             "shared memory": 0,
         }
         return [
-            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **self._here(*call), "args": {"cbid": 211, **link}},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **self._place_in_step(*call), "args": {"cbid": 211, **link}},
             {
                 "ph": "X",
                 "cat": "kernel",
@@ -202,9 +202,9 @@ class _Stage:
         told = dims if shapes else {}
         names = ("aten::conv2d", "aten::convolution", "aten::_convolution", "aten::cudnn_convolution")
         inside = [(start + US + 100 * i, start + 5 * US - 100 * i) for i in range(len(names))]
-        return [{"ph": "X", "cat": "cpu_op", "name": name, **self._here(a, b), "args": {**told}} for name, (a, b) in zip(names, inside, strict=True)]
+        return [{"ph": "X", "cat": "cpu_op", "name": name, **self._place_in_step(a, b), "args": {**told}} for name, (a, b) in zip(names, inside, strict=True)]
 
-    def _here(self, start: int, end: int) -> dict[str, Any]:
+    def _place_in_step(self, start: int, end: int) -> dict[str, Any]:
         return {"pid": self.pid, "tid": self.tid, "ts": start / 1000, "dur": (end - start) / 1000}
 
 

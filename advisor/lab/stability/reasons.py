@@ -55,7 +55,7 @@ def share(finding: Finding | None, report: Report) -> float | None:
     return finding.saving.expected / step_us if finding and isinstance(finding.saving, Saving) and step_us > 0 else None
 
 
-def _near(told: Told) -> bool:
+def _near_threshold(told: Told) -> bool:
     was, became = share(told.was, told.base), share(told.became, told.changed)
     return was is not None and became is not None and abs(was - became) <= NO_DIFFERENCE
 
@@ -73,8 +73,8 @@ def _one_step(told: Told) -> bool:
 
 
 _WHEN: dict[str, Callable[[Told], bool]] = {
-    "near": lambda told: _near(told) and not _folded(told),
-    "near-folded": lambda told: _near(told) and _folded(told),
+    "near": lambda told: _near_threshold(told) and not _folded(told),
+    "near-folded": lambda told: _near_threshold(told) and _folded(told),
     "folded": _folded,
     "one-step": _one_step,
 }

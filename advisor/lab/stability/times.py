@@ -44,7 +44,7 @@ def uneven(trace: Recorded, rng: Random) -> Recorded | None:
     if not device and not host:
         return None
     starts, stops = (np.array(column, np.int64) for column in zip(*device, strict=True)) if device else (np.empty(0, np.int64),) * 2
-    edges = np.unique(np.r_[starts, stops, _outside(np.array(host, np.int64), starts, stops)])
+    edges = np.unique(np.r_[starts, stops, _idle_times(np.array(host, np.int64), starts, stops)])
     lasts = np.diff(edges) * np.array([1 + rng.uniform(-NOISE, NOISE) for _ in edges[1:]])
     moved = np.r_[0.0, np.cumsum(lasts)]
 
@@ -64,7 +64,7 @@ def uneven(trace: Recorded, rng: Random) -> Recorded | None:
     return trace.each(drawn)
 
 
-def _outside(times: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+def _idle_times(times: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Those of the times at which nothing runs on a device. starts: sorted, with the stops of the same spans."""
     if not len(starts):
         return times

@@ -71,7 +71,7 @@ def _diff(file: _File) -> Iterator[str]:
 
 def _written(trial: Trial, files: dict[Path, _File]) -> bool:
     """Write it into the files; whether all of it could be."""
-    done = [_at(trial, file, line - 1, what) for path, line, what in trial.reach.sites if (file := _opened(Path(path), files)) is not None]
+    done = [_statement_at(trial, file, line - 1, what) for path, line, what in trial.reach.sites if (file := _opened(Path(path), files)) is not None]
     return bool(done) and all(done) and not trial.reach.made_by
 
 
@@ -85,13 +85,13 @@ def _opened(path: Path, files: dict[Path, _File]) -> _File | None:
     return files[path]
 
 
-def _at(trial: Trial, file: _File, number: int, what: str) -> bool:
+def _statement_at(trial: Trial, file: _File, number: int, what: str) -> bool:
     if trial.intervention in _AT_TOP:
         return _after_import(file, _AT_TOP[trial.intervention])
     if what == "module":
         return _model(trial.intervention, file, number)
     if what.startswith("no "):
-        return _without(file, number, what.removeprefix("no "))
+        return _remove_statement(file, number, what.removeprefix("no "))
     return _with_keywords(file, number, what)
 
 
@@ -151,7 +151,7 @@ def _one_call(file: _File, call: ast.Call, keywords: Sequence[ast.keyword]) -> b
     return True
 
 
-def _without(file: _File, number: int, name: str) -> bool:
+def _remove_statement(file: _File, number: int, name: str) -> bool:
     """Take a statement out that is nothing but that call, and is not all that its block holds."""
     for parent in ast.walk(file.tree):
         for block in (getattr(parent, "body", None), getattr(parent, "orelse", None)):
@@ -175,7 +175,7 @@ def _model(intervention: str, file: _File, number: int) -> bool:
     """Where the model is called, by a name that is not of a module around it."""
     calls = [one for one in _calls(file, number) if isinstance(one.func, ast.Name) and not one.func.id.startswith(("print", "len", "enumerate", "zip"))]
     if intervention in _AROUND_CALL:
-        return _around(file, number, _AROUND_CALL[intervention])
+        return _wrap_statement(file, number, _AROUND_CALL[intervention])
     loops = [n for n in ast.walk(file.tree) if isinstance(n, (ast.For, ast.While)) and n.lineno - 1 <= number <= (n.end_lineno or n.lineno) - 1]
     scopes = [
         n for n in ast.walk(file.tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.lineno - 1 <= number <= (n.end_lineno or n.lineno) - 1
@@ -199,7 +199,7 @@ def _assigned(scope: ast.AST) -> set[str]:
     return stored | given
 
 
-def _around(file: _File, number: int, line: str) -> bool:
+def _wrap_statement(file: _File, number: int, line: str) -> bool:
     """Put a block around the simple statement on that line."""
     found = [
         n for n in ast.walk(file.tree)

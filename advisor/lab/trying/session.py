@@ -219,7 +219,7 @@ class Session:
         found = numerics.compare(self.first, self._base.runs[1], side.runs[0], coarsest)
         try:
             if found.verdict == "differs" and any(one.apart for one in side.applied):
-                found = self._apart(side, coarsest, found)
+                found = self._compare_arithmetic(side, coarsest, found)
             if found.needs_nudge:
                 found = numerics.compare(self.first, self._base.runs[1], side.runs[0], coarsest, self._nudge(numerics.nudge_of(self.first, coarsest)))
             if found.verdict == "differs" and any(one.draws for one in side.applied):
@@ -228,7 +228,7 @@ class Session:
             return replace(found, verdict="not-checked", why=f"{found.why}; the budget ended before it could be told why")
         return found
 
-    def _apart(self, side: _Side, coarsest: Numerics, found: numerics.Compared) -> numerics.Compared:
+    def _compare_arithmetic(self, side: _Side, coarsest: Numerics, found: numerics.Compared) -> numerics.Compared:
         """Compared in a run in which only the arithmetic is changed, and not which random numbers are drawn."""
         ran = self._only_numbers(Asked(side.applied, self._warmup, self._last - self._warmup, check=True), "its numbers")
         if ran.failed:

@@ -42,8 +42,8 @@ class Watch:
 
         torch.autograd.backward = self._losing(torch.autograd.backward)
         torch.autograd.grad = self._losing(torch.autograd.grad)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: self._tried(self._before, optimizer))
-        register_optimizer_step_post_hook(lambda optimizer, *_: self._tried(self._after, optimizer))
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self._tried(self._before_step, optimizer))
+        register_optimizer_step_post_hook(lambda optimizer, *_: self._tried(self._after_step, optimizer))
 
     def stop(self) -> None:
         """Keep nothing more."""
@@ -80,14 +80,14 @@ class Watch:
     def _coarser(self, dtype: Any) -> None:
         self.half = self.half or str(dtype).removeprefix("torch.")
 
-    def _of(self, optimizer: Any) -> tuple[int, int]:
+    def _optimizer_index(self, optimizer: Any) -> tuple[int, int]:
         """Which optimizer it is, in the order of first steps, and its steps so far."""
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = 0
         return list(self._optimizers).index(id(optimizer)), self._optimizers[id(optimizer)]
 
-    def _before(self, optimizer: Any) -> None:
-        number, steps = self._of(optimizer)
+    def _before_step(self, optimizer: Any) -> None:
+        number, steps = self._optimizer_index(optimizer)
         if number >= MOST_OPTIMIZERS or steps >= FINGERPRINTED:
             return
         params = [p for group in optimizer.param_groups for p in group["params"]]
@@ -104,8 +104,8 @@ class Watch:
             grads = grads / scale.to(grads.device)
         self.samples.append((f"{number}/gradients/{steps}", grads))
 
-    def _after(self, optimizer: Any) -> None:
-        number, steps = self._of(optimizer)
+    def _after_step(self, optimizer: Any) -> None:
+        number, steps = self._optimizer_index(optimizer)
         self._optimizers[id(optimizer)] = steps + 1
         if number < MOST_OPTIMIZERS and steps < FINGERPRINTED:
             self.samples.append((f"{number}/parameters/{steps + 1}", sample(p for group in optimizer.param_groups for p in group["params"])))

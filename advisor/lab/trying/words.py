@@ -137,10 +137,10 @@ def _end(tried: Tried) -> Iterator[str]:
 def to_adopt(tried: Tried) -> list[str]:
     """A line for each that is kept, in the program's own terms."""
     kept = [trial for trial in tried.trials if trial.intervention in tried.kept]
-    return [f"{trial.advice}{_where(trial)}" for trial in kept]
+    return [f"{trial.advice}{_line_in_words(trial)}" for trial in kept]
 
 
-def _where(trial: Trial) -> str:
+def _line_in_words(trial: Trial) -> str:
     places = list(dict.fromkeys(f"{os.path.basename(file)}:{line}" for file, line, what in trial.reach.sites if what != "module"))
     return f"    # {', '.join(places[:3])}" if places else ""
 
@@ -200,15 +200,15 @@ def picture(tried: Tried) -> str:
         ends += [max(trial.gain.low, -1.0), trial.gain.high, *((trial.predicted.low, trial.predicted.high) if trial.predicted else ())]
     low, high = min(ends), max(ends)
 
-    def across(share: float) -> float:
+    def table_row(share: float) -> float:
         return round(_LEFT + _WIDE * (min(max(share, low), high) - low) / (high - low), 1)
 
     tall = _ROW * len(shown) + 40
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {tall}" width="640" height="{tall}" role="img" aria-label="Predicted beside measured" '
         'font-family="sans-serif" font-size="12" fill="#222">',
-        f'<rect width="640" height="{tall}" fill="#fff"/><path d="M{across(0)} 8V{tall - 30}" stroke="#888"/>',
-        f'<text x="{across(0)}" y="{tall - 12}" text-anchor="middle">0 %</text><text x="{_LEFT + _WIDE}" y="{tall - 12}" text-anchor="end">{high:.0%} of the step</text>',
+        f'<rect width="640" height="{tall}" fill="#fff"/><path d="M{table_row(0)} 8V{tall - 30}" stroke="#888"/>',
+        f'<text x="{table_row(0)}" y="{tall - 12}" text-anchor="middle">0 %</text><text x="{_LEFT + _WIDE}" y="{tall - 12}" text-anchor="end">{high:.0%} of the step</text>',
     ]
     for number, trial in enumerate(shown):
         y = 24 + _ROW * number
@@ -217,7 +217,7 @@ def picture(tried: Tried) -> str:
         for colour, at, what, one in sides:
             if one is not None:
                 parts.append(
-                    f'<path d="M{across(one.low)} {at}H{across(one.high)}" stroke="{colour}" stroke-width="3"/><circle cx="{across(one.expected)}" cy="{at}" r="4" fill="{colour}">'
+                    f'<path d="M{table_row(one.low)} {at}H{table_row(one.high)}" stroke="{colour}" stroke-width="3"/><circle cx="{table_row(one.expected)}" cy="{at}" r="4" fill="{colour}">'
                     f"<title>{what} {one.expected:.1%} ({one.low:.1%} to {one.high:.1%})</title></circle>"
                 )
     parts.append(

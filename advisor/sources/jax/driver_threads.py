@@ -29,12 +29,12 @@ def owners(calls: Mapping[str, Any], notes: Mapping[str, Any], other: Ints) -> I
     for line in np.setdiff1d(found, other).tolist():
         mine = calls["tid"] == line
         at = calls["start_us"][mine]
-        around = [one for one, (begins, ends) in spans.items() if len(at) >= LEAST_CALLS and _inside(at, begins, ends)]
+        around = [one for one, (begins, ends) in spans.items() if len(at) >= LEAST_CALLS and _inside_spans(at, begins, ends)]
         if len(around) == 1:
             found[mine] = around[0]
     return found
 
 
-def _inside(at: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> bool:
+def _inside_spans(at: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> bool:
     before = np.searchsorted(begins, at, side="right") - 1
     return bool(((before >= 0) & (at < ends[np.maximum(before, 0)])).all())

@@ -21,11 +21,11 @@ def scopes_of(path: str) -> tuple[str, bool]:
     """Scopes around an op, outermost first, joined by "/", without the op itself; and whether it belongs to a backward pass."""
     found: list[str] = []
     for part in _parts(path)[:-1]:
-        found += _inside(part, len(found) == 0)
+        found += _named_scope(part, len(found) == 0)
     return "/".join(found), "transpose(" in path
 
 
-def _inside(part: str, outermost: bool) -> list[str]:
+def _named_scope(part: str, outermost: bool) -> list[str]:
     """What of one step of the path the program named: the function that is jitted, or a scope, whatever transformation is around it."""
     how, opens = "", _OPENS.match(part)
     if opens:

@@ -283,7 +283,7 @@ class Tables:
     def timeline(self, path: str, size: int, issues: list[ReadIssue]) -> Timeline:
         """All that was collected. Raises TraceError where it holds no GPU work."""
         if "gpu_ops" not in self.pieces:
-            raise self._nothing(path)
+            raise self._empty_table(path)
         first = min(float(piece["start_us"].min()) for pieces in self.pieces.values() for piece in pieces)
         columns = {into: self._joined(into, first) for into in list(self.pieces)}
         if "api_calls" in columns and "annotations" in columns:
@@ -318,7 +318,7 @@ class Tables:
         columns["start_us"] = np.round(columns["start_us"] - first_us, 6)
         return columns
 
-    def _nothing(self, path: str) -> TraceError:
+    def _empty_table(self, path: str) -> TraceError:
         other = sorted(self.accelerators - {"GPU"})
         if other:
             return TraceError(f"{path} is a profile of a {other[0]} that holds no work of it, and none of a GPU", RECORD)

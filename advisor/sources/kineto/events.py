@@ -212,10 +212,10 @@ def _parse_odd_types(text: bytes) -> list[Event]:
         each: list[Raw] = _EACH.decode(text)
     except _FAILURES:
         return [_as_struct(Event, item) for item in _lenient(text) if isinstance(item, dict)]
-    return [event for raw in each if (event := _one(raw)) is not None]
+    return [event for raw in each if (event := _event_of(raw)) is not None]
 
 
-def _one(raw: Raw) -> Event | None:
+def _event_of(raw: Raw) -> Event | None:
     """One event, None for what is no object."""
     try:
         event: Event = _EVENT.decode(raw)

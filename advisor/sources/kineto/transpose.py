@@ -109,7 +109,7 @@ def transpose(events: Sequence[Event]) -> Piece:
     """Sort events into tables and turn each into columns, those of each rank that processes are named by for themselves. Raises InexactTimes."""
     named = {pid: of for pid in {*get(events, "pid")} if isinstance(pid, str) and (of := OF_A_RANK.fullmatch(pid))}
     if not named:
-        return _of_one(events)
+        return _single_column(events)
     ranks: dict[str, list[Event]] = {}
     others = []
     for event in events:
@@ -118,12 +118,12 @@ def transpose(events: Sequence[Event]) -> Piece:
             ranks.setdefault(of["rank"], []).append(event)
         else:
             others.append(event)
-    piece = _of_one(others)
-    piece.events, piece.ranks = len(events), {rank: _of_one(of_rank) for rank, of_rank in ranks.items()}
+    piece = _single_column(others)
+    piece.events, piece.ranks = len(events), {rank: _single_column(of_rank) for rank, of_rank in ranks.items()}
     return piece
 
 
-def _of_one(events: Sequence[Event]) -> Piece:
+def _single_column(events: Sequence[Event]) -> Piece:
     piece = Piece(events=len(events))
     kinds = get(events, "ph")
     spans = events if kinds.count("X") == len(kinds) else list(compress(events, map("X".__eq__, kinds)))

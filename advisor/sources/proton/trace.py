@@ -56,7 +56,7 @@ def read(data: bytes, path: str, truncated: str = "") -> Timeline:
     spans = [event for event in events if event.ph == "X"]
     inside = [event for event in spans if "Finalization Time (ns)" in event.args]
     if inside:
-        raise _of_the_inside(inside, path)
+        raise _intra_kernel_error(inside, path)
     issues = (
         [ReadIssue("complete-file", f"{counted(bad, 'line')} could not be read{f' ({truncated})' if truncated else ''}", cut=True)] if bad or truncated else []
     )
@@ -118,7 +118,7 @@ def _kernels(rows: list[_Row], base: float, lanes: bool) -> dict[str, Any]:
             "kind": [GpuKind.KERNEL.value] * len(rows), "name": [event.name for event, _, _ in rows], "device": [d for d, _ in places],
             "stream": [s for _, s in places], **_times(rows, base), "compiled": of,
         }),
-        "gpu_annotations": _around(rows, places, base),
+        "gpu_annotations": _scope_spans(rows, places, base),
     }  # fmt: skip
     if works:
         columns = {"name": [w.name for w in works], "flops": [w.flops for w in works], "bytes": [w.bytes for w in works]}
@@ -158,7 +158,7 @@ def _stack(event: _Event) -> list[str]:
     return [str(name) for name in stack[1:-1]] if isinstance(stack, list) else []
 
 
-def _around(rows: list[_Row], places: list[tuple[int, int]], base: float) -> Any:
+def _scope_spans(rows: list[_Row], places: list[tuple[int, int]], base: float) -> Any:
     """Scopes as spans on their stream: from the first to the last of the kernels next to each other that ran in them."""
     order = sorted(range(len(rows)), key=lambda i: (places[i], rows[i][1]))
     found: list[tuple[str, int, int, float, float]] = []
@@ -188,7 +188,7 @@ def _scopes(rows: list[_Row], base: float) -> Any:
     return table("annotations", {"name": names, **threads, **_times(rows, base)} if rows else {})
 
 
-def _of_the_inside(events: list[_Event], path: str) -> TraceError:
+def _intra_kernel_error(events: list[_Event], path: str) -> TraceError:
     """A trace of scopes inside kernels: whose they are, and where the warps' time goes."""
     known = next(one for one in formats.known() if one.id == "proton-in-kernel")
     spent: dict[tuple[str, str], float] = {}

@@ -83,7 +83,7 @@ def _message(data: memoryview, kept: dict[int, Kept], given: _Given) -> bytes:
     return out
 
 
-def _inside(kept: dict[int, Kept]) -> Kept:
+def _redact_nested(kept: dict[int, Kept]) -> Kept:
     return lambda value, given: _message(message(value), kept, given)
 
 
@@ -170,25 +170,25 @@ _INSTRUCTION: dict[int, Kept] = {
     hlo.NAME: lambda value, given: given.names.kernel(text(value)),
     hlo.OPCODE: _opcode,
     hlo.SHAPE: _shape,
-    hlo.METADATA: _inside(_METADATA),
+    hlo.METADATA: _redact_nested(_METADATA),
     hlo.PARAMETER: _number,
-    hlo.WINDOW: _inside({1: _inside(_ONLY_NUMBERS)}),
-    hlo.CONVOLUTION: _inside(_ONLY_NUMBERS),
+    hlo.WINDOW: _redact_nested({1: _redact_nested(_ONLY_NUMBERS)}),
+    hlo.CONVOLUTION: _redact_nested(_ONLY_NUMBERS),
     hlo.TARGET: _target,
-    hlo.DOT: _inside(dict.fromkeys(range(1, 5), _small)),
+    hlo.DOT: _redact_nested(dict.fromkeys(range(1, 5), _small)),
     hlo.ID: _INSTRUCTIONS,
     hlo.OPERANDS: _INSTRUCTIONS,
     hlo.CALLED: _COMPUTATIONS,
     hlo.BACKEND: _settings,
-    hlo.GROUPS: _inside({1: _group}),
-    hlo.PRECISION: _inside({1: _small}),
-    hlo.DEVICES: _inside({1: _inside({1: _group}), 2: _inside(_ONLY_NUMBERS)}),
+    hlo.GROUPS: _redact_nested({1: _group}),
+    hlo.PRECISION: _redact_nested({1: _small}),
+    hlo.DEVICES: _redact_nested({1: _redact_nested({1: _group}), 2: _redact_nested(_ONLY_NUMBERS)}),
 }
 _COMPUTATION: dict[int, Kept] = {
-    hlo._INSTRUCTIONS: _inside(_INSTRUCTION),
+    hlo._INSTRUCTIONS: _redact_nested(_INSTRUCTION),
     hlo._COMPUTATION_ID: _COMPUTATIONS,
     hlo._ROOT: _INSTRUCTIONS,
 }
-_FRAMES: dict[int, Kept] = {1: lambda value, given: given.names.path(text(value)), 3: _inside(_ONLY_NUMBERS), 4: _inside(_ONLY_NUMBERS)}
-_MODULE: dict[int, Kept] = {programs._COMPUTATIONS: _inside(_COMPUTATION), programs._ENTRY: _COMPUTATIONS, programs._FRAMES: _inside(_FRAMES)}
-_PROTO: dict[int, Kept] = {programs._MODULE: _inside(_MODULE)}
+_FRAMES: dict[int, Kept] = {1: lambda value, given: given.names.path(text(value)), 3: _redact_nested(_ONLY_NUMBERS), 4: _redact_nested(_ONLY_NUMBERS)}
+_MODULE: dict[int, Kept] = {programs._COMPUTATIONS: _redact_nested(_COMPUTATION), programs._ENTRY: _COMPUTATIONS, programs._FRAMES: _redact_nested(_FRAMES)}
+_PROTO: dict[int, Kept] = {programs._MODULE: _redact_nested(_MODULE)}

@@ -242,7 +242,7 @@ class _Events:
         }  # fmt: skip
         self._lists: dict[str, Callable[[Any], Any]] = {
             "Input Dims": _nested_numbers, "Input dims": _nested_numbers, "Input Strides": _nested_numbers, "grid": _nested_numbers, "block": _nested_numbers,
-            "Input type": lambda v: _each(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _each(v, _concrete),
+            "Input type": lambda v: _redact_texts(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _redact_texts(v, _concrete),
         }  # fmt: skip
         self._of_place = {"thread_name": names.thread, "process_name": names.process}
         by_table = {"gpu_ops": names.kernel, "api_calls": names.call, "cpu_ops": names.op, "python_calls": names.frame}
@@ -371,10 +371,10 @@ def _nested_numbers(value: Any) -> Any:
     return value if isinstance(value, (int, float)) else None
 
 
-def _each(value: Any, known: Callable[[str], str]) -> Any:
+def _redact_texts(value: Any, known: Callable[[str], str]) -> Any:
     """Texts in lists, those that are not known left empty."""
     if isinstance(value, list):
-        return [_each(item, known) for item in value]
+        return [_redact_texts(item, known) for item in value]
     return known(value) if isinstance(value, str) else value if isinstance(value, (int, float)) else None
 
 

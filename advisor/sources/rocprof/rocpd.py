@@ -47,7 +47,7 @@ class _Events:
         self._ids, first = np.unique(columns["id"], return_index=True)
         self._stack, self._category = columns["stack_id"][first], columns["category_id"][first]
 
-    def _at(self, ids: Ints, column: Ints) -> Ints:
+    def _column_at(self, ids: Ints, column: Ints) -> Ints:
         if not len(self._ids):
             return np.full(len(ids), -1, np.int64)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
@@ -55,11 +55,11 @@ class _Events:
 
     def correlation(self, ids: Ints) -> Ints:
         """The number that a call shares with what it launched."""
-        return self._at(ids, self._stack)
+        return self._column_at(ids, self._stack)
 
     def category(self, ids: Ints) -> Ints:
         """The number of the text that says what kind of call it is."""
-        return self._at(ids, self._category)
+        return self._column_at(ids, self._category)
 
 
 def _agents(db: Database) -> dict[int, tuple[int, tuple[Any, ...]]]:

@@ -147,16 +147,16 @@ class Cutter:
     def _host(self, start_us: float, end_us: float) -> list[pd.DataFrame]:
         timeline = self.timeline
         roles = np.array([_ROLES.get(role, "call") for role in cuda_api.ApiRole], object)
-        calls = _inside(timeline.api_calls, start_us, end_us)
-        python = _inside(timeline.python_calls, start_us, end_us)
+        calls = _rows_inside(timeline.api_calls, start_us, end_us)
+        python = _rows_inside(timeline.python_calls, start_us, end_us)
         python = python[self._shown_frames[timeline.python_calls["name"].cat.codes.to_numpy()[python]]]
         return [
-            _slices(timeline.annotations, _inside(timeline.annotations, start_us, end_us), "annotation"),
+            _slices(timeline.annotations, _rows_inside(timeline.annotations, start_us, end_us), "annotation"),
             _slices(timeline.python_calls, python, "python"),
-            _slices(timeline.cpu_ops, _inside(timeline.cpu_ops, start_us, end_us), "op"),
+            _slices(timeline.cpu_ops, _rows_inside(timeline.cpu_ops, start_us, end_us), "op"),
             _slices(timeline.api_calls, calls, roles[self.launches.roles[calls]], call=calls),
-            _slices(timeline.overheads, _inside(timeline.overheads, start_us, end_us), "profiler"),
-            _slices(timeline.os_calls, _inside(timeline.os_calls, start_us, end_us), "call"),
+            _slices(timeline.overheads, _rows_inside(timeline.overheads, start_us, end_us), "profiler"),
+            _slices(timeline.os_calls, _rows_inside(timeline.os_calls, start_us, end_us), "call"),
         ]
 
     @cached_property
@@ -167,7 +167,7 @@ class Cutter:
 
     def _gpu(self, start_us: float, end_us: float) -> pd.DataFrame:
         frame = self.timeline.gpu_ops
-        rows = _inside(frame, start_us, end_us)
+        rows = _rows_inside(frame, start_us, end_us)
         families = np.array([family.value for family in FAMILIES], object)
         op = self.ops.of_gpu[rows]
         names = np.array([*self.ops.categories, ""], object)
@@ -190,7 +190,7 @@ class Cutter:
 _EMPTY = pd.DataFrame(columns=["side", "process", "track", "start", "dur", "kind", "name", "op", "call", "launcher"])
 
 
-def _inside(frame: pd.DataFrame, start_us: float, end_us: float) -> Ints:
+def _rows_inside(frame: pd.DataFrame, start_us: float, end_us: float) -> Ints:
     """Rows of a table, sorted by start, that overlap the stretch."""
     start = frame["start_us"].to_numpy()
     last = int(np.searchsorted(start, end_us, side="left"))

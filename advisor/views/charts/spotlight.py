@@ -38,7 +38,7 @@ def moment(cutter: Cutter, finding: Finding) -> Moment | None:
     first = finding.evidence[0]
     mean = first.dur_us / max(first.count, 1)
     found = _occurrence(cutter, first) or Occurrence("", "", first.start_us, mean)
-    pad = _around(found.dur_us)
+    pad = _margin_us(found.dur_us)
     cut = cutter.cut(found.start_us - pad, found.start_us + found.dur_us + pad, SLICES)
     if not len(cut.lane):
         return None
@@ -47,7 +47,7 @@ def moment(cutter: Cutter, finding: Finding) -> Moment | None:
     return Moment(cut, tuple(marks[:MARKS]) if found.side != "gpu" else tuple(marks[1 : MARKS + 1]), first.label)
 
 
-def _around(dur_us: float) -> float:
+def _margin_us(dur_us: float) -> float:
     """How much to show on either side: the neighbours of what is short, a third of what is long."""
     return max(0.35 * dur_us, min(3 * dur_us, 150.0), 25.0)
 
@@ -64,15 +64,15 @@ def _occurrence(cutter: Cutter, evidence: Evidence) -> Occurrence | None:
 def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Occurrence]:
     timeline, gaps, main = cutter.timeline, cutter.gaps, cutter.partition.main
     if evidence.thread is None and main is not None and evidence.device in (None, main.device):
-        for row in _at(gaps.start_us, evidence.start_us):
+        for row in _moment_of(gaps.start_us, evidence.start_us):
             cause = CAUSES[int(gaps.causes.to_numpy()[row].argmax())]
             yield Occurrence("idle", cause, float(gaps.start_us[row]), float(gaps.dur_us[row]))
     if evidence.thread is None:
-        for row in _at(timeline.gpu_ops["start_us"].to_numpy(), evidence.start_us):
+        for row in _moment_of(timeline.gpu_ops["start_us"].to_numpy(), evidence.start_us):
             if evidence.device in (None, int(timeline.gpu_ops["device"].iloc[row])):
                 yield _row(timeline.gpu_ops, row, "gpu")
     for frame in _host_tables(timeline):
-        for row in _at(frame["start_us"].to_numpy(), evidence.start_us):
+        for row in _moment_of(frame["start_us"].to_numpy(), evidence.start_us):
             if evidence.thread in (None, int(frame["tid"].iloc[row])):
                 yield _row(frame, row, "host")
 
@@ -88,7 +88,7 @@ def _host_tables(timeline: Timeline) -> tuple[pd.DataFrame, ...]:
     )
 
 
-def _at(start: np.ndarray, time_us: float) -> Ints:
+def _moment_of(start: np.ndarray, time_us: float) -> Ints:
     first, last = np.searchsorted(start, [time_us - _SAME_US, time_us + _SAME_US])
     return np.arange(first, last)
 

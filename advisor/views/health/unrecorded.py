@@ -53,7 +53,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
             "what the graphs ran was not recorded, so that the device only seems to be idle",
             record_with=f"record the graphs' kernels (a newer driver and profiler{_NODES if program.maker == 'nvidia' else ''}), or some steps without graphs",
         )
-    beyond = _outside(timeline, start, gone & ~inside, ~inside)
+    beyond = _lost_outside_window(timeline, start, gone & ~inside, ~inside)
     if not inside.any() or not (gone.any() or len(timeline.gpu_ops)):
         return Health(check=check, status="ok", detail="no launches in the window to compare with" + beyond)
     start, lost = start[inside], gone[inside]
@@ -73,7 +73,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
     return Health(check=check, status="degraded", detail=f"{few}{beyond}: what the device did there is not known", touches=(), record_with=_LESS)
 
 
-def _outside(timeline: Timeline, start: Floats, lost: Mask, outside: Mask) -> str:
+def _lost_outside_window(timeline: Timeline, start: Floats, lost: Mask, outside: Mask) -> str:
     """Where launches outside of the window lost their ops, in words; "" where none did."""
     if not lost.any():
         return ""

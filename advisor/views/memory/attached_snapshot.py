@@ -74,13 +74,13 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
     back = returned(device)
     if back.rounds >= ROUNDS:
         return _Cause(
-            f"the cache was given back and asked for again {back.rounds} times{_at(attribution, back.starts)}",
+            f"the cache was given back and asked for again {back.rounds} times{_line_of_events(attribution, back.starts)}",
             "Leave the cache to the allocator: no empty_cache() in the loop.",
         )
     if growth.chains:
         rows = np.concatenate([chain.rows for chain in growth.chains])
         return _Cause(
-            f"a buffer is copied to grow, {len(rows)} times{_at(attribution, np.maximum(device.allocations.born[rows], 0))}",
+            f"a buffer is copied to grow, {len(rows)} times{_line_of_events(attribution, np.maximum(device.allocations.born[rows], 0))}",
             "Allocate the longest buffer once and write into it.",
         )
     idle = device.peak_reserved - device.peak_allocated
@@ -88,13 +88,13 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
         freed = device.peak_reserved - replay.expandable.reserved
         if freed >= IN_PIECES * device.peak_reserved:
             return _Cause(
-                f"sizes do not come again{_at(attribution, back.asked)}, and {idle / device.peak_reserved:.0%} of what is reserved lies in pieces",
+                f"sizes do not come again{_line_of_events(attribution, back.asked)}, and {idle / device.peak_reserved:.0%} of what is reserved lies in pieces",
                 "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or pad to a few sizes.",
             )
     return _Cause("", "")
 
 
-def _at(attribution: Attribution, events: np.ndarray) -> str:
+def _line_of_events(attribution: Attribution, events: np.ndarray) -> str:
     """The line of the program where most of these events came from, in brackets; "" where none is known."""
     stacks = attribution.device.events.stack[events].tolist()
     lines = Counter(source for stack in stacks if (source := attribution.origins.of[stack].source))

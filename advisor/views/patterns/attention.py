@@ -158,13 +158,13 @@ class _Reader:
         while k < len(products):
             for count, softmax_after in ((2, 0), (4, 1)):
                 chosen = products[k : k + count]
-                if len(chosen) == count and (made := self._one(here, chosen, softmax_after, scores)):
+                if len(chosen) == count and (made := self._single_attention(here, chosen, softmax_after, scores)):
                     yield made
                     k += count - 1
                     break
             k += 1
 
-    def _one(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
+    def _single_attention(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
         work, backward = self.work, len(products) == 4
         firsts = _settled([p.first for p in products], softmax_after)
         if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]):
@@ -184,7 +184,7 @@ class _Reader:
         own = np.concatenate([p.at for p in products])
         members = np.union1d(own, span[self._of_scores(span, scores)])
         members = np.setdiff1d(members, span[self.dense[span] & ~np.isin(span, own)])
-        members = np.union1d(members, self._within(here, own))
+        members = np.union1d(members, self._operand_copies(here, own))
         biased = not backward and self._biased(np.setdiff1d(members, own), scores)
         if biased:
             # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
@@ -241,7 +241,7 @@ class _Reader:
             for shape, _ in self.shapes.inputs(int(self.work.op[k]))
         )
 
-    def _within(self, here: Ints, products: Ints) -> Ints:
+    def _operand_copies(self, here: Ints, products: Ints) -> Ints:
         """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
         near = here[np.searchsorted(here, products.min() - REACH) : np.searchsorted(here, products.max(), side="right")]
         near = near[self.work.op[near] >= 0]

@@ -86,7 +86,7 @@ class Casts:
         columns = [work.timeline.cpu_ops[column].cat.codes.to_numpy() for column in ("types", "dims", "strides")]
         for position in np.flatnonzero(work.kernel & work.launched_by(names_of("copy").search)).tolist():
             op = int(work.op[position])
-            if staged & set(_outside(work.ops, op).casting):  # part of a copy from or to the host
+            if staged & set(_first_outside(work.ops, op).casting):  # part of a copy from or to the host
                 continue
             # Layers repeat: each distinct op is judged once.
             key = tuple(int(codes[op]) for codes in columns)
@@ -125,7 +125,7 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
     by_sequence: dict[int, Cast] = {}
     told, backward, closed = [], [], set()
     for cast in casts:
-        around = _outside(ops, cast.op)
+        around = _first_outside(ops, cast.op)
         if _BACKWARD.match(ops.name(around.op)):
             backward.append((cast, _sequence(ops, sequence, around.op)))
             continue
@@ -152,19 +152,19 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
 
 
 @dataclass(frozen=True)
-class _Around:
+class _CastContext:
     """The casting ops around a kernel and the first op outside them, -1 where there is none."""
 
     casting: list[int]
     op: int
 
 
-def _outside(ops: Ops, op: int) -> _Around:
+def _first_outside(ops: Ops, op: int) -> _CastContext:
     casting = []
     while op >= 0 and is_a(ops.name(op), "cast_call"):
         casting.append(op)
         op = int(ops.parent[op])
-    return _Around(casting, op)
+    return _CastContext(casting, op)
 
 
 def _sequence(ops: Ops, sequence: Ints, op: int) -> int:

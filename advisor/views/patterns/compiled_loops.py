@@ -64,7 +64,7 @@ class CompiledLoops:
     @classmethod
     def build(cls, work: GpuWork, calls: HostCalls, host: HostActivity) -> CompiledLoops:
         number, start, end = _turns(work, host)
-        of_op = _inside(work.launched_us, start, end)
+        of_op = _turn_of(work.launched_us, start, end)
         looped = of_op >= 0
         operands = work.timeline.compiled_ops["operands"].astype(str)
         counts = np.array([*(bool(_COUNTS.fullmatch(text)) for text in operands), False], bool)[work.column("compiled")]
@@ -73,7 +73,7 @@ class CompiledLoops:
         return cls(
             number=number,
             of_op=of_op,
-            of_call=_inside(calls.timeline.api_calls["start_us"].to_numpy()[calls.rows], start, end),
+            of_call=_turn_of(calls.timeline.api_calls["start_us"].to_numpy()[calls.rows], start, end),
             own=(looped & counts & (work.column("grid_blocks") == 1)) | copies | tested,
             copies=copies,
             by_value=len(np.unique(of_op[tested])) > MOSTLY * len(np.unique(of_op[looped])),
@@ -94,7 +94,7 @@ def _turns(work: GpuWork, host: HostActivity) -> tuple[Ints, Floats, Floats]:
     return numbers[names.codes.to_numpy()[rows]][innermost], start[innermost], end[innermost]
 
 
-def _inside(times_us: Floats, start: Floats, end: Floats) -> Ints:
+def _turn_of(times_us: Floats, start: Floats, end: Floats) -> Ints:
     """(n,) which of disjoint, sorted turns each time lies in, -1 for none."""
     if not len(start):
         return np.full(len(times_us), -1, np.int64)

@@ -73,7 +73,7 @@ class CompiledStep:
             edits.append(fused)
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
-        beside, passed = _beside(work, fusion, images, program, roofline, shapes)
+        beside, passed = _compiled_neighbours(work, fusion, images, program, roofline, shapes)
         return cls(parts, overhead, fused, beside, passed, combine(*edits))
 
 
@@ -86,7 +86,7 @@ def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
     return [stretch.fused_us(rate)[1] if rate and stretch.known else us for (stretch, rate), us in zip(found, longest, strict=True)]
 
 
-def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
+def _compiled_neighbours(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
     """Gathers and scatters work on what they fetch, products off alignment are padded, images stay in channels_last; and
     positions of the gathers and scatters with what is between."""
     alone, pointwise = work.kernel & ~in_optimizer(work), work.of(Family.ELEMENTWISE)

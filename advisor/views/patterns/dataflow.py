@@ -102,18 +102,18 @@ class Dataflow:
 
     def reads(self, call: int) -> list[Size]:
         """Each tensor that it reads, in the order of its arguments; [] where that was not recorded."""
-        return self._of(call)[0]
+        return self._calls_of(call)[0]
 
     def makes(self, call: int) -> Size:
         """What it makes; 0 elements where shapes do not tell, as of a reduction."""
-        return self._of(call)[1]
+        return self._calls_of(call)[1]
 
-    def _of(self, call: int) -> tuple[list[Size], Size]:
+    def _calls_of(self, call: int) -> tuple[list[Size], Size]:
         return sizes(self.name(call), self.inputs(call), bool(self._pointwise[call]))
 
     def is_a(self, call: int, token: str) -> bool:
         """Whether that is a token of what the call is named."""
-        return bool(self._with(token)[call])
+        return bool(self._calls_with_token(token)[call])
 
     def inputs(self, call: int) -> list[Tensor]:
         """Each tensor among its arguments; [] where that was not recorded."""
@@ -160,7 +160,7 @@ class Dataflow:
         return self._reached(call, self.readers, through)
 
     def _reached(self, call: int, edges: Callable[[int], Iterator[Edge]], through: str) -> Iterator[int]:
-        waiting, seen, passes = [call], {call}, self._with(through)
+        waiting, seen, passes = [call], {call}, self._calls_with_token(through)
         for at in waiting:
             if (key := (edges.__name__, at)) not in self._next:
                 self._next[key] = list(dict.fromkeys(edge.call for edge in edges(at)))
@@ -171,7 +171,7 @@ class Dataflow:
                     if passes[other]:
                         waiting.append(other)
 
-    def _with(self, token: str) -> Mask:
+    def _calls_with_token(self, token: str) -> Mask:
         """(n,) whether that is a token of what each call is named; each distinct name is looked at once."""
         if token not in self._tokens:
             names, of = self._named
@@ -223,7 +223,7 @@ class Dataflow:
         found = []
         for call, key in enumerate(zip(names, *self.shapes.alike(self.op), self._pointwise.tolist(), strict=True)):
             if key not in known:
-                reads, makes = self._of(call)
+                reads, makes = self._calls_of(call)
                 known[key] = numbers.setdefault(makes, len(numbers)) if makes[0] > 0 else -1, tuple(numbers.setdefault(size, len(numbers)) for size in reads)
             found.append(known[key])
         return np.array([makes for makes, _ in found], np.int64), [reads for _, reads in found]

@@ -129,12 +129,12 @@ def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: 
 
 def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether the program goes one way or another by the value of each wait: without that it does the work of both."""
-    return _inside(ops, calls, waits, _BRANCHING_OPS)
+    return _inside_op(ops, calls, waits, _BRANCHING_OPS)
 
 
 def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait is for a value that is read, and for no size that later shapes follow."""
-    return _inside(ops, calls, waits, _READING_OPS)
+    return _inside_op(ops, calls, waits, _READING_OPS)
 
 
 def fetched(work: GpuWork, calls: HostCalls, waits: Ints) -> Mask:
@@ -146,12 +146,12 @@ def fetched(work: GpuWork, calls: HostCalls, waits: Ints) -> Mask:
 
 def sizing(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait asks for a size that later shapes follow."""
-    return _inside(ops, calls, waits, _SIZING_OPS)
+    return _inside_op(ops, calls, waits, _SIZING_OPS)
 
 
 def masking(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait asks for the size of a mask, in whose place all rows can be worked on."""
-    return _inside(ops, calls, waits, _MASKING_OPS)
+    return _inside_op(ops, calls, waits, _MASKING_OPS)
 
 
 def asks_size(ops: Ops) -> Mask:
@@ -162,7 +162,7 @@ def asks_size(ops: Ops) -> Mask:
 def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
     """(n,) whether each wait asks for a size that products follow, of which there is less and less left from one pass of a step to the next: without it
     each pass would work on all."""
-    sizing = np.flatnonzero(_inside(work.ops, calls, waits, _SIZING_OPS))
+    sizing = np.flatnonzero(_inside_op(work.ops, calls, waits, _SIZING_OPS))
     products = np.flatnonzero(work.of(*PRODUCTS) & (work.op >= 0))
     behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
     rows: dict[tuple[object, ...], dict[int, int]] = {}
@@ -181,7 +181,7 @@ def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mas
     return made
 
 
-def _inside(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
+def _inside_op(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
     """(n,) whether each of some calls is made inside an op of such a name."""
     found = np.zeros(len(at), bool)
     known = calls.op[at] >= 0

@@ -299,7 +299,7 @@ class _Reader:
             left=left,
             random=random,
             kernels=1 + passes,
-            apart=self._apart(ops),
+            apart=self._separate_casts(ops),
             joins=tuple(joined),
             moved_on=moved_on,
         )
@@ -318,7 +318,7 @@ class _Reader:
             read_next.update(found[op][0] if op in found else self._keys(op))
         return found
 
-    def _apart(self, ops: list[int]) -> int:
+    def _separate_casts(self, ops: list[int]) -> int:
         """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
         mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one. Where no shapes say what an op reads, a
         cast right before another is such: none casts what was cast just then."""

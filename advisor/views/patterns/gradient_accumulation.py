@@ -100,8 +100,8 @@ def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
             len(parts) > 1
             and not sends[np.concatenate(parts)].any()
             and _added_up(parts, adds, fills)
-            and _same(parts, compared, work)
-            and not _apart(parts, work.launched_us, *marked)
+            and _parts_are_alike(parts, compared, work)
+            and not _separated_by_update(parts, work.launched_us, *marked)
         ):
             count += 1
             for number, positions in enumerate(parts):
@@ -124,12 +124,12 @@ def _added_up(parts: list[Ints], adds: Mask, fills: Mask) -> bool:
     return min(others) > 0 and (2 * first < min(others) or abs(filled - first) <= ABOUT * first)
 
 
-def _same(parts: list[Ints], compared: Mask, work: GpuWork) -> bool:
+def _parts_are_alike(parts: list[Ints], compared: Mask, work: GpuWork) -> bool:
     """Whether all parts launch the same ops."""
     first, *others = (Counter(work.ops.names[work.op[part[compared[part]]]].tolist()) for part in parts)
     return all(alike(first, other) and other for other in others)
 
 
-def _apart(parts: list[Ints], launched_us: Floats, begun_us: Floats, ended_us: Floats) -> bool:
+def _separated_by_update(parts: list[Ints], launched_us: Floats, begun_us: Floats, ended_us: Floats) -> bool:
     """Whether an optimizer steps, or drops gradients, between two parts, or evaluates them itself."""
     return bool(((begun_us < launched_us[parts[-1][-1]]) & (ended_us > launched_us[parts[0][-1]])).any())

@@ -76,7 +76,7 @@ class Capturable:
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1, np.int64)
-        why_not, (waits, sends, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
+        why_not, (waits, sends, sent) = _capture_obstacle(steps, work, calls, launches, launched), _waits_between(work, calls)
         resized = why_not == DIFFERENT and _resized(work, launched)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
@@ -149,14 +149,14 @@ def _launched(steps: Steps, launches: Launches) -> list[Ints]:
     return [*launched, closing] if steps.steps == 1 and len(closing) == len(launched[0]) else launched
 
 
-def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
+def _capture_obstacle(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
     if not steps.repeats or len(parts) < 2:
         return "the window holds no two steps to compare"
     if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean() > REPLAYED:
         return "CUDA graphs are in use already"
     if _allocates(steps, calls):
         return "memory is allocated from the driver inside the steps, which no graph can hold"
-    if not _same(work, parts):
+    if not _steps_are_alike(work, parts):
         return DIFFERENT
     return ""
 
@@ -170,7 +170,7 @@ def _allocates(steps: Steps, calls: HostCalls) -> bool:
     return bool(len(at)) and (bool(matches(frame, cuda_api.RETURNS)[calls.rows[at]].any()) or len(np.unique(those)) >= calls.schedule.steps)
 
 
-def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
+def _waits_between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
     """Positions of the waits between the first and the last kernel of their step, which of them are for what the host sends, and which of these it need not
     send there: before anything is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too, as is
     what the host makes of nothing. Waits around them send a step's input and read its result, and stay outside."""
@@ -189,7 +189,7 @@ def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
     return waits, np.isin(waits, sending), np.concatenate(sent)
 
 
-def _same(work: GpuWork, parts: list[Ints]) -> bool:
+def _steps_are_alike(work: GpuWork, parts: list[Ints]) -> bool:
     """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
     names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
     of_op = _dims(work)

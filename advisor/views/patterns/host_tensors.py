@@ -118,14 +118,14 @@ def created_on_host(timeline: Timeline, ops: Ops, rows: Ints) -> float:
     found, handles, threads = 0, _handles(timeline, ops), thread_ids(timeline.cpu_ops)
     for op in ops.of_gpu[rows]:
         outer = int(ops.outermost[op]) if op >= 0 else -1
-        before = _before(ops, threads, outer)
+        before = _op_before(ops, threads, outer)
         if before >= 0 and _COPY.match(ops.name(outer)) and _EMPTY.match(ops.name(before)):
-            before = _before(ops, threads, before)  # what a copy by itself writes to is made just before it
+            before = _op_before(ops, threads, before)  # what a copy by itself writes to is made just before it
         found += before >= 0 and bool(_CREATES.match(ops.name(before))) and not handles[before]
     return found / max(len(rows), 1)
 
 
-def _before(ops: Ops, threads: Ints, op: int) -> int:
+def _op_before(ops: Ops, threads: Ints, op: int) -> int:
     """The outermost op that precedes one on its thread, -1 where there is none."""
     before = op - 1
     while before >= 0 and (ops.outermost[before] != before or threads[before] != threads[op]):

@@ -53,7 +53,7 @@ def _adapters(flow: Dataflow) -> Iterator[Adapter]:
         for down in flow.origins(up, "copy"):
             low = flow.product(down)
             if low and (low.rows, low.columns) == (high.rows, high.inner) and low.columns * LOW <= low.inner:
-                sums = _beside(flow, up, low._replace(columns=high.columns))
+                sums = _added_products(flow, up, low._replace(columns=high.columns))
                 layer, total = next((each for each in sums if _linear(flow, each[0], down, each[1])), (-1, -1))
                 if layer >= 0:
                     parts = [(down, layer), (layer + 1, total + 1)] if layer > down else [(layer + 1, total + 1)]
@@ -61,7 +61,7 @@ def _adapters(flow: Dataflow) -> Iterator[Adapter]:
                 break
 
 
-def _beside(flow: Dataflow, up: int, layer: Product) -> Iterator[tuple[int, int]]:
+def _added_products(flow: Dataflow, up: int, layer: Product) -> Iterator[tuple[int, int]]:
     """Each product of those sizes with an addition of two tensors of as many elements that may read it and an adapter's last product, the next addition first: those of
     later layers have the same sizes."""
     for total in sorted(flow.uses(up, "linear_pointwise")):

@@ -61,7 +61,7 @@ class ParameterLoops:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, work: GpuWork, update: OptimizerStep) -> ParameterLoops:
         parameters = _parameters(timeline, steps, work)
-        own = (work.op >= 0) & ~work.backward & _outside(timeline, work, update)
+        own = (work.op >= 0) & ~work.backward & _outside_ranges(timeline, work, update)
         own &= ~work.kernel | work.of(*_POINTWISE)
         root = np.where(work.op >= 0, work.ops.outermost[work.op] if len(work.ops.outermost) else -1, -1)
         names = np.array([work.ops.name(int(op)) for op in root.tolist()], object)
@@ -79,7 +79,7 @@ class ParameterLoops:
         )
 
 
-def _outside(timeline: Timeline, work: GpuWork, update: OptimizerStep) -> Mask:
+def _outside_ranges(timeline: Timeline, work: GpuWork, update: OptimizerStep) -> Mask:
     notes = timeline.annotations
     found = ~work.launched_inside(update_spans(timeline, matches(notes, _OPTIMIZER))) if len(notes) else np.ones(len(work.rows), bool)
     found[update.ops] = False

@@ -92,14 +92,14 @@ def _loops(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -
     if not len(at):
         return
     first = np.flatnonzero(np.diff(work.ops.outermost[work.op[at]], prepend=-1))
-    for loop in np.split(at, first[1:][_apart(np.diff(at)[first[1:] - 1])]):
+    for loop in np.split(at, first[1:][_loop_ends(np.diff(at)[first[1:] - 1])]):
         passes = len(np.unique(work.ops.outermost[work.op[loop]]))
         inside = part[work.kernel[part] & (part >= loop[0]) & (part <= loop[-1])]
-        if passes >= FEWEST and not (only and not _nothing_else(work, shapes, inside, cells[inside])):
+        if passes >= FEWEST and not (only and not _only_cells(work, shapes, inside, cells[inside])):
             yield inside, passes
 
 
-def _apart(between: Ints) -> Mask:
+def _loop_ends(between: Ints) -> Mask:
     """Where one loop has ended or another begins: more stands between two cells than anywhere in the periods that nearly all of them come in."""
     for found in repeats(np.unique(between, return_inverse=True)[1]):
         if found.length >= ALIKE * len(between):
@@ -113,7 +113,7 @@ def _library_us(work: GpuWork, cells: Mask, at: Ints) -> float:
     return float(np.where(cells[at], OF_THE_TIME, 1.0) @ work.dur_us[at])
 
 
-def _nothing_else(work: GpuWork, shapes: Shapes, inside: Ints, cells: Mask) -> bool:
+def _only_cells(work: GpuWork, shapes: Shapes, inside: Ints, cells: Mask) -> bool:
     """Whether a loop's kernels are those of cells, and of what can wait until the loop is over."""
     others = inside[~cells]
     if len(others) <= OTHER * len(inside):

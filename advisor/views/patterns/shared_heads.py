@@ -84,7 +84,7 @@ def _found(work: GpuWork, shapes: Shapes, written: Attentions) -> Iterator[Repea
             call = int(one_call[work.op[after]])
             reads = call if call >= 0 else int(work.op[after])
             tensors = shapes.inputs(reads)
-            place = next((k for k in _places(tensors, call >= 0) if _is(tensors[k][0], expanded) and (reads, k) not in taken), None)
+            place = next((k for k in _places(tensors, call >= 0) if _is_copy_of(tensors[k][0], expanded) and (reads, k) not in taken), None)
             if place is None:
                 continue
             taken.add((reads, place))
@@ -123,7 +123,7 @@ def expansion(dims: Sequence[Sequence[Any]], strides: Sequence[Sequence[Any]]) -
     return None
 
 
-def _is(shape: tuple[int, ...], expanded: Expanded) -> bool:
+def _is_copy_of(shape: tuple[int, ...], expanded: Expanded) -> bool:
     """Whether a tensor that is read is the one written out: as many elements, matrices of those sides, turned or not, and as many heads."""
     return (
         sorted(shape[-2:]) == sorted(expanded.sides)

@@ -96,14 +96,14 @@ class Culprit:
         )
 
 
-def _others(values: np.ndarray, at: int) -> float:
+def _other_ranks(values: np.ndarray, at: int) -> float:
     return float(np.median(np.delete(values, at))) if len(values) > 1 else float(values[at])
 
 
 def _excess(job: Job, at: int, parts: tuple[str, ...], totals: np.ndarray | None = None) -> float:
     """What the rank spends on these parts a step beyond the median of the others: by (ranks, parts) totals, as recorded where None."""
     spent = (job.totals if totals is None else totals)[:, [PARTS.index(part) for part in parts]].sum(axis=1)
-    return float(spent[at]) - _others(spent, at)
+    return float(spent[at]) - _other_ranks(spent, at)
 
 
 BETWEEN = 0.8
@@ -113,7 +113,7 @@ BETWEEN = 0.8
 def _between_steps(job: Job, at: int, excess_us: float) -> bool:
     """Whether the rank's host loses its time before the first op of each step, in a trace that would not say for what."""
     before = np.array([s.facts.between_steps_us for s in job.ranks])
-    return not job.ranks[at].facts.shows_loader and float(before[at]) - _others(before, at) >= BETWEEN * excess_us > 0
+    return not job.ranks[at].facts.shows_loader and float(before[at]) - _other_ranks(before, at) >= BETWEEN * excess_us > 0
 
 
 IN_ONE_PLACE = 0.8
@@ -144,10 +144,10 @@ def _steady(job: Job, at: int, parts: tuple[str, ...]) -> bool:
 def _more_work(job: Job, at: int) -> bool:
     for of in ("kernels", "threads"):
         values = np.array([getattr(s.facts, of) for s in job.ranks])
-        if values[at] > SAME_WORK * _others(values, at) > 0:
+        if values[at] > SAME_WORK * _other_ranks(values, at) > 0:
             return True
     received = received_by(job)
-    return bool(received[at] > SAME_WORK * _others(received, at) > 0)
+    return bool(received[at] > SAME_WORK * _other_ranks(received, at) > 0)
 
 
 def received_by(job: Job) -> np.ndarray:

@@ -86,7 +86,7 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     keyed, method, left = _keyed(ranks, shift)
     members = [(number, rank, row) for number, entries in enumerate(keyed) for rank, row in entries]
     if not members:
-        return _nothing(len(ranks), "no collective is on more than one of the ranks given", method)
+        return _no_match(len(ranks), "no collective is on more than one of the ranks given", method)
     collective, of, row = (np.array(column, np.int64) for column in zip(*members, strict=True))
     start, end = (taken(ranks, of, row, name) + shift[of] for name in ("start_us", "end_us"))
     offsets, spread = _offsets(of, collective, end, len(ranks), len(keyed))
@@ -120,7 +120,7 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     said = Matching(method=method, matched=n, share=min(share, 1.0), spread_us=spread, status=status, detail=detail)
     if status == "failed":
         # Waits worked out from collectives that may be different ones are nobody's.
-        return replace(_nothing(len(ranks), detail, method), said=said)
+        return replace(_no_match(len(ranks), detail, method), said=said)
     return Matched(
         groups, of, collective, row, start, end, np.maximum(begin[collective] - start, 0.0),
         taken(ranks, of[first_entry], row[first_entry], "kind"), group, size, begin, np.maximum(_median_by(collective, end, n) - begin, 0.0), last, offsets, said,
@@ -132,7 +132,7 @@ def taken(ranks: Sequence[RankSummary], of: Ints, row: Ints, name: str) -> np.nd
     return np.array([getattr(ranks[r], name)[i] for r, i in zip(of.tolist(), row.tolist(), strict=True)])
 
 
-def _nothing(ranks: int, why: str, method: str) -> Matched:
+def _no_match(ranks: int, why: str, method: str) -> Matched:
     none, ints = np.empty(0), np.empty(0, np.int64)
     said = Matching(method=method, matched=0, share=0.0, spread_us=0.0, status="failed", detail=why)
     return Matched((), ints, ints, ints, none, none, none, ints, ints, ints, none, none, ints, np.zeros(ranks), said)

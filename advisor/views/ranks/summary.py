@@ -256,7 +256,7 @@ class RankSummary:
             lag_us=lag,
             after=after,
             after_lag_us=after_lag,
-            before=_before(found, group, lane),
+            before=_time_before(found, group, lane),
             segment_start_us=cuts[0],
             segment_end_us=cuts[1],
             own=segments,
@@ -426,7 +426,7 @@ def _order(found: RankCollectives, trigger_us: Floats) -> tuple[Ints, Floats, Fl
     return after, after_lag, np.where(behind, np.minimum(lag, LAUNCH_US), lag)
 
 
-def _before(found: RankCollectives, group: Ints, lane: Lane) -> Floats:
+def _time_before(found: RankCollectives, group: Ints, lane: Lane) -> Floats:
     """(n, parts) of the time from the end of the group's collective before to each one's start; NaN for the first."""
     previous = np.full(len(found.start_us), np.nan)
     for g in np.unique(group):

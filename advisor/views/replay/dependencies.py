@@ -63,9 +63,9 @@ class Ran:
         """(n_rows,) how long each of these waited from a moment on for nothing that ran: no longer than its device idled, and than the op beside
         which it began had run, of whose multiprocessors it may have had to wait for some."""
         waited = self.start[rows] - since
-        return np.minimum(waited, self.idle_us(since, rows) + np.minimum(self._beside_us(rows), PROMPT_US))
+        return np.minimum(waited, self.idle_us(since, rows) + np.minimum(self._overlap_us(rows), PROMPT_US))
 
-    def _beside_us(self, rows: Ints) -> Floats:
+    def _overlap_us(self, rows: Ints) -> Floats:
         """(n_rows,) how long the op that began last on another stream had run when each of these began, 0 where none ran then."""
         order = np.argsort(self.start, kind="stable")
         found = np.zeros(len(rows))
@@ -195,7 +195,7 @@ def host_rules(
     launching = ~waiting & ~is_copy
     if launching.any():
         typical = float(np.median(cost[launching]))
-        cost = np.where(launching & (cost > 20 * typical) & (cost > 100.0) & _behind(start, latest, first_op), typical, cost)
+        cost = np.where(launching & (cost > 20 * typical) & (cost > 100.0) & _work_queued(start, latest, first_op), typical, cost)
     return waits, tail, cost
 
 
@@ -216,7 +216,7 @@ FURTHEST_BACK = 4096
 """Launches before a call among which what it waited for is looked for."""
 
 
-def _behind(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:
+def _work_queued(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:
     """Whether the GPU still had work queued when each call was made."""
     last = first_op[:-1] - 1
     return np.where(last >= 0, latest[np.maximum(last, 0)] > start, False) if len(latest) else np.zeros(len(start), bool)

@@ -183,7 +183,7 @@ class FewerLaunches(Edit):
     dur_us: Floats
 
     def apply(self, schedule: Schedule) -> Schedule:
-        edited, calls = _without(schedule, self.kept, self.gone, self.dur_us)
+        edited, calls = _without_calls(schedule, self.kept, self.gone, self.dur_us)
         cost = schedule.call_us.copy()
         cost[calls] = 0.0
         return edited.edit(call_us=cost)
@@ -204,7 +204,7 @@ class Fused(FewerLaunches):
         )
 
     def apply(self, schedule: Schedule) -> Schedule:
-        edited, calls = _without(schedule, self.kept, self.gone, self.dur_us)
+        edited, calls = _without_calls(schedule, self.kept, self.gone, self.dur_us)
         host, dispatch, cost = schedule.host_us.copy(), schedule.dispatch_us.copy(), schedule.call_us.copy()
         host[calls] -= dispatch[calls]
         dispatch[calls] = cost[calls] = 0.0
@@ -221,7 +221,7 @@ class WithoutOps(Edit):
         return Fused(self.ops[:0], self.ops, np.empty(0)).apply(schedule)
 
 
-def _without(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tuple[Schedule, Ints]:
+def _without_calls(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tuple[Schedule, Ints]:
     """`kept` take that long and stand for those gone; and the calls that are no longer made, as all their ops are gone."""
     dur, skip, fused = schedule.dur_us.copy(), schedule.skip_op.copy(), schedule.fused.copy()
     dur[kept] = dur_us

@@ -92,7 +92,7 @@ def longest_path(schedule: Schedule) -> Path:
     """The steps that the steady repeat takes as long as, last first; they sum to the window's period."""
     run = _run(schedule, REPEATS if schedule.periodic else 1)
     first, last = run.done_us[-3:-1] if schedule.periodic else run.done_us
-    kind, us, op = _steps(schedule, _back(schedule, run, first))
+    kind, us, op = _steps(schedule, _walk_back(schedule, run, first))
     moments = np.subtract.accumulate(np.r_[run.done_us[-1], us])
     # Of steps that go back in time, what lies between the two moments.
     inside = np.minimum(moments[:-1], last) - np.maximum(moments[1:], first)
@@ -108,7 +108,7 @@ _ROUNDING_US = 1e-8
 """A step no longer than this is what sums of times are rounded by, which differs from processor to processor: no step."""
 
 
-def _back(schedule: Schedule, run: _Run, until_us: float) -> Ints:
+def _walk_back(schedule: Schedule, run: _Run, until_us: float) -> Ints:
     """What is met on the way from the end of the last repeat to a moment, always to what was waited for: twice the position of an
     op, and 1 where it followed another; -1 less twice the position of a call, and less 1 where it returned after an op."""
     n, n_calls = len(schedule.dur_us), len(schedule.host_us)

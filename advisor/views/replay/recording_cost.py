@@ -145,7 +145,7 @@ class HostCost:
         # The last step that was recorded only closes the window.
         pauses = Pauses.of([*frames, marks], steps.steps + steps.repeats, host.data_loading)
         edges = pauses.edges_us
-        added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps), _view_us(timeline, frames[0], edges, steps))
+        added = recording_cost.added(timeline.source, _empty_call_us(frames[2], edges, steps), _view_us(timeline, frames[0], edges, steps))
         if added is None or not len(edges) or not len(schedule.call_row) or schedule.call_row[0] < 0:
             return None
         limits, spans = recording_cost.limits(), HostSpans.of(timeline, steps, schedule)
@@ -158,7 +158,7 @@ class HostCost:
         returning = waits & added.in_waits
         ended = spans.end_us + timeline.api_calls["dur_us"].to_numpy()[schedule.call_row]
         back = np.where(returning, np.maximum(schedule.tail_us, 0.0), 0.0)
-        counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python) + np.where(returning, _within(python, spans.end_us, ended), 0))
+        counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python) + np.where(returning, _count_within(python, spans.end_us, ended), 0))
         longest = np.where(returning | (nodes * added.graph_node_us > 0), np.inf, limits.quiet_us)
         call = np.where(waits & ~returning, 0.0, np.minimum(schedule.call_us, longest))
         recorded = dispatch + own + call + back
@@ -188,7 +188,7 @@ def _nodes(timeline: Timeline, schedule: Schedule) -> Ints:
     return np.bincount(schedule.op_call[of_graph], minlength=len(schedule.call_row))
 
 
-def _within(times_us: Floats, start_us: Floats, end_us: Floats) -> Ints:
+def _count_within(times_us: Floats, start_us: Floats, end_us: Floats) -> Ints:
     """(n,) how many of the times lie in each span."""
     times = np.sort(times_us)
     found: Ints = np.searchsorted(times, end_us) - np.searchsorted(times, start_us)
@@ -287,7 +287,7 @@ def _needed_us(source: Source, counts: tuple[Ints, Ints, Ints], recorded_us: flo
     return max(ops * needed.op_us + calls * needed.api_call_us + python * needed.python_call_us, min(own_us, less_us))
 
 
-def _nothing_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
+def _empty_call_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
     """What a Python call that does nothing takes in the trace: its duration and the time to the next edge; the mean."""
     if not len(python):
         return None

@@ -130,7 +130,7 @@ class Bound:
             once_us = float(overlap_with(*main.idle, startup.once).sum())
             causes["host"] -= min(once_us, causes["host"])
             if largest == "idle" and once_us > max(causes.values()):
-                return cls("start-up", _loading(shares, steps, startup, once_us) + _beside(shares, largest), shares, host_share, made, is_open)
+                return cls("start-up", _loading(shares, steps, startup, once_us) + _secondary_in_words(shares, largest), shares, host_share, made, is_open)
             cause, other = _causes(causes, steps)
             name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else _held_by(timeline, gaps, launches) if name == "sync-bound" else ""
@@ -144,7 +144,7 @@ class Bound:
             name, text = "communication-bound", headlines.exposed_communication(shares.communication, span)
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(name, text + _beside(shares, largest) + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open)
+        return cls(name, text + _secondary_in_words(shares, largest) + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open)
 
 
 NEARLY = NEARLY_ALL
@@ -186,7 +186,7 @@ def _open(main: DevicePartition, steps: Steps, step: TrueStep) -> bool:
     return most >= SAID_BESIDE and least < likely / 2
 
 
-def _beside(shares: Shares, largest: str) -> str:
+def _secondary_in_words(shares: Shares, largest: str) -> str:
     """What else holds much of the step, in a sentence; "" where nothing does."""
     others = [name for name in shares._fields if name != largest and getattr(shares, name) >= SAID_BESIDE]
     if not others:

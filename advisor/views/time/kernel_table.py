@@ -109,7 +109,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
         "flops": roofline.flops[inside],
     }
     sums = groups.sums(total=dur, **amounts, **{f"of_{name}": np.where(np.isnan(amount), 0.0, dur) for name, amount in amounts.items()})
-    columns = {"total": sums["total"], **{name: _over(sums[name], sums[f"of_{name}"]) for name in amounts}}
+    columns = {"total": sums["total"], **{name: _ratio(sums[name], sums[f"of_{name}"]) for name in amounts}}
     order = np.argsort(-sums["total"], kind="stable")
     first = groups.first[order]
     fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
@@ -137,7 +137,7 @@ def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
     )  # fmt: skip
 
 
-def _over(amount: Floats, us: Floats) -> Floats:
+def _ratio(amount: Floats, us: Floats) -> Floats:
     """0 where it is not known: of no time, or of shapes that no tensor has."""
     found = np.divide(amount, us, out=np.zeros(len(us)), where=us > 0)
     return np.where(np.isfinite(found), found, 0.0)

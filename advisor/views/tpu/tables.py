@@ -46,7 +46,7 @@ class TpuTables:
         if waits_us > NANOSECOND_US:
             parts.append(Part("communication", _WAITS, family=_WAITS, us=waits_us))
         return cls(
-            _categories(data, _beside(profile, steps), share, step_us, waits_us), _ops(data), tuple(parts), float(data["calls"].sum()) * share,
+            _categories(data, _async_time(profile, steps), share, step_us, waits_us), _ops(data), tuple(parts), float(data["calls"].sum()) * share,
             float(data["flops"].sum()) * share, float(data["bytes"].sum()) * share, float(known),
         )  # fmt: skip
 
@@ -70,7 +70,7 @@ def _by_op(profile: TpuProfile, time: TpuTime) -> pd.DataFrame:
     return data[calls > 0]
 
 
-def _beside(profile: TpuProfile, steps: TpuSteps) -> dict[str, float]:
+def _async_time(profile: TpuProfile, steps: TpuSteps) -> dict[str, float]:
     """Time of asynchronous ops by category: a step, in the mean of the cores that have any."""
     found: dict[str, float] = {}
     cores = [core for core in profile.cores if len(core.beside)]

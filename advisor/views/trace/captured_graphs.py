@@ -93,7 +93,7 @@ class CapturedGraphs:
         if unlike.any():
             left["the order of their kernels is another than in the capture"] = float(dur[unlike].sum())
         used = np.unique(of[of >= 0]).tolist() or [0]
-        merged, calls_before, ops_before = _one_behind_the_other([read[at].timeline for at in used])
+        merged, calls_before, ops_before = _concatenated([read[at].timeline for at in used])
         for at in used:
             here = of == at
             node[here] += calls_before[used.index(at)]
@@ -270,7 +270,7 @@ def _unlike(frame: pd.DataFrame, read: Sequence[_Read], of: Ints, op: Ints, node
     return found
 
 
-def _one_behind_the_other(timelines: Sequence[Timeline]) -> tuple[Timeline, list[int], list[int]]:
+def _concatenated(timelines: Sequence[Timeline]) -> tuple[Timeline, list[int], list[int]]:
     """The host's side of captures as one timeline, and how many calls and ops stand before those of each."""
     if len(timelines) == 1:
         return timelines[0], [0], [0]

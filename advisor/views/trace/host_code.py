@@ -135,13 +135,13 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints,
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
     rows = np.flatnonzero((covered >= MOST * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
     if not len(rows):
-        label = _beside(timeline, outer, end_us) if seen or program.framework == "cuda" else ""
+        label = _pause_by_neighbours(timeline, outer, end_us) if seen or program.framework == "cuda" else ""
         return OwnWork(label, None, "unknown") if label else None
     name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
     return OwnWork(f"host code in {name}", None, "unknown")
 
 
-def _beside(timeline: Timeline, outer: Ints, end_us: float) -> str:
+def _pause_by_neighbours(timeline: Timeline, outer: Ints, end_us: float) -> str:
     """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" where it is the framework's own."""
     names = timeline.cpu_ops["name"]
     behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))

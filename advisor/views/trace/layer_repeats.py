@@ -35,7 +35,7 @@ def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us:
         return ""
     if _in_a_module(timeline, launches, inside, start_us, end_us):
         return "one call of a module holds them all"
-    if (held := matches(timeline.annotations, _OPTIMIZER)).any() and _around(timeline.annotations[held], start_us, end_us).any():
+    if (held := matches(timeline.annotations, _OPTIMIZER)).any() and _enclosing_spans(timeline.annotations[held], start_us, end_us).any():
         return "one step of the optimizer holds them all"
     if program.training and _backward_alone(timeline, launches, inside, start_us):
         return "one backward pass holds them all"
@@ -53,11 +53,11 @@ def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us:
     calls = timeline.python_calls
     if not len(calls) or timeline.source.borrowed:
         return False
-    around = matches(calls, _MODULE) & _around(calls, start_us, end_us)
+    around = matches(calls, _MODULE) & _enclosing_spans(calls, start_us, end_us)
     return bool(np.isin(calls["tid"].to_numpy()[around], _threads(timeline, launches, inside)).any())
 
 
-def _around(frame: pd.DataFrame, start_us: float, end_us: float) -> Mask:
+def _enclosing_spans(frame: pd.DataFrame, start_us: float, end_us: float) -> Mask:
     """Spans that hold all from start_us to end_us, and more."""
     start = frame["start_us"].to_numpy()
     found: Mask = (start <= start_us) & (start + frame["dur_us"].to_numpy() > end_us)

@@ -51,14 +51,14 @@ class NeededSums:
             rows, beside = (np.flatnonzero(which & (device == d)) for which in (kernels.communication, kernels.compute))
             rows = rows[np.argsort(start[rows], kind="stable")]
             exposed = overlap_with(start[rows], end[rows], union(start[beside], end[beside])) <= HIDDEN_ALREADY * (end - start)[rows]
-            needed[rows] = exposed & _apart(start[rows], np.sort(start[beside]))
-        needed &= ~_of(timeline, _MESSAGES)
+            needed[rows] = exposed & _kernels_between(start[rows], np.sort(start[beside]))
+        needed &= ~_is_kind(timeline, _MESSAGES)
         if program.training:
-            needed &= ~_of(timeline, _OF_GRADIENTS) & _forward(timeline, launches.start_us, ops, steps)
+            needed &= ~_is_kind(timeline, _OF_GRADIENTS) & _forward(timeline, launches.start_us, ops, steps)
         return cls(needed)
 
 
-def _of(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
+def _is_kind(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
     """(n_gpu,) whether each op would be a collective of one of these kinds."""
     collectives, names = timeline.gpu_ops["collective"].cat, timeline.gpu_ops["name"].cat
     groups = Groups.by(collectives.codes.to_numpy(), names.codes.to_numpy())
@@ -68,7 +68,7 @@ def _of(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
     return found
 
 
-def _apart(start: Floats, computes: Floats) -> Mask:
+def _kernels_between(start: Floats, computes: Floats) -> Mask:
     """(n,) whether a kernel begins between each collective and the one before, and the one after: what stands beside another can be sent with it."""
     between = np.diff(np.searchsorted(computes, start)) > 0
     before, after = np.r_[True, between], np.r_[between, True]

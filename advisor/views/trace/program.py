@@ -89,9 +89,14 @@ class Program:
         gpu = timeline.gpu_ops["name"].cat.categories.to_list()
         host = (*ops.categories, *ranges)
         frames = timeline.python_calls["name"].cat.categories.to_list()
-        training = _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or _any(_TRAINING_FRAME, frames) or bool((timeline.compiled_ops["backward"] > 0).any())
+        training = (
+            _any_name(_BACKWARD, host)
+            or _any_name(_TRAINING_KERNEL, gpu)
+            or _any_name(_TRAINING_FRAME, frames)
+            or bool((timeline.compiled_ops["backward"] > 0).any())
+        )
         maker, accelerator = _maker(timeline, gpu)
-        without_update = training and not _any(_UPDATE, host)
+        without_update = training and not _any_name(_UPDATE, host)
         return cls(
             training=training,
             compiled=_compiled_share(timeline, launches) > MOSTLY,
@@ -101,8 +106,8 @@ class Program:
             maker=maker,
             accelerator=accelerator,
             functional=without_update and _batched(ops) >= FEWEST_BATCHED,
-            loader=_any(_LOADER, chain(host, frames)),
-            handed_back=without_update and _any(_ENGINE, host) and not _any(_KEPT, host),
+            loader=_any_name(_LOADER, chain(host, frames)),
+            handed_back=without_update and _any_name(_ENGINE, host) and not _any_name(_KEPT, host),
         )
 
 
@@ -113,19 +118,19 @@ def _batched(ops: Ops) -> int:
     return int(np.count_nonzero((parent >= 0) & ~ops.named(_TURNING)[parent]))
 
 
-def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
+def _any_name(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
     return any(pattern.search(name) for name in names)
 
 
 def _server(names: Iterable[str]) -> str:
     texts = list(names)
-    return next((name for name, pattern in _SERVERS.items() if _any(pattern, texts)), "")
+    return next((name for name, pattern in _SERVERS.items() if _any_name(pattern, texts)), "")
 
 
 def _maker(timeline: Timeline, gpu: Iterable[str]) -> tuple[Maker, Accelerator]:
     """By what only one of them has; NVIDIA's where nothing was recorded that tells."""
     calls = list(timeline.api_calls["name"].cat.categories)
-    if _any(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
+    if _any_name(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
         return "amd", CUDA
     told = accelerator(calls) or accelerator(left.what for left in timeline.source.left_out)
     if timeline.source.format != "kineto" or not (told or any(calls)) or told == CUDA:
@@ -138,7 +143,7 @@ def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> F
     if timeline.source.format == "jax" or any(_JAX.match(name) for name in host):
         return "jax"
     foreign = timeline.source.format in ("nsys", "rocprof") and not len(timeline.cpu_ops)
-    return "cuda" if foreign and not (_any(NAMED_BY_TORCH, gpu) or _any(NAMED_BY_TORCH, host)) else "torch"
+    return "cuda" if foreign and not (_any_name(NAMED_BY_TORCH, gpu) or _any_name(NAMED_BY_TORCH, host)) else "torch"
 
 
 def _compiled_share(timeline: Timeline, launches: Launches) -> float:

@@ -117,7 +117,7 @@ def _steps(
 ) -> list[ServedStep]:
     ops, calls = timeline.gpu_ops, timeline.api_calls
     op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    of_call = _inside(calls["start_us"].to_numpy(), start, end)
+    of_call = _range_of(calls["start_us"].to_numpy(), start, end)
     if process >= 0:
         of_call[calls["pid"].to_numpy() != process] = -1
     launching, _ = lost_launches(timeline, launches)
@@ -150,7 +150,7 @@ def _steps(
     ]
 
 
-def _inside(times_us: Floats, start: Floats, end: Floats) -> Ints:
+def _range_of(times_us: Floats, start: Floats, end: Floats) -> Ints:
     """(n,) which of these ranges, sorted and apart, each time lies in; -1 for none."""
     at = np.searchsorted(start, times_us, side="right") - 1
     found: Ints = np.where((at >= 0) & (times_us < end[at]), at, -1)

@@ -176,12 +176,12 @@ class Sources:
         if call < 0:
             return None
         op = int(self.ops.of_call[call])
-        return self._at(*(column[call].item() for column in self._calls)) or self._stack_line(op) or self._forward_line(op)
+        return self._line_at(*(column[call].item() for column in self._calls)) or self._stack_line(op) or self._forward_line(op)
 
     def line_of_op(self, op: int) -> SourceLine | None:
         """The user's line that called an op; for one of a backward pass, the line of its forward op."""
         pid, tid, start = self._ops
-        return self._at(int(pid[op]), int(tid[op]), float(start[op])) or self._stack_line(op) or self._forward_line(op)
+        return self._line_at(int(pid[op]), int(tid[op]), float(start[op])) or self._stack_line(op) or self._forward_line(op)
 
     @cached_property
     def tells_c(self) -> bool:
@@ -212,7 +212,7 @@ class Sources:
         if forward < 0:
             return None
         pid, tid, start = self._ops
-        return self._at(int(pid[forward]), int(tid[forward]), float(start[forward])) or self._stack_line(forward)
+        return self._line_at(int(pid[forward]), int(tid[forward]), float(start[forward])) or self._stack_line(forward)
 
     def _stack_line(self, op: int) -> SourceLine | None:
         """The line by the stack of the op, or of the innermost one around it that has any."""
@@ -221,7 +221,7 @@ class Sources:
         stacked = int(self._stacked[op])
         return self._stack_lines[self._stacks[1][stacked]] if stacked >= 0 else None
 
-    def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
+    def _line_at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
         """The line of the innermost of the user's frames around a moment: what called a frame that runs does so too."""
         row = self._running(pid, tid, time_us)
         user = int(self._users[row]) if row >= 0 else -1

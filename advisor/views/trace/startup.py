@@ -72,7 +72,7 @@ class StartUp:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, ops: Ops) -> StartUp:
-        long = (*_once(timeline, launches, ops), *_tuned(timeline), *_fused(timeline, ops), *captures(timeline))
+        long = (*_ran_once(timeline, launches, ops), *_tuned(timeline), *_fused(timeline, ops), *captures(timeline))
         known = set(long)
         calls = (*long, *(call for call in _cold(timeline, launches) if call not in known))
         return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
@@ -97,7 +97,7 @@ def _earlier(timeline: Timeline, launches: Launches) -> tuple[float, float]:
     return float(start[last]), float(seemed_idle[waited].max())
 
 
-def _once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, float, float], ...]:
+def _ran_once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, float, float], ...]:
     calls = timeline.api_calls
     if not len(calls) or not len(timeline.gpu_ops):
         return ()
@@ -110,7 +110,7 @@ def _once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, 
     long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(timeline.gpu_ops, launches, dur) | loads)
     around = ops.of_call[long]
     inside = long[(around >= 0) & (np.r_[timeline.cpu_ops["dur_us"].to_numpy(), 0.0][around] > LOADING_US)]
-    spans = _around(timeline, launches, ops, inside)
+    spans = _op_time_around(timeline, launches, ops, inside)
     wider = spans[:, 1] - spans[:, 0] > LOADING_US
     # An op that mostly takes or gives back memory may do so again; who makes a handle does it in passing.
     memory = spans_of(calls, launches.roles == list(ApiRole).index(ApiRole.ALLOCATION))
@@ -136,7 +136,7 @@ def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float
     return tuple((str(name), float(done[i]), float(returns[i])) for name, i in zip(names, late.tolist(), strict=True))
 
 
-def _around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints) -> Floats:
+def _op_time_around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints) -> Floats:
     """(n, 2) what the op around each call does from its last launch before to its next: a library that loads code, or makes a handle, in a call of the driver
     does more around it, and no op takes that long to issue a kernel."""
     calls, cpu, of = timeline.api_calls, timeline.cpu_ops, ops.of_call

@@ -166,7 +166,7 @@ class Steps:
                 skip, lost = first_that_lost(timeline, launches, made.host_edges_us)
                 made = replace(made.part(skip, made.steps), detail=made.detail + lost) if skip else made
                 return replace(_warmed(timeline, launches, made), kind=marks.kind, unjudged=marks.unjudged, apart=marks.apart)
-            told, share = _apart(timeline, own, marks)
+            told, share = _launched_outside(timeline, own, marks)
             return replace(made, detail=made.detail + told, apart=share if marks.by_launches else 0.0, by_launches=marks.by_launches)
         return _whole(timeline, launches, startup, whole)
 
@@ -175,7 +175,7 @@ APART = HARDLY_ANY
 """GPU work before the repetition, or after it, from which it is said: a twentieth of all."""
 
 
-def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, float]:
+def _launched_outside(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, float]:
     """What was launched before the first step that repeats and after the last, in words, "" where it is little: a server's prefill, setting
     up, reading results. And its share of the device's work, without what was copied before."""
     dur = timeline.gpu_ops["dur_us"].to_numpy()
@@ -197,18 +197,18 @@ def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
     first_kernel = first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
     if np.isnan(first_kernel).all() or len(starts) == 1:
         if len(starts) > 1:
-            return _from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host", float(ends[-1]))
+            return _steps_from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host", float(ends[-1]))
         return _single(timeline, launches, startup, basis, detail, float(starts[0]), float(ends[0]))
     known = ~np.isnan(first_kernel)
     if known.sum() < 2 or (np.diff(first_kernel[known]) <= 0).any():
-        return _from(basis, detail, starts, starts, "host", float(ends[-1]))
+        return _steps_from(basis, detail, starts, starts, "host", float(ends[-1]))
     # A step that launched nothing is a step all the same: it begins on the GPU where its mark lies between the others'.
     whole = slice(int(np.argmax(known)), len(known) - int(np.argmax(known[::-1])))
     edges = np.interp(starts[whole], starts[known], first_kernel[known])
-    return _from(basis, detail, edges, starts[whole], "gpu", float(ends[-1]))
+    return _steps_from(basis, detail, edges, starts[whole], "gpu", float(ends[-1]))
 
 
-def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"], closes_us: float) -> Steps | None:
+def _steps_from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"], closes_us: float) -> Steps | None:
     periods = np.diff(edges)
     skip = 0
     while len(periods) - skip > FEWEST_REPEATS and periods[skip] > OUTLIER * np.median(periods):

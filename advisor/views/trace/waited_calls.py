@@ -82,7 +82,7 @@ class WaitedCalls:
             return Waited(name, ((f"{TORCH}to" if way == "to-device" else f"{TORCH}item"),) if unseen else (), copy=way, memory=memory, bytes=size)
         around = tuple(reversed([one for one in self.ops.chain(op) if _TENSOR_OP.match(one)]))
         parent = self.ops.name(int(self.ops.parent[root]))
-        return Waited(name, around, parent, self._before(root), self._behind(root), frames, direct, library, way, memory, size)
+        return Waited(name, around, parent, self._previous_ops(root), self._next_ops(root), frames, direct, library, way, memory, size)
 
     def _root(self, op: int) -> int:
         """The outermost tensor op around an op, -1 where there is none."""
@@ -93,7 +93,7 @@ class WaitedCalls:
             op = int(self.ops.parent[op])
         return root
 
-    def _behind(self, op: int) -> tuple[str, ...]:
+    def _next_ops(self, op: int) -> tuple[str, ...]:
         """The next ops of its thread that stand beside it, in order."""
         order, _, starts, end, edges = self._threads
         last = edges[self._thread[op] + 1]
@@ -108,7 +108,7 @@ class WaitedCalls:
             found.append(self.ops.name(at))
         return tuple(found)
 
-    def _before(self, op: int) -> tuple[str, ...]:
+    def _previous_ops(self, op: int) -> tuple[str, ...]:
         """The ops of its thread before it that stand beside it, in order."""
         order, place, _, _, edges = self._threads
         found: list[str] = []
