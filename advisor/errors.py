@@ -47,7 +47,7 @@ def no_such(what: str, name: str, known: Iterable[str], *, where: str = "", list
 
 
 def require(module: str, *, extra: str) -> None:
-    """Import what an extra of advisor brings. Raises UsageError, with what to install, where it is missing or broken."""
+    """Import what an extra of advisor brings. Raises UsageError, with what to install, if it is missing or broken."""
     try:
         importlib.import_module(module)
     except (ImportError, OSError) as error:  # OSError: a shared library of it that does not load

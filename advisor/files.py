@@ -45,7 +45,7 @@ _OURS = re.compile(
     | \[\n\ {13}\n\]\n\Z                                                                # no issue: GitLab takes nothing else there
     """.replace(b"VERSION", _VERSION)
 )
-"""How a file of ours begins, in any format: all that every one has before its content, for a word of ours may stand in anybody's notes."""
+"""How a file of ours begins, in any format: all that every one has before its content, for a word of ours may are in anybody's notes."""
 
 
 def is_ours(head: bytes) -> bool:
@@ -67,7 +67,7 @@ def begins_as_ours(path: Path) -> bool:
 
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Write a file in place of the one of that name; a link is replaced, not followed. Raises OutputError where it cannot be written."""
+    """Write a file in place of the one of that name; a link is replaced, not followed. Raises OutputError if it cannot be written."""
     try:
         handle, part = tempfile.mkstemp(prefix=PART, suffix=".part", dir=target.parent)
         try:

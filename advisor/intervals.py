@@ -35,7 +35,7 @@ def union(starts: Floats, ends: Floats) -> Spans:
 
 
 def covered_twice(starts: Floats, ends: Floats) -> Spans:
-    """The disjoint, sorted intervals that at least two of the given ones cover; where they only touch is none."""
+    """The disjoint, sorted intervals that at least two of the given ones cover; if they only touch is none."""
     edges = np.concatenate([starts, ends])
     opens = np.repeat([1, -1], len(starts))
     order = np.lexsort((opens, edges))
@@ -104,7 +104,7 @@ def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
 
 
 def within(times: Floats, spans: Spans) -> Mask:
-    """(n,) whether each time lies in a disjoint, sorted set; not where it is NaN."""
+    """(n,) whether each time lies in a disjoint, sorted set; not if it is NaN."""
     at = np.searchsorted(spans[0], times, side="right") - 1
     found: Mask = (at >= 0) & (times < np.r_[spans[1], -np.inf][at])
     return found
@@ -178,12 +178,12 @@ def walk(parents: Ints) -> tuple[Ints, Ints]:
 
 
 def outermost(inner: Ints, outer: Ints) -> Ints:
-    """Merges rows of `over_ancestors`: the outermost that is one, -1 where none is."""
+    """Merges rows of `over_ancestors`: the outermost that is one, -1 if none is."""
     return np.where(outer >= 0, outer, inner)
 
 
 def innermost(inner: Ints, outer: Ints) -> Ints:
-    """Merges rows of `over_ancestors`: the innermost that is one, -1 where none is."""
+    """Merges rows of `over_ancestors`: the innermost that is one, -1 if none is."""
     return np.where(inner >= 0, inner, outer)
 
 
@@ -203,7 +203,7 @@ def _latest_above(depth: Ints, solid: np.ndarray) -> Ints:
 
 
 def _walk(rows: Ints, group: Ints, starts: Floats, ends: Floats) -> list[int]:
-    """The parents of these rows, which are in order, one after the other with a stack: about 0.3 µs each."""
+    """The parents of these rows, which are in order, in turn with a stack: about 0.3 µs each."""
     parents: list[int] = []
     stack_rows: list[int] = []
     stack_ends: list[float] = []

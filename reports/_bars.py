@@ -25,7 +25,7 @@ class Bar(NamedTuple):
 
 
 def drawn(bars: Sequence[Bar]) -> list[str]:
-    """A line a bar, names and amounts aligned. A bar that stands at 0 is drawn to the eighth of a character."""
+    """A line a bar, names and amounts aligned. A bar that is at 0 is drawn to the eighth of a character."""
     labels = [cut(bar.label, _LABEL) for bar in bars]
     longest = max(map(len, labels), default=0)
     at = max((len(bar.told) for bar in bars), default=0)

@@ -27,7 +27,7 @@ def trace_id(path: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def short(name: str) -> str:
-    """`void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(…)` is `cutlass_80_tensorop_s1688gemm`; a pointwise kernel is named
+    """`void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(…)` is `cutlass_80_tensorop_s1688gemm`; an elementwise kernel is named
     with what it computes: `vectorized_elementwise_kernel GeluCUDAKernelImpl`. Names without a template stay as they are."""
     plain = _NAMESPACES.sub("", name.removeprefix("void "))
     cut = min((at for mark in "<(" if (at := plain.find(mark)) > 0), default=len(plain))

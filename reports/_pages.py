@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 
 def page(rule: str) -> str | None:
-    """The page of a rule, or None where it is not installed here (a saved report may name a team's rule)."""
+    """The page of a rule, or None if it is not installed here (a saved report may name a team's rule)."""
     from advisor.engine import rule as catalog  # finds the rules, which import what they compute with
 
     try:
@@ -34,7 +34,7 @@ def page(rule: str) -> str | None:
 
 
 def page_blocks(rule: str, most: int) -> list[Block]:
-    """The first characters of a rule's page in blocks, without its first line, its title; none where there is no page."""
+    """The first characters of a rule's page in blocks, without its first line, its title; none if there is no page."""
     from advisor.engine.page_sections import SECTIONS
 
     _, _, text = (page(rule) or "").partition("\n")
@@ -77,7 +77,7 @@ def cells(row: str) -> list[str]:
 
 
 def section(page: list[Block], title: str) -> list[Block]:
-    """What stands under a heading, without it."""
+    """What is under a heading, without it."""
     start, end = _bounds(page, title)
     return page[start + 1 : end]
 

@@ -63,7 +63,7 @@ _FEWER = known_fix("pytorch", "fewer-micro-batches")
 
 
 def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -> Found:
-    """One micro-batch in place of all. fill: (n,) share of the device that each GPU op fills, NaN where it is not known."""
+    """One micro-batch in place of all. fill: (n,) share of the device that each GPU op fills, NaN if it is not known."""
 
     def single_batch(share: Floats) -> Edit:
         return combine(WithoutWaits(micro.waits), Fused(micro.kept, micro.gone, micro.together_us * share))

@@ -1,4 +1,4 @@
-"""Chains of pointwise kernels in words."""
+"""Chains of elementwise kernels in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FUNCTOR = names_of("functor")
 
 
 def largest_kind(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
-    """Which kind of chain gains most, where there are several: a function that is compiled alone gains no more than its own chains. kinds: the
+    """Which kind of chain gains most, if there are several: a function that is compiled alone gains no more than its own chains. kinds: the
     ops of each chain; saved_us: (n,) of each."""
     by_kind: dict[tuple[str, ...], float] = {}
     for kind, us in zip(kinds, saved_us.tolist(), strict=True):

@@ -50,7 +50,7 @@ class Question(NamedTuple):
 
 
 def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredKernel], Seen | Fine | None]) -> Outcome:
-    """One finding for each kernel that `look` sees the fault in; `look` gives None where what it takes was not collected."""
+    """One finding for each kernel that `look` sees the fault in; `look` gives None if what it takes was not collected."""
     found: list[Found] = []
     values: list[float] = []
     unknown = 0
@@ -76,7 +76,7 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
 
 
 def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
-    """The launch that loses most stands for all that have the fault. Joined to a timeline, what the step gains."""
+    """The launch that loses most represents all that have the fault. Joined to a timeline, what the step gains."""
     kernel, worst = max(seen, key=lambda pair: (pair[0].total_us * pair[1].gain.expected, pair[1].gain.expected))
     gain, shown = worst.gain, cut(name, _NAME)
     evidence = Evidence(

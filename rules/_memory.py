@@ -18,7 +18,7 @@ from advisor.views.memory.origins import Phase
 
 
 def with_history(attribution: Attribution) -> DeviceMemory:
-    """The device that holds most, of which the snapshot says what was allocated and freed. Raises Unavailable where it does not."""
+    """The device that holds most, of which the snapshot says what was allocated and freed. Raises Unavailable if it does not."""
     if not len(attribution.device.events):
         raise Unavailable("without events only what is held now is known, not what came and went", HISTORY)
     return attribution.device
@@ -52,7 +52,7 @@ MOST_BATCH = 10.0
 
 
 def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: bool) -> Fix:
-    """The fix with one step more: what batch the same memory then holds. As it is where that is not known or not worth a word.
+    """The fix with one step more: what batch the same memory then holds. As it is if that is not known or not worth a word.
 
     Activations and temporaries at the peak, but for the optimizer's, grow with the batch, all else stays. of_batch: whether what is
     freed grows with it too.
@@ -71,7 +71,7 @@ def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: boo
 
 
 GROWS_SHARE = LITTLE
-"""Of the peak, what grows with the batch: where it is less, the batch says little of the peak."""
+"""Of the peak, what grows with the batch: if it is less, the batch says little of the peak."""
 LEAST_BATCH = 1.1
 """Times the batch below which nobody changes it."""
 

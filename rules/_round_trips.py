@@ -18,7 +18,7 @@ from advisor.views.trace.evidence import Witness
 
 
 def round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: Witness, without: Ints) -> Found | None:
-    """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
+    """What copies there and back cost, those left out that the layout of images explains; None if there are none."""
     apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
     there, back = trips.there[apart], trips.back[apart]
     around = bool(trips.around_products[apart].any())

@@ -50,7 +50,7 @@ _FEWER = "Split the model over fewer GPUs and run more copies of it, or put more
 
 
 def faster_sums(server: str, framework: str) -> Fix:
-    """In the terms of an inference server, "" where it is none, or of what calls the collectives."""
+    """In the terms of an inference server, "" if it is none, or of what calls the collectives."""
     title = "Make each sum faster: the next op needs it"
     if server in _SERVERS:
         own, fused, url = _SERVERS[server]

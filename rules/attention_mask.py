@@ -110,7 +110,7 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
 
 
 def _square_mask(shapes: Shapes, op: int) -> bool | None:
-    """Whether the mask of a call is boolean; None where it has none that all heads and sequences share, of as many queries as keys."""
+    """Whether the mask of a call is boolean; None if it has none that all heads and sequences share, of as many queries as keys."""
     tensors = shapes.inputs(op)
     if len(tensors) != 4:
         return None
@@ -121,7 +121,7 @@ def _square_mask(shapes: Shapes, op: int) -> bool | None:
 
 
 def _backward(work: GpuWork, shapes: Shapes, attention: np.ndarray) -> Ints:
-    """Kernels of attention's gradient that get a square matrix beside their four-dimensional tensors: the mask."""
+    """Kernels of attention's gradient that get a square matrix next to their four-dimensional tensors: the mask."""
     gradient = np.r_[work.ops.outermost_where(work.ops.named(_GRADIENT)), -1][work.op]
     masked = [
         op for op in np.unique(gradient[gradient >= 0]).tolist() if any(len(shape) > 1 and shape[-1] == shape[-2] >= SHORTEST for shape, _ in shapes.inputs(op))

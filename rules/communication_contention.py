@@ -1,4 +1,4 @@
-"""Kernels that take longer while communication runs beside them."""
+"""Kernels that take longer while communication runs next to them."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ _WAYS = {
 
 
 def _largest(work: GpuWork, at: Ints, column: str) -> tuple[str, Ints, float]:
-    """The value of a column that takes most time of the step, where it is, and its share."""
+    """The value of a column that takes most time of the step, if it is, and its share."""
     if not len(at):
         return "", at, 0.0
     values = work.timeline.gpu_ops[column].cat
@@ -113,7 +113,7 @@ def _largest(work: GpuWork, at: Ints, column: str) -> tuple[str, Ints, float]:
 
 
 def _roof_share(work: GpuWork, roofline: Roofline, mine: Ints) -> float | None:
-    """The least time for what these kernels do, over what they took; None where it is not known for most of them."""
+    """The least time for what these kernels do, over what they took; None if it is not known for most of them."""
     limit, dur = roofline.limit_us[work.rows[mine]], work.dur_us[mine]
     known = ~np.isnan(limit)
     if dur[known].sum() < 0.5 * dur.sum():
@@ -122,7 +122,7 @@ def _roof_share(work: GpuWork, roofline: Roofline, mine: Ints) -> float | None:
 
 
 def _link_share(work: GpuWork, roofline: Roofline, mine: Ints, way: str) -> float | None:
-    """The rate of these copies over that of the link, or of the memory for copies within it; None where either is not known."""
+    """The rate of these copies over that of the link, or of the memory for copies within it; None if either is not known."""
     peaks = roofline.peaks.get(int(work.column("device")[mine[0]]))
     sizes, dur = work.column("bytes")[mine], work.dur_us[mine]
     known = (sizes > 0) & (dur > 0)
@@ -140,7 +140,7 @@ _MIGRATIONS = (CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value)
 
 
 def _migrations(work: GpuWork, mine: Ints) -> int:
-    """Migrations of managed memory a step that are these ops, or that run inside them; 0 where they are few."""
+    """Migrations of managed memory a step that are these ops, or that run inside them; 0 if they are few."""
     frame = work.timeline.gpu_ops
     moving = frame["copy_kind"].isin(_MIGRATIONS).to_numpy()
     start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]

@@ -96,7 +96,7 @@ _BY_WAY = {
 
 
 def _steps(job: Job, culprit: Culprit) -> tuple[str, ...]:
-    """What fits the way in which ranks share their work first: experts get tokens by exchanges, of which the rank gets more where that is known;
+    """What fits the way in which ranks share their work first: experts get tokens by exchanges, of which the rank gets more if that is known;
     stages hand layers' results on."""
     kinds = {KINDS[kind] for kind in job.matched.kind.tolist()}
     received = received_by(job)

@@ -1,4 +1,4 @@
-"""Kernels that wait, with too few warps on a multiprocessor to have others run meanwhile."""
+"""Kernels that wait, with too few warps on an SM to have others run meanwhile."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
 
 
 def _refuse_untold(work: GpuWork, trips: RoundTrips) -> None:
-    """Raises Unavailable where copies that lie as those of round trips do take enough of the time, and no strides tell what they turn."""
+    """Raises Unavailable if copies that lie as those of round trips do take enough of the time, and no strides tell what they turn."""
     share = float(work.dur_us[trips.untold].sum()) / work.busy_us
     if share >= UNTOLD:
         raise Unavailable(

@@ -1,4 +1,4 @@
-"""Gradients that are averaged after the backward pass, where nothing can hide it."""
+"""Gradients that are averaged after the backward pass, if nothing can hide it."""
 
 from __future__ import annotations
 

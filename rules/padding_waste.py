@@ -100,7 +100,7 @@ def _on_padding(served: ServedWork, padded: Sequence[ServedStep], work: GpuWork)
 
 def _by_size(served: ServedWork, padded: Sequence[ServedStep]) -> float | None:
     """What share of a graph's time is left, by graphs of other sizes that the recording holds: on the line between the own and the next one that is no larger than
-    the step. None where there is none."""
+    the step. None if there is none."""
     took: dict[int, list[float]] = {}
     for step in (*served.steps, *served.elsewhere):
         if step.mark.phase == served.phase and step.padded_to > 0 and step.graph_us > 0:

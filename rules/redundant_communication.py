@@ -82,7 +82,7 @@ def redundant_communication(job: Job) -> Outcome:
 
 
 def _repeats(job: Job, passes: int) -> tuple[int, ...]:
-    """The all-reduces of all micro-batches but the last: of each step's, where they repeat `passes` times alike."""
+    """The all-reduces of all micro-batches but the last: of each step's, if they repeat `passes` times alike."""
     matched = job.matched
     first = job.ranks[0]
     mine = np.flatnonzero(matched.of == 0)

@@ -127,7 +127,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
 
 
 def _read_once(work: GpuWork, found: list[Repeated]) -> Edit:
-    """Attention that reads each key once where it had read every copy."""
+    """Attention that reads each key once if it had read every copy."""
     if not found:
         return combine()
     readers = {int(at): one.times for one in found for at in one.reader}

@@ -1,4 +1,4 @@
-"""Kernels that leave most of the device's multiprocessors without a block."""
+"""Kernels that leave most of the device's SMs without a block."""
 
 from __future__ import annotations
 

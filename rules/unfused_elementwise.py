@@ -1,4 +1,4 @@
-"""Chains of pointwise kernels that each read and write all of their tensors."""
+"""Chains of elementwise kernels that each read and write all of their tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters that inference computes beside their layers."""
+"""Low-rank adapters that inference computes next to their layers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _Captures: TypeAlias = "Report | Analysis | Sequence[Report | Analysis]"
 def compare(before: _Captures, after: _Captures) -> Comparison:
     """What changed from one side to the other, per step, without what recording cost. A side is a report, or several captures, which are averaged.
 
-    Raises UsageError where a side is empty or holds no reports, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
+    Raises UsageError if a side is empty or holds no reports, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
     earlier version).
     """
     before, after = _captures(before), _captures(after)

@@ -16,7 +16,7 @@ from advisor.report.roofline import peaks_of, reach
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Kernels of one family on one side: time a step, its share of the step, and the mean share of the roofline where it is known."""
+    """Kernels of one family on one side: time a step, its share of the step, and the mean share of the roofline if it is known."""
 
     name: str
     us: float = 0.0
@@ -25,7 +25,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """One side. Shares of peaks are of the device's datasheet, over the time in which it works; None where they are not known."""
+    """One side. Shares of peaks are of the device's datasheet, over the time in which it works; None if they are not known."""
 
     path: str
     device: str
@@ -39,18 +39,18 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     kernels: float
     """A step."""
     flops: float
-    """A step; 0 where shapes were not recorded."""
+    """A step; 0 if shapes were not recorded."""
     of_peak_flops: float | None = None
     of_peak_bytes: float | None = None
     families: tuple[Family, ...] = ()
 
     def family(self, name: str) -> Family:
-        """The family of that name, without time where it did not run."""
+        """The family of that name, without time if it did not run."""
         return next((found for found in self.families if found.name == name), Family(name))
 
 
 class Across(msgspec.Struct, frozen=True, kw_only=True):
-    """Both sides, and what makes them two programs rather than one; "" where nothing does."""
+    """Both sides, and what makes them two programs rather than one; "" if nothing does."""
 
     schema: int = 1
     advisor: str = ""
@@ -66,7 +66,7 @@ class Across(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def across(left: Report, right: Report) -> Across:
-    """Both reports side by side. Raises UsageError where one is not of a trace."""
+    """Both reports side by side. Raises UsageError if one is not of a trace."""
     for report in (left, right):
         if report.window is None or not report.step_us:
             raise UsageError(f"{report.source.path} is a recording of kind {report.kind}, which has no step", "Give two traces.")

@@ -25,7 +25,7 @@ some of these, are of two programs: a fix that renames everything, as compiling 
 
 
 def differences_between(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:
-    """What differs beside the time between captures, of one side too: they are averaged as repetitions. Serious where times cannot be compared."""
+    """What differs next to the time between captures, of one side too: they are averaged as repetitions. Serious where times cannot be compared."""
     every = (*before, *after)
 
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
@@ -67,7 +67,7 @@ def _judged(side: Sequence[Report]) -> str:
 
 
 def unknown_because(before: Sequence[Report], after: Sequence[Report]) -> str:
-    """Why a change of the step says nothing of the program; "" where it may. One recorder adds much the same to both sides, however widely
+    """Why a change of the step says nothing of the program; "" if it may. One recorder adds much the same to both sides, however widely
     that is estimated; of two the estimates' intervals have to be apart."""
     unjudged = [name for side, name in ((before, "before"), (after, "after")) if any(r.headline.judged == "no" for r in side if r.kind in _JUDGED_BY_TIME)]
     if unjudged:
@@ -82,7 +82,7 @@ def unknown_because(before: Sequence[Report], after: Sequence[Report]) -> str:
 
 
 def _true_step(side: Sequence[Report]) -> Prediction | None:
-    """The mean step without a recorder; None where that of a capture was not worked out."""
+    """The mean step without a recorder; None if that of a capture was not worked out."""
     steps = [report.window.true_step_us for report in side if report.window and report.window.true_step_us]
     if len(steps) < len(side):
         return None
@@ -126,12 +126,12 @@ shard the same model, which a fix may change."""
 
 
 def _exchanged(report: Report) -> str:
-    """The kinds of collectives of a job, "" where none are known."""
+    """The kinds of collectives of a job, "" if none are known."""
     return ", ".join(sorted({row.kind for row in report.collectives}))
 
 
 def _split(report: Report) -> bool | None:
-    """Whether ranks hand work on to each other; None where nothing tells. Which way is not asked: NCCL runs all-to-all in kernels named for messages."""
+    """Whether ranks hand work on to each other; None if nothing tells. Which way is not asked: NCCL runs all-to-all in kernels named for messages."""
     return any(row.kind in _SPLITS for row in report.collectives) if report.collectives else None
 
 

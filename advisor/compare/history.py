@@ -45,7 +45,7 @@ class Trend:
 
     @cached_property
     def breaks(self) -> tuple[Difference | None, ...]:
-        """Of each entry what keeps its step from being held against those before, by what a diff refuses; None where nothing does. Held against are
+        """Of each entry what keeps its step from being held against those before, by what a diff refuses; None if nothing does. Held against are
         the one before and the first since the last break, from which a summary counts; reports that earlier versions saved have no breakdown and
         tell nothing, so that neither is one of them."""
         found: list[Difference | None] = []
@@ -69,7 +69,7 @@ def _break(before: Entry, after: Entry) -> Difference | None:
 
 
 def read(directory: Path) -> Trend:
-    """The history of a directory. Raises UsageError where it is no directory or holds no report."""
+    """The history of a directory. Raises UsageError if it is no directory or holds no report."""
     if not directory.is_dir():
         raise UsageError(f"there is no directory {directory}", "Add a first report: advisor history DIR --add REPORT.json")
     entries, skipped = [], []
@@ -115,17 +115,17 @@ def _check(report: Report, path: str) -> None:
 
 
 def _check_beside(directory: Path, report: Report) -> None:
-    """Raises UsageError where the directory keeps reports of another kind."""
+    """Raises UsageError if the directory keeps reports of another kind."""
     held = next(filter(_named, sorted(directory.glob("*.json"))), None) if directory.is_dir() else None
     if held is not None and (kind := read_report(held).kind) != report.kind:
         raise UsageError(f"{directory} keeps reports of kind {kind}, and {report.source.path} is of kind {report.kind}", "Give another directory.")
 
 
 def add(directory: Path, report: Report, commit: str | None = None, time: datetime | None = None) -> Path:
-    """Save a report under its commit: HEAD of the working directory, and its date, where none is given.
+    """Save a report under its commit: HEAD of the working directory, and its date, if none is given.
 
     A commit that is there already is replaced: the newest measurement of it stands. Raises UsageError for a commit that is
-    no name, and where none is given outside a repository.
+    no name, and if none is given outside a repository.
     """
     _check(report, report.source.path)
     _check_beside(directory, report)

@@ -26,11 +26,11 @@ class Match:
 
 
 def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
-    """Every part of both sides in exactly one match. Parts stand in the order in which they first ran.
+    """Every part of both sides in exactly one match. Parts are in the order in which they first ran.
 
     Equal kernels of equal ops first; then a kernel that moved to another op or module, or that another demangler spelled; then one
     kernel for another under the same op with the same shapes; then, between matched neighbours, what stood there before and what
-    stands there now.
+    is there now.
     """
     left, right = list(before), list(after)
     pairs: list[tuple[int, int, Relation]] = []

@@ -19,7 +19,7 @@ Basis = Literal["class", "module and op", "family", "kernel"]
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A 95 % bootstrap interval of a change in µs a step; it holds 0 where the change is within the noise."""
+    """A 95 % bootstrap interval of a change in µs a step; it holds 0 if the change is within the noise."""
 
     low_us: float
     high_us: float
@@ -51,7 +51,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class FindingChange(msgspec.Struct, frozen=True):
-    """A rule on both sides; savings are shares of each side's own step, None where the rule found nothing."""
+    """A rule on both sides; savings are shares of each side's own step, None if the rule found nothing."""
 
     rule: str
     title: str
@@ -88,7 +88,7 @@ class Side(msgspec.Struct, frozen=True):
     kernels: float
     kernel_us: float
     samples_per_s: float = 0.0
-    """Samples or requests a second, 0 where the size of the batch is not known."""
+    """Samples or requests a second, 0 if the size of the batch is not known."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

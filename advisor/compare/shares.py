@@ -9,7 +9,7 @@ _OF_JOBS = {"idle_us": ("data_loading", "host", "unknown"), "exposed_copy_us": (
 
 
 def share(report: Report, field: str) -> float | None:
-    """The share of all devices' time that a field of `DeviceTime` holds; of a job its ranks' too. None where nothing tells it."""
+    """The share of all devices' time that a field of `DeviceTime` holds; of a job its ranks' too. None if nothing tells it."""
     if report.kind == "job":
         whole = sum(part.us for part in report.breakdown)
         return sum(part.us for part in report.breakdown if part.name in _OF_JOBS[field]) / whole if whole > 0 else None

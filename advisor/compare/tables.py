@@ -71,7 +71,7 @@ class Draws:
 
     @classmethod
     def of(cls, before: int, after: int) -> Draws:
-        """None are drawn where a side has too few captures: noise is never made up."""
+        """None are drawn if a side has too few captures: noise is never made up."""
         if min(before, after) < CAPTURES:
             return cls(None, None)
         # A fixed seed: the same captures give the same interval.
@@ -169,7 +169,7 @@ def _row(name: str, old: Sequence[Part], new: Sequence[Part], left: Sampled, rig
 
 
 def _title(found: Match) -> str:
-    """One kernel by its name, a few by the ops they stand for."""
+    """One kernel by its name, a few by the ops they represent."""
 
     def side(parts: Sequence[Part]) -> str:
         part = parts[0]

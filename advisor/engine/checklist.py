@@ -81,7 +81,7 @@ def _gains(report: Report, *rules: str) -> float:
 
 
 def _cost(report: Report, *rules: str) -> str:
-    """What the findings of these rules cost, in words that follow what was found; where they were folded, others' fixes gain it."""
+    """What the findings of these rules cost, in words that follow what was found; if they were folded, others' fixes gain it."""
     gain = _gains(report, *rules)
     return f"cost {percent(gain)} of the step" if gain > 0 else "cost what the fix of another finding gains too"
 
@@ -273,7 +273,7 @@ def _busy_share(report: Report) -> float:
 
 
 def _throughput(report: Report) -> str:
-    """Latency and throughput beside each other, where the batch is known: a larger batch raises both."""
+    """Latency and throughput next to each other, where the batch is known: a larger batch raises both."""
     samples, step = report.work.samples if report.work else 0.0, report.headline.step_us
     if not samples or not step:
         return ""

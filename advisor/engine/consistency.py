@@ -41,13 +41,13 @@ _SPEAK_AGAINST = {
 
 
 def contradictions(report: Report) -> tuple[str, ...]:
-    """What in the report contradicts what else in it, each in a sentence; empty where all of it holds together."""
+    """What in the report contradicts what else in it, each in a sentence; empty if all of it holds together."""
     checks = {"trace": _CHECKS, "job": _OF_JOBS}.get(report.kind, ())
     return tuple(message for check in checks for message in check(report))
 
 
 def consistent(report: Report) -> Report:
-    """The report as it is where it holds together. Else one that says so: judged in part, with the contradictions among the checks, and
+    """The report as it is if it holds together. Else one that says so: judged in part, with the contradictions among the checks, and
     without an answer that is praised."""
     found = contradictions(report)
     if not found:

@@ -127,7 +127,7 @@ def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework 
 
 
 def _frameworks(workspace: Workspace, program: Program | None, given: GivenFramework | None) -> tuple[Sequence[Framework], str]:
-    """The frameworks in whose words fixes are said, and the kind of the program; none where the recording does not tell."""
+    """The frameworks in whose words fixes are said, and the kind of the program; none if the recording does not tell."""
     if program:
         return workspace.get(Stack).likely, program.kind
     if workspace.can(Job.build):
@@ -145,7 +145,7 @@ def _host_waits(workspace: Workspace) -> HostWaits:
 
 
 def _refuse_other_step(timed: Timed | None) -> None:
-    """Raises UsageError where the step time that was given is of no step that this trace can hold."""
+    """Raises UsageError if the step time that was given is of no step that this trace can hold."""
     if timed is None or not (timed.shorter or timed.longer):
         return
     holds = f"kernels run for {duration(timed.working_us)} of it" if timed.shorter else f"it was recorded at {duration(timed.recorded_us)}, with the profiler"
@@ -154,7 +154,7 @@ def _refuse_other_step(timed: Timed | None) -> None:
 
 
 def _refuse_strangers(job: Job) -> None:
-    """Raises UsageError where nothing says that the traces are of one job: no name or number of a rank, and no collective on two of them.
+    """Raises UsageError if nothing says that the traces are of one job: no name or number of a rank, and no collective on two of them.
     JAX names no rank: it writes a file a host into one directory."""
     if len(job.ranks) < 2 or job.matched.said.matched or not all(one.facts.rank_from == COUNTED and one.facts.format != "jax" for one in job.ranks):
         return
@@ -203,7 +203,7 @@ LIKELY = MOST
 
 
 def _resting_on(found: Judged, checks: tuple[Health, ...]) -> Judged:
-    """The finding with the checks that it rests on, less sure for each that is degraded, and high only where it is likely."""
+    """The finding with the checks that it rests on, less sure for each that is degraded, and high only if it is likely."""
     weak = sum(check.status != "ok" for check in checks)
     finding = found.finding
     sure = finding.confidence * WEAKER**weak

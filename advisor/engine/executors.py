@@ -1,4 +1,4 @@
-"""Where ranks are reduced: in this process, in others beside it, or on a Dask cluster. The summaries are the same."""
+"""Where ranks are reduced: in this process, in others next to it, or on a Dask cluster. The summaries are the same."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _small(traces: Sequence[RankTrace]) -> bool:
 
 
 def _asked(worker: isolated.Worker, request: bytes) -> Outcome:
-    """What became of a trace in another process; what ended that one, where it was its end."""
+    """What became of a trace in another process; what ended that one, if it was its end."""
     try:
         outcome: Outcome = pickle.loads(worker.ask(request))
     except isolated.Ended as ended:
@@ -90,7 +90,7 @@ def _in_processes(count: int, traces: Sequence[RankTrace], judging: Judging) -> 
 
 
 def serve() -> None:
-    """Answer requests on standard input until that ends. What rules print goes to standard error: answers stand alone."""
+    """Answer requests on standard input until that ends. What rules print goes to standard error: answers are alone."""
     import signal
 
     # Ctrl-C reaches both: the other process decides, and ends this one.
@@ -102,7 +102,7 @@ def serve() -> None:
 
 
 def _of_future(future: Any) -> Outcome:
-    """What became of a trace on a cluster. Where that goes away in the middle, what is done by then stays."""
+    """What became of a trace on a cluster. If that goes away in the middle, what is done by then stays."""
     try:
         outcome: Outcome = future.result()
     except CancelledError:

@@ -17,7 +17,7 @@ _SENTENCE = re.compile(r"(?<=[.;]) +")
 
 
 def lacks(workspace: Workspace) -> frozenset[str]:
-    """Of training and a loader, what the program is known to be without; nothing where a recording does not tell what program it is of."""
+    """Of training and a loader, what the program is known to be without; nothing if a recording does not tell what program it is of."""
     if workspace.can(Program.build):
         program = workspace.get(Program)
         trains, loads = program.training or program.framework == "jax", program.loader
@@ -29,7 +29,7 @@ def lacks(workspace: Workspace) -> frozenset[str]:
 
 
 def fitted(fix: Fix, without: frozenset[str]) -> Fix | None:
-    """The fix less the sentences and the code that ask for what a program is without; None where its title does, or nothing is left."""
+    """The fix less the sentences and the code that ask for what a program is without; None if its title does, or nothing is left."""
     if not without or not without & needs(_text(fix)):
         return fix
     steps = tuple(step for step in (_kept(text, without) for text in fix.steps) if step)

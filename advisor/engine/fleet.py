@@ -61,7 +61,7 @@ def reduced(
     """The job with every rank's trace reduced to its summary; a recording of another kind, or of a job reduced before, as it is.
 
     A rank that cannot be read is left out and said. Arguments as of `reduce`; where pages are kept, those of another job are not: `cleared` is called with how many files were
-    taken away, where any were. Raises TraceError where no rank can be read, or where they are no ranks of one job.
+    taken away, where any were. Raises TraceError if no rank can be read, or if they are no ranks of one job.
     """
     given = traces_of(recording)
     if given is None:
@@ -82,7 +82,7 @@ def traces_of(recording: Recording) -> JobTraces | None:
 
 
 def with_measured(judging: Judging, recording: Recording) -> Judging:
-    """The same with the kernels that the recording holds beside its traces."""
+    """The same with the kernels that the recording holds next to its traces."""
     return replace(judging, kernels=next((part for part in recording.parts if isinstance(part, KernelProfiles)), judging.kernels))
 
 
@@ -126,7 +126,7 @@ def reduce(
 
 
 def merged(found: Reduced, path: str, notes: Sequence[str] = (), chosen: str = "") -> Recording:
-    """The job whose ranks' summaries these are. Raises TraceError where they are none, or of several jobs."""
+    """The job whose ranks' summaries these are. Raises TraceError if they are none, or of several jobs."""
     summaries = [RankSummary.from_bytes(data) for data in found.summaries]
     if not summaries:
         why = f": {found.unread[0].label}: {found.unread[0].why}" if found.unread else ""
@@ -139,7 +139,7 @@ def merged(found: Reduced, path: str, notes: Sequence[str] = (), chosen: str = "
 
 
 def stored(directory: Path) -> Reduced:
-    """What shards left in a directory. Raises UsageError where they left nothing."""
+    """What shards left in a directory. Raises UsageError if they left nothing."""
     found, missed = sorted(directory.glob(f"*{SUFFIX}")), sorted(directory.glob(f"*{UNREAD_SUFFIX}"))
     if not found and not missed:
         raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor analyze JOB --shard 1/4 -o DIR")
@@ -218,7 +218,7 @@ def page_name(label: str) -> str:
 
 
 def _read(kept: Kept, name: str, trace: RankTrace) -> bytes:
-    """A summary that was made before, b"" where there is none that can be read, or its page is gone or, as it is younger, another job's."""
+    """A summary that was made before, b"" if there is none that can be read, or its page is gone or, as it is younger, another job's."""
     path = kept.summaries / f"{name}{SUFFIX}"
     page = kept.pages and kept.pages / page_name(trace.label)
     if not path.is_file() or (page and not (page.is_file() and page.stat().st_mtime_ns <= path.stat().st_mtime_ns)):

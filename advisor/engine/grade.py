@@ -27,7 +27,7 @@ class Open(NamedTuple):
 @dataclass(frozen=True)
 class Weight:
     """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, what was seen to be lost:
-    no error of a prediction makes more of it; why it is no fix, "" where it may be one; and what recording leaves open, None where nothing."""
+    no error of a prediction makes more of it; why it is no fix, "" if it may be one; and what recording leaves open, None if nothing."""
 
     saving: AnySaving
     whole: float
@@ -38,7 +38,7 @@ class Weight:
 
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
-    """The finding; `Clear` where it gains less than is asked for. Raises ValueError where no fix does what it says."""
+    """The finding; `Clear` where it gains less than is asked for. Raises ValueError if no fix does what it says."""
     weight = _widened(rule, weight)
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0

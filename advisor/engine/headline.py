@@ -67,10 +67,10 @@ SPOKEN_OF = LITTLE
 """Findings that gain less than this of the time for which the device idles do not speak of it."""
 
 IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap", "sync-stall"))
-"""Rules that speak of idle time. Where only others were run, their silence says nothing."""
+"""Rules that speak of idle time. If only others were run, their silence says nothing."""
 
 _RULE_OF = {BY_NAME["launch"].bound: "launch-gap", BY_NAME["data_loading"].bound: "data-loading"}
-"""The rule that speaks of what bounds the step, where that is one alone."""
+"""The rule that speaks of what bounds the step, if that is one alone."""
 
 _ALSO_OF = {"launch-gap": ("loop-overhead", "graph-coverage", "step-gap")}
 """Others that speak of the same bound: of launches inside a compiled loop, or of a server's steps."""
@@ -148,7 +148,7 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> bool:
 
 
 def _not_reported(bound: Bound, outcomes: Outcomes) -> str:
-    """Why the rule for what bounds the step found nothing, in a sentence; "" where it did, or was not asked."""
+    """Why the rule for what bounds the step found nothing, in a sentence; "" if it did, or was not asked."""
     rule = _RULE_OF.get(bound.name, "")
     if any(found.finding.rule in _ALSO_OF.get(rule, ()) and found.finding.shortens for found in outcomes.found):
         return ""
@@ -195,8 +195,8 @@ def _host_beside_us(workspace: Workspace) -> tuple[float, float]:
 
 
 def hardly_works(workspace: Workspace) -> float | None:
-    """Share of a recording of which no part repeats in which the device works, where that is next to nothing: what of the rest belongs to a step is
-    then not known. What the issuing threads run before the first launch, where nothing was launched unseen, and after the last GPU op, or mark as a part
+    """Share of a recording of which no part repeats in which the device works, if that is next to nothing: what of the rest belongs to a step is
+    then not known. What the issuing threads run before the first launch, if nothing was launched unseen, and after the last GPU op, or mark as a part
     of the program, belongs to the recording as well."""
     steps = workspace.get(Steps)
     if steps.repeats:
@@ -239,7 +239,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
 
 
 def _of_the_window(workspace: Workspace) -> Judgement | None:
-    """What keeps a sound recording from being judged in full; None where nothing does."""
+    """What keeps a sound recording from being judged in full; None if nothing does."""
     timeline, bound, steps = workspace.get(Timeline), workspace.get(Bound), workspace.get(Steps)
     count = int((steps.holds(timeline.gpu_ops["start_us"].to_numpy()) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:

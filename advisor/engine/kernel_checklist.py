@@ -18,7 +18,7 @@ KNOWN = MOST
 
 
 class Question(NamedTuple):
-    """An answer is yes where none of these checks is a concern. families: of the kernels that it is asked of, every one where there is none."""
+    """An answer is yes where none of these checks is a concern. families: of the kernels that it is asked of, every one if there is none."""
 
     id: str
     question: str

@@ -21,7 +21,7 @@ OF_THE_HOST = MOST
 
 @dataclass
 class Outcomes:
-    """Every rule that ran stands in one of these."""
+    """Every rule that ran is in one of these."""
 
     found: list[Judged] = field(default_factory=list)
     clear: list[Clear] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Outcomes:
 
 
 def excluded(item: Judged) -> Excluded:
-    """Why the step predicted with every fix does not have this one; "" where it does."""
+    """Why the step predicted with every fix does not have this one; "" if it does."""
     return why_excluded(item.finding, item.counted)
 
 
@@ -72,7 +72,7 @@ def _told(item: Judged, steps: int, step_us: float) -> Finding:
 
 
 def _evidence_us(finding: Finding, steps: int, step_us: float) -> float | None:
-    """What a finding's evidence takes a step; None where it is of memory. Places that sum to more than the step lie in one another, as an op in
+    """What a finding's evidence takes a step; None if it is of memory. Places that sum to more than the step lie in one another, as an op in
     the function that calls it: then the largest is told."""
     if any(item.bytes is not None for item in finding.evidence):
         return None

@@ -33,7 +33,7 @@ from advisor.views.ranks.summary import RankSummary
 def redact(source: Path, target: Path) -> None:
     """Write a copy of a recording, a saved report, a rank's summary or a directory of a job's ranks or one recording to give away.
 
-    The whole copy appears at once, and never in place of something. Raises UsageError where `target` exists already, TraceError where
+    The whole copy appears at once, and never in place of something. Raises UsageError if `target` exists already, TraceError where
     `source` cannot be read.
     """
     if source.is_dir():
@@ -141,7 +141,7 @@ def _group(text: str, names: Names) -> str:
 
 
 def _left_by_a_shard(path: Path, names: Names, at: int) -> bytes:
-    """A rank's summary, or why there is none. Raises TraceError where the file is neither."""
+    """A rank's summary, or why there is none. Raises TraceError if the file is neither."""
     if path.suffix == UNREAD_SUFFIX:
         unread = unread_rank(path)
         (named,) = rank_traces([unread.label])

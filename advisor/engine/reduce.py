@@ -50,7 +50,7 @@ class Judging:
     """Peak rates that the user gave."""
     kernels: KernelProfiles | None = None
     captures: str = ""
-    """Where traces of graphs' captures lie, "" for beside each trace."""
+    """Where traces of graphs' captures lie, "" for next to each trace."""
 
 
 def summarize(trace: RankTrace, judging: Judging) -> Outcome:
@@ -95,7 +95,7 @@ def _captures(trace: RankTrace, timeline: Timeline, judging: Judging) -> tuple[C
 
 
 def _summary(timeline: Timeline) -> RankSummary:
-    """Raises TraceError where there is none, with where the file stops if it was cut: what is missing may lie behind that."""
+    """Raises TraceError if there is none, with where the file stops if it was cut: what is missing may lie behind that."""
     try:
         return Workspace(timeline).get(RankSummary)
     except TraceError as error:

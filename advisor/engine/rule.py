@@ -56,8 +56,8 @@ Share = Annotated[float, Range(0.0, 1.0)]
 class Found:
     """What a rule saw. The engine replays the edits, works out severity and confidence, and makes a `Finding` of it.
 
-    summary: one line; cut where it is longer than `SUMMARY_CHARACTERS`. evidence: at least one place that shows it.
-    edits: what the fix does to the step (`Edits`) or to a job (`JobEdits`), replayed for the saving; `removes` says in words what that takes away. Where there is
+    summary: one line; cut if it is longer than `SUMMARY_CHARACTERS`. evidence: at least one place that shows it.
+    edits: what the fix does to the step (`Edits`) or to a job (`JobEdits`), replayed for the saving; `removes` says in words what that takes away. If there is
     nothing to replay, `saving` gives it.
     """
 
@@ -72,7 +72,7 @@ class Found:
     title: str = ""
     """Where one sharper than the page's is known."""
     confidence: float = 0.9
-    """How sure the diagnosis is where steps repeat and all checks hold; the engine lowers it where they do not."""
+    """How sure the diagnosis is where steps repeat and all checks hold; the engine lowers it if they do not."""
     at_most: Severity = "high"
     """No more severe than this, whatever it gains."""
     at_least: Severity = "info"
@@ -82,9 +82,9 @@ class Found:
     likely_at_most_us: float = np.inf
     """What it was seen to lose to what the likely fix takes away, where the one that gains most takes more."""
     counted: bool = True
-    """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
+    """Whether the step predicted with every fix has this one too; not if it is another way to another rule's gain."""
     least_share: float | None = None
-    """The share from which it is reported, where that is less than `min_saving_share`: one line mends it."""
+    """The share from which it is reported, if that is less than `min_saving_share`: one line mends it."""
     instead_of: tuple[str, ...] = ()
     """Of one that is not counted: the rules whose gain it is another way to. It counts in their place where the step becomes shorter with it."""
     per: Per = "step"
@@ -94,12 +94,12 @@ class Found:
     ranks: tuple[int, ...] = ()
     status: Literal["found", "possible"] = "found"
     possible_why: str = ""
-    """Where it is only possible; left out where it is because recording leaves the host's time open, which the engine says."""
+    """Where it is only possible; left out if it is because recording leaves the host's time open, which the engine says."""
     decide_with: str = ""
 
 
 class Judged(NamedTuple):
-    """A finding as it stands in the report, the edits that its fix makes to the step, None where it makes none, and whether the
+    """A finding as it is in the report, the edits that its fix makes to the step, None if it makes none, and whether the
     step predicted with every fix has this one."""
 
     finding: Finding
@@ -128,7 +128,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A function with its id, title and options. Raises RuleError where its page, its id or what it relies on is wrong."""
+    """A function with its id, title and options. Raises RuleError if its page, its id or what it relies on is wrong."""
 
     id: str
     function: Callable[..., Outcome]
@@ -193,7 +193,7 @@ class Rule:
 
     def check(self) -> None:
         """Raises RuleError for a parameter that is neither a view nor an option: a rule that asks for what does not exist would never look.
-        Asked once the rule's module is whole, as an annotation may name what stands below it."""
+        Asked once the rule's module is whole, as an annotation may name what is below it."""
         for name, parameter in inspect.signature(self.function).parameters.items():
             try:
                 need = annotated(self.function, parameter)
@@ -210,7 +210,7 @@ class Rule:
                 raise RuleError(f"parameter {name} of rule {self.id} names no view", "annotate it with a class of advisor.views; options follow a *")
 
     def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Every option, the defaults where none is given. Raises UsageError where one is unknown, of another type or out of range."""
+        """Every option, the defaults if none is given. Raises UsageError if one is unknown, of another type or out of range."""
         for name, value in given.items():
             if name not in self.options:
                 raise no_such("option", name, self.options, where=f"rule {self.id}: ")
@@ -273,7 +273,7 @@ def built_in() -> dict[str, Rule]:
 
 def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
     """Every rule by id: built in, installed by other packages, and those of the files given, which take the place of installed ones.
-    Raises RuleError, and UsageError where there is no such file."""
+    Raises RuleError, and UsageError if there is no such file."""
     found = dict(built_in())
     own: dict[str, Rule] = {}
     extra = [(p.name, _loaded(p.name, p.load), False) for p in _installed()]

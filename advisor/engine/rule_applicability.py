@@ -26,7 +26,7 @@ _PARTS: dict[Kind, tuple[type, str]] = {
 
 
 def check_fits(recording: Recording, rules: Iterable[Rule]) -> None:
-    """Raises UsageError for a rule that does not look at such a recording, nor at each rank of it, nor at what was given beside it."""
+    """Raises UsageError for a rule that does not look at such a recording, nor at each rank of it, nor at what was given next to it."""
     parts = [_PARTS[recording.kind][0]]
     parts += [Timeline] if recording.kind == "job" else []
     parts += [MemorySnapshot] if any(isinstance(part, SnapshotBeside) for part in recording.parts) else []

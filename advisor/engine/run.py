@@ -40,7 +40,7 @@ def analyze(
 ) -> Analysis:
     """Read a recording (a path, or what was read before) and run rules over it, all of them by default: a report, and its picture.
 
-    Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `analysis`.
+    Raises TraceError if the trace cannot be read or holds nothing to analyse; options as for `analysis`.
     """
     recording = trace if isinstance(trace, (Timeline, Recording)) else read(trace)
     return analysis(recording, catalog().values() if rules is None else rules, options, allow, step_ms, devices)
@@ -49,7 +49,7 @@ def analyze(
 def schedule(trace: str | os.PathLike[str] | Timeline) -> Schedule:
     """The step of a trace as a schedule that edits and replays work on, less what recording cost; `schedule(t).graph()` shows it.
 
-    Raises TraceError where the trace cannot be read.
+    Raises TraceError if the trace cannot be read.
     """
     timeline = trace if isinstance(trace, Timeline) else load(trace)
     return Workspace(timeline).get(Replay).corrected
@@ -112,7 +112,7 @@ def analysis(
 
 
 def _refuse_another_program(report: Report) -> None:
-    """Raises UsageError where what was given beside the trace, measured kernels or a snapshot, is of another program."""
+    """Raises UsageError if what was given next to the trace, measured kernels or a snapshot, is of another program."""
     other = next((check for check in report.health if check.check in GIVEN_BESIDE and check.status == "failed"), None)
     if other is not None:
         raise UsageError(other.detail, f"Leave it out, or {other.record_with}.")

@@ -16,7 +16,7 @@ from advisor.views.workspace import Workspace
 
 
 def served(workspace: Workspace) -> told.Serving | None:
-    """The steps of a server by phase and batch; None where none is marked."""
+    """The steps of a server by phase and batch; None if none is marked."""
     serving = workspace.get(Serving)
     if not serving.phases:
         return None
@@ -27,7 +27,7 @@ def served(workspace: Workspace) -> told.Serving | None:
 
 
 def _version(workspace: Workspace, engine: str) -> str:
-    """As the recording holds it, or the user says; "" where neither does."""
+    """As the recording holds it, or the user says; "" if neither does."""
     return next((one.version for one in workspace.get(Stack).frameworks if packs()[one.package].name == engine), "")
 
 

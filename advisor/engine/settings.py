@@ -69,7 +69,7 @@ class Settings:
     framework: GivenFramework | None = None
 
     def check(self, known: Mapping[str, Rule]) -> None:
-        """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type or is out of range."""
+        """Raises UsageError if a rule or an option that is named does not exist, or a value has the wrong type or is out of range."""
         for rule in (*self.disable, *self.options, *self.allow):
             if rule not in known:
                 raise UsageError(f"{self.path} names a rule {rule!r} that does not exist", f"Rules are: {', '.join(sorted(known))}.")
@@ -86,7 +86,7 @@ class Settings:
 def load(path: Path | None = None, start: Path | None = None) -> Settings:
     """The settings of a file, or of the nearest pyproject.toml at or above `start` (the current directory) that has any.
 
-    A file holds `[tool.advisor]`, or the same keys at its top. Raises UsageError where it cannot be read or names a key
+    A file holds `[tool.advisor]`, or the same keys at its top. Raises UsageError if it cannot be read or names a key
     that means nothing.
     """
     if path is not None:
@@ -139,7 +139,7 @@ def _settings(table: Any, path: Path) -> Settings:
 
 
 def framework_named(text: str, where: str = "") -> GivenFramework:
-    """A framework that the user names, as `transformers` or `hf=4.57.1`. Raises UsageError where there is no pack of it, or no such version."""
+    """A framework that the user names, as `transformers` or `hf=4.57.1`. Raises UsageError if there is no pack of it, or no such version."""
     name, _, version = text.partition("=")
     pack = named(name.strip())
     if pack is None:

@@ -52,7 +52,7 @@ def in_terms_of_cuda(report: Report) -> Report:
 
 
 def _of_cuda(item: _Hinted) -> _Hinted:
-    """Shapes of tensors and ops of a framework are in no profile of such a program: nothing is advised where it takes those."""
+    """Shapes of tensors and ops of a framework are in no profile of such a program: nothing is advised if it takes those."""
     if not _OF_TORCH.search(item.record_with):
         return item
     return msgspec.structs.replace(item, record_with="" if item.record_with in (RECORD_BOTH, RECORD_SHAPES) else _OF_NSYS)

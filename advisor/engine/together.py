@@ -16,7 +16,7 @@ LIKELY = MOST
 
 
 def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
-    """The findings, of which those count that make the step shortest together. What names others that it stands in for (`instead_of`) counts
+    """The findings, of which those count that make the step shortest together. What names others that it is in for (`instead_of`) counts
     where these count, its gain is sure, and the step becomes shorter with it than with them."""
     counting = [f for f in found if f.edits and not excluded(f)]
     best, most, taken = counting, _gain(replay, counting), None
@@ -41,7 +41,7 @@ def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
 
 
 def _stands(replay: Replay, item: Judged) -> bool:
-    """Whether a fix that is not counted by itself may stand in for one that is: sure of itself, and worth it however fast the host is."""
+    """Whether a fix that is not counted by itself may are in for one that is: sure of itself, and worth it however fast the host is."""
     if item.edits is None or excluded(item._replace(counted=True)) or item.finding.confidence < LIKELY:
         return False
     return replay.share(replay.fastest, item.edits.expected) >= MEDIUM_SHARE

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def server(root: Path, limit_s: float = ANSWER_S) -> MCPServer:
-    """A server of the tools, each answer made within `limit_s`. Raises UsageError where the SDK is not installed."""
+    """A server of the tools, each answer made within `limit_s`. Raises UsageError if the SDK is not installed."""
     require("mcp.server.mcpserver", extra="mcp")  # of version 2: an earlier one has no such module
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError

@@ -1,6 +1,6 @@
 """What an agent may ask: small, read-only answers about traces under one folder.
 
-Whatever was recorded by the traced program stands under `from_trace`, so that an agent can tell data from advice: a kernel may be named
+Whatever was recorded by the traced program is under `from_trace`, so that an agent can tell data from advice: a kernel may be named
 like an instruction.
 """
 
@@ -176,7 +176,7 @@ class Tools:
 
     @staticmethod
     def _known(rule: str) -> str:
-        """The rule's id. Raises UsageError where no rule has it."""
+        """The rule's id. Raises UsageError if no rule has it."""
         from advisor.engine.rule import catalog
 
         if rule not in (known := catalog()):
@@ -200,7 +200,7 @@ class Tools:
         return self._root_in_text.sub("", text) if self._root_in_text else text
 
     def _held(self, trace: str) -> tuple[Path, list[Path]]:
-        """Where a trace lies, and the files that are read of a directory. Raises UsageError where any lies outside of the root."""
+        """Where a trace lies, and the files that are read of a directory. Raises UsageError if any lies outside of the root."""
         from advisor.sources.jax.directory import newest_run
 
         path = located(self.root, trace)
@@ -232,7 +232,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def located(root: Path, trace: str) -> Path:
-    """Where a path below the root leads. Raises UsageError where that is out of it, TraceError where neither a file nor a directory is there."""
+    """Where a path below the root leads. Raises UsageError if that is out of it, TraceError where neither a file nor a directory is there."""
     shown, hint = cut(trace, 4 * SHOWN), "Give the path of a trace below the root."
     try:
         path = (root.resolve() / trace).resolve()
@@ -314,7 +314,7 @@ def _of_memory(before: list[Report], after: list[Report]) -> str:
 
 
 def _written_ns(path: Path) -> int:
-    """When a file was last written, 0 where it has gone meanwhile."""
+    """When a file was last written, 0 if it has gone meanwhile."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

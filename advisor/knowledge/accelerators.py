@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 
 @dataclass(frozen=True)
 class Accelerator:
-    """name: as torch calls devices of the kind. record: how its work is recorded beside the host's. wait: the call that waits for it.
+    """name: as torch calls devices of the kind. record: how its work is recorded next to the host's. wait: the call that waits for it.
     of_cuda: whether CUDA's tools are its own, ROCm's under CUDA's names among them."""
 
     name: str
@@ -42,6 +42,6 @@ _TOLD_BY: tuple[tuple[Accelerator, re.Pattern[str]], ...] = (
 
 
 def accelerator(names: Iterable[str]) -> Accelerator | None:
-    """Which kind of device calls of these names drive, or spans of these names are of; None where none tells."""
+    """Which kind of device calls of these names drive, or spans of these names are of; None if none tells."""
     names = list(names)
     return next((kind for kind, pattern in _TOLD_BY if any(map(pattern.search, names))), None)

@@ -65,7 +65,7 @@ def _good(size: int, unit: int) -> int:
 
 
 def product_of(name: str, precision: str, dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any]) -> Product | None:
-    """What M, K and N of an op are and which of them begin rows off 16 bytes; None where it is no product of matrices."""
+    """What M, K and N of an op are and which of them begin rows off 16 bytes; None if it is no product of matrices."""
     first = 0 if _TENSORS.match(name) else 1 if _AFTER_BIAS.match(name) else -1
     if first < 0 or min(len(dims), len(types)) < first + 2 or (types[first] == "float") != (precision == "tf32"):
         return None

@@ -61,7 +61,7 @@ _BYTES = {
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of one element by the name of its type, 0 where that is unknown."""
+    """Bytes of one element by the name of its type, 0 if that is unknown."""
     return _BYTES.get(dtype.lower(), 0)
 
 

@@ -1,4 +1,4 @@
-"""Numbers that ship with the package, as TOML beside the code."""
+"""Numbers that ship with the package, as TOML next to the code."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def load(name: str) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file, none where there is no such file."""
+    """The tables of a TOML file, none if there is no such file."""
     tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return tables

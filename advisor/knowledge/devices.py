@@ -14,7 +14,7 @@ _VENDOR_WORDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}
 
 @dataclass(frozen=True)
 class Peaks:
-    """What one GPU can do, dense; None where no document says. Each number's source stands in devices.toml."""
+    """What one GPU can do, dense; None if no document says. Each number's source is in devices.toml."""
 
     name: str
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Peaks:
     """Multiprocessors, where several devices share the name and only they tell which one it is."""
 
     def flops_per_s(self, precision: str) -> float | None:
-        """Peak rate of a `kernels.precision`, the fastest unit that has it; None where the chip has none or it is unknown."""
+        """Peak rate of a `kernels.precision`, the fastest unit that has it; None if the chip has none or it is unknown."""
         tera = {
             "fp64": self.fp64_tensor_tflops or self.fp64_tflops,
             "fp32": self.fp32_tflops,
@@ -97,7 +97,7 @@ RATES = (
 
 
 def own(name: str, rates: Mapping[str, float], source: str) -> Peaks:
-    """A device as the user describes it. Raises ValueError where a key is no rate or a value no positive number."""
+    """A device as the user describes it. Raises ValueError if a key is no rate or a value no positive number."""
     for key, value in rates.items():
         if key not in RATES:
             raise ValueError(f"{key} is no rate of a device: {', '.join(RATES)}")
@@ -129,7 +129,7 @@ def _by_key() -> dict[str, Peaks]:
 
 
 def find(name: str) -> Peaks | None:
-    """The GPU of that recorded name, None where it is unknown.
+    """The GPU of that recorded name, None if it is unknown.
 
     Variants are not guessed at: laptop parts, MIG slices and shared vGPUs carry the chip's name and have other rates.
     """
@@ -152,8 +152,8 @@ _MOST_MULTIPROCESSORS = 1024
 
 
 def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> Peaks | None:
-    """The GPU by its name; else its arithmetic rates by generation, multiprocessors and a usual clock, None where that is not known
-    either. Laptop parts and slices of a GPU carry a chip's generation and their own multiprocessors, so that this holds for them."""
+    """The GPU by its name; else its arithmetic rates by generation, SMs and a usual clock, None if that is not known
+    either. Laptop parts and slices of a GPU carry a chip's generation and their own SMs, so that this holds for them."""
     known = find(name)
     if known and known.sm_count not in (0, sm_count):
         known = None

@@ -34,7 +34,7 @@ GROUPS = {
 @dataclass(frozen=True)
 class Format:
     """One format. name: with its article, as a sentence takes it. why: what keeps it from being read. give: what to do instead, or how to
-    record it where it is read. The rest are the marks that `formats.toml` explains."""
+    record it if it is read. The rest are the marks that `formats.toml` explains."""
 
     id: str
     group: str
@@ -87,7 +87,7 @@ def _format(row: dict[str, object]) -> Format:
 
 
 def _plain(text: bytes) -> bytes:
-    """JSON as one writer in two spells it: no blank beside a colon that ends a key."""
+    """JSON as one writer in two spells it: no blank next to a colon that ends a key."""
     return text.replace(b'" :', b'":').replace(b'": ', b'":')
 
 
@@ -129,7 +129,7 @@ def of_entries(names: Collection[str]) -> Format | None:
 
 
 def of_spans(spans: Sequence[tuple[str, str]]) -> Format | None:
-    """The format of a Chrome trace whose spans are of these categories and processes, "" where they have none."""
+    """The format of a Chrome trace whose spans are of these categories and processes, "" if they have none."""
     texts = [f"{category}|{process}" for category, process in spans]
 
     def fits(one: Format) -> bool:

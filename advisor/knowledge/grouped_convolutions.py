@@ -8,7 +8,7 @@ from math import prod
 LONGEST = 4096
 """Channels of a group times taps of its filter up to which cuDNN computes it on Tensor Cores in 16 bits. Measured with cuDNN 9 on an H200, 16 groups over
 16 × 299 places: 16, 24 and 32 channels × 128 taps and all of up to 31 taps ran on Tensor Cores, in a quarter to nine tenths of TF32's time;
-40, 48, 80, 96 and 128 × 128 on CUDA cores (`implicit_convolve_sgemm`), where they took 3.6 to 8.7 times as long as in TF32, and 2.2 to 3.8 times with the
+40, 48, 80, 96 and 128 × 128 on CUDA cores (`implicit_convolve_sgemm`), if they took 3.6 to 8.7 times as long as in TF32, and 2.2 to 3.8 times with the
 backward pass. In WavLM, which tells places by 16 groups of 48 channels × 128 taps as wav2vec 2.0 and HuBERT do, 22 ms of kernels came of 4.4."""
 
 ON_TENSOR_CORES = 64

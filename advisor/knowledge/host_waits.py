@@ -1,4 +1,4 @@
-"""Calls that make the host wait for the GPU, and what stands in for each: `host_waits.toml`, of which each row is a `HostWait`."""
+"""Calls that make the host wait for the GPU, and what is in for each: `host_waits.toml`, of which each row is a `HostWait`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Waited(NamedTuple):
     """What a trace shows of one call that waits. Names of the tensor ops around it, the outermost first, and of what is directly around that one;
     names of ops right before and behind it, in order of time; Python frames up to the program's own line, the innermost first.
 
-    direct: whether Python made it, through no function of C; library: whether a library did. None where no frames tell.
+    direct: whether Python made it, through no function of C; library: whether a library did. None if no frames tell.
     """
 
     call: str
@@ -61,7 +61,7 @@ class _Conditions(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
         return tuple(re.compile(pattern, re.MULTILINE) for pattern in (self.parent, self.before, self.then, self.frames))
 
     def hold(self, seen: Waited) -> bool:
-        """Whether they do; one of frames does not where none were recorded."""
+        """Whether they do; one of frames does not if none were recorded."""
         texts = seen.parent, " ".join(seen.before), " ".join(seen.then), "\n".join(seen.frames)
         return (
             self.direct in (None, seen.direct)
@@ -72,7 +72,7 @@ class _Conditions(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
 
 
 class HostWait(_Conditions, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """A row of the table: calls that wait, how often one does, and what stands in for it. host_waits.toml says what each field means."""
+    """A row of the table: calls that wait, how often one does, and what is in for it. host_waits.toml says what each field means."""
 
     call: str
     waits: str
@@ -92,7 +92,7 @@ class HostWait(_Conditions, frozen=True, kw_only=True, dict=True, forbid_unknown
     intervention: str = ""
 
     def fits(self, seen: Waited, op: str) -> bool:
-        """Whether it is the row of a wait, by one of the ops around it, or "" where there is none."""
+        """Whether it is the row of a wait, by one of the ops around it, or "" if there is none."""
         return (
             (op in self.ops if op else bool(self.calls and re.search(self.calls, seen.call)))
             and not (self.alone and seen.ops[:1] != (op,))
@@ -127,12 +127,12 @@ def _by_op() -> dict[str, list[HostWait]]:
 
 @lru_cache(maxsize=1 << 14)
 def host_wait(seen: Waited) -> HostWait | None:
-    """The row of a wait: by the outermost op around it that one names; None where none does, as for an op that nobody knows."""
+    """The row of a wait: by the outermost op around it that one names; None if none does, as for an op that nobody knows."""
     return next((row for op in (seen.ops or ("",)) for row in _by_op().get(op, ()) if row.fits(seen, op)), None)
 
 
 def as_rows() -> Iterator[tuple[str, str, str]]:
-    """The table to be read: headings, then a row a call: what it is, how often one waits, what stands in for it."""
+    """The table to be read: headings, then a row a call: what it is, how often one waits, what is in for it."""
     yield "Call", "Waits a call", "What stands in for it"
     for row in table().wait:
         yield row.call, row.waits, row.instead + (f" Since: {row.since}." if row.since else "")

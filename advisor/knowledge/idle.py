@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class IdleCause:
-    """name: the field of `report.recording.Idle`. title: in tables and charts. bound: the bottleneck's name where it holds most of the
+    """name: the field of `report.recording.Idle`. title: in tables and charts. bound: the bottleneck's name if it holds most of the
     idle time. why: how "the device is idle ..." goes on. compared: where two sides are held against each other."""
 
     name: str

@@ -2,7 +2,7 @@
 
 The margins are quantiles of how far measured savings lay outside the intervals that rules give by themselves (conformalized
 quantile regression, Romano et al. 2019), by family of rules, each workload left out of the quantile that judges it; the
-ledger (docs/accuracy.md) shows both. Figures and what they were taken from stand in interval_margins.toml.
+ledger (docs/accuracy.md) shows both. Figures and what they were taken from are in interval_margins.toml.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel fit on a multiprocessor, and what keeps more from fitting.
+"""How many blocks of a kernel fit on an SM, and what keeps more from fitting.
 
 CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the rounding is that of the CUDA toolkit's
 `cuda_occupancy.h`. It agrees with what Nsight Compute computes for every kernel of the samples.
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 SCHEDULERS = 4
-"""Warps that a multiprocessor issues from in one cycle."""
+"""Warps that an SM issues from in one cycle."""
 
 WARP = 32  # threads, on every NVIDIA GPU
 _KIB = 1024  # bytes
@@ -21,7 +21,7 @@ _KIB = 1024  # bytes
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What one multiprocessor of a compute capability holds."""
+    """What one SM of a compute capability holds."""
 
     warps: int
     blocks: int
@@ -47,24 +47,24 @@ _MULTIPROCESSORS = {
 _REGISTER_UNIT = 256
 """A warp's registers are a multiple of this."""
 _SCHEDULERS = 4
-"""A multiprocessor's registers are divided among so many, and a warp takes those of one."""
+"""A SM's registers are divided among so many, and a warp takes those of one."""
 
 REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "threads", "blocks"
 LIMITERS = (REGISTERS, SHARED, WARPS, BLOCKS)
-"""What may limit the blocks on a multiprocessor, in the order of `Fit.limits`. `blocks`: as many as it can track."""
+"""What may limit the blocks on an SM, in the order of `Fit.limits`. `blocks`: as many as it can track."""
 
 _FIRST = (WARPS, BLOCKS, REGISTERS, SHARED)
 """Which is named where several allow equally few."""
 
 
 def multiprocessor(capability: tuple[int, int]) -> Multiprocessor | None:
-    """None where the compute capability is not known, or no CUDA one."""
+    """None if the compute capability is not known, or no CUDA one."""
     return _MULTIPROCESSORS.get(capability)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Of n kernels: how many blocks of each fit on a multiprocessor."""
+    """Of n kernels: how many blocks of each fit on an SM."""
 
     limits: np.ndarray
     """(4, n) blocks that each of `LIMITERS` allows."""
@@ -78,7 +78,7 @@ class Fit:
 
     @property
     def occupancy(self) -> np.ndarray:
-        """(n,) theoretical occupancy: warps that fit over warps that a multiprocessor can hold, 0 to 1."""
+        """(n,) theoretical occupancy: warps that fit over warps that an SM can hold, 0 to 1."""
         return np.minimum(self.blocks * self.warps_per_block / self.of.warps, 1.0)
 
     @property
@@ -104,8 +104,8 @@ def fit(
 ) -> Fit | None:
     """Of kernels with these threads a block, registers a thread and shared memory a block (static and dynamic, bytes).
 
-    configured_bytes: what the driver made shared memory of the multiprocessor's L1; all that it could where not given.
-    None where the compute capability is not known. A kernel of no threads counts as one of a warp.
+    configured_bytes: what the driver made shared memory of the SM's L1; all that it could where not given.
+    None if the compute capability is not known. A kernel of no threads counts as one of a warp.
     """
     sm = multiprocessor(capability)
     if sm is None:

@@ -42,7 +42,7 @@ class Limits:
 
     max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work, unless at
     that place, passed `usual_passes` times at least, fewer than `usual_share` are as long; none longer than `longest_us` is the recorder's, and none
-    longer than `rare_us` where there are more of them than steps. event_us: what recording one op or
+    longer than `rare_us` if there are more of them than steps. event_us: what recording one op or
     API call adds at most; python_times: one Python call, times what it is taken to add.
     """
 
@@ -81,7 +81,7 @@ def added(source: Source, nothing_us: float | None, view_us: float | None = None
     """What recording added to each event, None for a producer whose cost nobody measured.
 
     nothing_us, view_us: what a Python call that does nothing, and an op that makes a view, take in the trace on average, None
-    where it holds none.
+    if it holds none.
     """
     table = data.load("recording_cost").get(source.format, {}).get("added")
     if table is None:
@@ -99,7 +99,7 @@ def ranges_tell(source: Source) -> bool:
 
 
 def needed(source: Source) -> Each | None:
-    """What a host needs for each event when nobody records; None where the events do not tell, as a trace without ops."""
+    """What a host needs for each event when nobody records; None if the events do not tell, as a trace without ops."""
     table = data.load("recording_cost").get(source.format, {}).get("needed")
     return Each(**table) if table else None
 

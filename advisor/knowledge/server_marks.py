@@ -14,7 +14,7 @@ VLLM, SGLANG, TENSORRT_LLM = "vLLM", "SGLang", "TensorRT-LLM"
 
 @dataclass(frozen=True)
 class ServerMark:
-    """What the name of a server's range says. -1 where it does not say it.
+    """What the name of a server's range says. -1 if it does not say it.
 
     phase: of `PHASES`, or another kind in the server's own word, as "idle". requests: in the step, `decodes` of them past their prompt. query_tokens: Σq,
     tokens that the step computes. kv_tokens: Σk, tokens whose keys and values its attention reads. query_squares, query_kv: Σq² and Σq·k,
@@ -65,7 +65,7 @@ _BY_WORD = re.compile(r"(?<![a-z])(prefill|decode)(?![a-z])", re.IGNORECASE)
 
 @lru_cache(maxsize=1 << 12)
 def server_mark(name: str) -> ServerMark | None:
-    """What a server's range says, None where a name is no server's."""
+    """What a server's range says, None if a name is no server's."""
     for pattern in _VLLM:
         if found := pattern.fullmatch(name):
             return _of_vllm(found)
@@ -111,13 +111,13 @@ def _of_sglang(mode: str, told: dict[str, int]) -> ServerMark:
 
 
 def engine_of(names: Iterable[str]) -> str:
-    """The server whose marks are among these names, "" where none is. Some write another's marks too, inside their own: the one of its own."""
+    """The server whose marks are among these names, "" if none is. Some write another's marks too, inside their own: the one of its own."""
     found = {mark.engine for name in names if (mark := server_mark(name))}
     return next((engine for engine in (SGLANG, TENSORRT_LLM, VLLM) if engine in found), "")
 
 
 def server_step(name: str) -> str:
-    """The kind of step that a server's range is, "" where it is no server's."""
+    """The kind of step that a server's range is, "" if it is no server's."""
     mark = server_mark(name)
     return mark.phase if mark else ""
 

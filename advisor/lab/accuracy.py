@@ -21,7 +21,7 @@ from advisor.report.model import Report
 @dataclass(frozen=True)
 class Pair:
     """One fix: shares of the step that were predicted and measured. `rule` is "" for a rule that did not speak. confidence: of the
-    finding, 0 where there is none or it is not known. group: its set in a corpus; else the folder whose manifest lists it, "" for the
+    finding, 0 if there is none or it is not known. group: its set in a corpus; else the folder whose manifest lists it, "" for the
     directory itself."""
 
     name: str
@@ -41,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Validated:
-    """The fixes of a directory. anew: how many were predicted from traces that are here; kept: how many as they stand in its ledger."""
+    """The fixes of a directory. anew: how many were predicted from traces that are here; kept: how many as they are in its ledger."""
 
     pairs: Sequence[Pair]
     anew: int
@@ -103,7 +103,7 @@ def _fixes(case: dict[str, Any]) -> Iterator[tuple[list[str], float]]:
 
 
 def read_ledger(path: Path) -> list[Pair]:
-    """The pairs that `advisor verify --finding` appended, a line of JSON each. Raises TraceError where one is none."""
+    """The pairs that `advisor verify --finding` appended, a line of JSON each. Raises TraceError if one is none."""
     try:
         pairs = msgspec.json.Decoder(Pair).decode_lines(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
@@ -114,7 +114,7 @@ def read_ledger(path: Path) -> list[Pair]:
 
 
 def rank_correlation(pairs: Sequence[Pair]) -> float:
-    """Spearman's coefficient of predicted and measured savings, NaN where either never varies."""
+    """Spearman's coefficient of predicted and measured savings, NaN if either never varies."""
     predicted, measured = (_ranks([getattr(p, key) for p in pairs]) for key in ("expected", "measured"))
     if not predicted.std() or not measured.std():
         return float("nan")

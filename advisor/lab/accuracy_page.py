@@ -53,7 +53,7 @@ class BlindSet:
 
 
 def blind(directory: Path) -> list[BlindSet]:
-    """The sets of a corpus that were predicted blind, in their order; none where it keeps no such table."""
+    """The sets of a corpus that were predicted blind, in their order; none if it keeps no such table."""
     return tables.read(directory / BLIND, BlindSet) if (directory / BLIND).is_file() else []
 
 

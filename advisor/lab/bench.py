@@ -215,7 +215,7 @@ def _on_device(fn: Callable[..., object], args: Sequence[Any], calls: int, devic
 
 
 def clock_mhz() -> float | None:
-    """The multiprocessors' clock now, from a kernel that spins for a known number of cycles; None on other devices."""
+    """The SMs' clock now, from a kernel that spins for a known number of cycles; None on other devices."""
     import torch
 
     if device_in_use() != "cuda" or torch.version.hip:  # HIP counts the cycles of another, constant clock
@@ -237,7 +237,7 @@ def _interval(times: np.ndarray) -> tuple[float, float]:
 
 
 def _work(fn: Callable[..., object], args: Sequence[Any], result: object) -> tuple[float | None, float | None]:
-    """FLOPs that torch counts in a call, None where it counts none, and the bytes of what goes in and comes out, each tensor once."""
+    """FLOPs that torch counts in a call, None if it counts none, and the bytes of what goes in and comes out, each tensor once."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

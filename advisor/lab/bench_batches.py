@@ -31,7 +31,7 @@ class Batch:
 class Batches:
     """knee: the batch size from which a larger one gains less than a tenth more samples a second for each doubling, None where
     each that was timed still gained more.
-    largest: the largest whose p95 stays within the limit, None without a limit or where none does."""
+    largest: the largest whose p95 stays within the limit, None without a limit or if none does."""
 
     rows: tuple[Batch, ...]
     knee: int | None

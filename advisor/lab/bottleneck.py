@@ -23,7 +23,7 @@ _FUSED = " A fused kernel keeps the scores on the chip."
 class Bottleneck:
     """The slowest component, or what bounds a report's step.
 
-    percent: of the time; NaN where what bounds a report is no share of its time. limit: what bounds it, "memory", "compute" and of a
+    percent: of the time; NaN if what bounds a report is no share of its time. limit: what bounds it, "memory", "compute" and of a
     report what its headline names ("launch", "sync", …), "unknown" where nobody measured that. intensity, ridge: FLOP for each byte, of the
     component and of the device where its rates are known.
     """
@@ -45,7 +45,7 @@ def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] 
     """The slowest component, its share, what bounds it, and why.
 
     profile_results: what `profile_attention_components` gave, or times in ms by name; a report, or the path of a recording, which is
-    analysed: then it is what bounds the step, with the fix to begin with. Raises UsageError where there is no time to compare.
+    analysed: then it is what bounds the step, with the fix to begin with. Raises UsageError if there is no time to compare.
     """
     if isinstance(profile_results, AttentionProfile):
         return _of_attention(profile_results)
@@ -101,7 +101,7 @@ _CLASSES = {
     "compute-bound": "compute_us", "memory-bound": "compute_us", "gpu-bound": "compute_us", "communication-bound": "exposed_comm_us",
     "copy-bound": "exposed_copy_us",
 }  # fmt: skip
-"""The class of a device's time that a headline names, beside the causes of idle time."""
+"""The class of a device's time that a headline names, next to the causes of idle time."""
 
 
 def _of_report(report: Report) -> Bottleneck:

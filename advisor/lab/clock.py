@@ -24,7 +24,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def device_in_use() -> str:
-    """The kind of device that torch already works with in this process, "cpu" where it has touched no other."""
+    """The kind of device that torch already works with in this process, "cpu" if it has touched no other."""
     require("torch", extra="lab")
     import torch
 
@@ -77,7 +77,7 @@ def peak_memory(kind: str) -> int:
 
 
 def compilations() -> int:
-    """How many graphs torch.compile has made in this process so far; 0 where it was never used."""
+    """How many graphs torch.compile has made in this process so far; 0 if it was never used."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 

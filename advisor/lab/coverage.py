@@ -1,4 +1,4 @@
-"""What every rule says of every trace of a directory: a table that should be diagonal, and the reasons where it is not."""
+"""What every rule says of every trace of a directory: a table that should be diagonal, and the reasons if it is not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def reasons(directory: Path) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one rule said of one trace, a row of rules-by-sample.csv. said: a severity, "folded" where a larger finding explains it, or "" where it is
+    """What one rule said of one trace, a row of rules-by-sample.csv. said: a severity, "folded" where a larger finding explains it, or "" if it is
     quiet though planted. why: the program truly has it, though nothing was planted for it."""
 
     sample: str

@@ -83,7 +83,7 @@ def unseen(settings: Mapping[str, str], memory: bool = False) -> Iterator[None]:
 
 
 def _log_level() -> ctypes.c_int | None:
-    """The least level that torch's C++ logs, where it can be set."""
+    """The least level that torch's C++ logs, if it can be set."""
     with suppress(OSError, ValueError):
         return ctypes.c_int.in_dll(ctypes.CDLL("libc10.so"), "FLAGS_caffe2_log_level")
     return None

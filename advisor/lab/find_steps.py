@@ -73,7 +73,7 @@ class StepFinder:
     """
 
     def __init__(self, directory: Path, options: Options, steps: Steps, keep_going: bool, begin: Callable[[Path], Recorder] | None = None) -> None:
-        """begin: makes what takes the steps, once there is one, in a directory of its own; a recording of `options` where it is not given."""
+        """begin: makes what takes the steps, once there is one, in a directory of its own; a recording of `options` if it is not given."""
         self.output: Callable[[Any], None] = lambda value: None
         """Called with what the outermost module returns, where its calls are the steps."""
         self._begin = begin or self._recording
@@ -133,7 +133,7 @@ class StepFinder:
             self._step()
 
     def _inference(self, module: Module) -> None:
-        """Enough calls without gradients: where nothing is there to train with, the calls of that module are the steps."""
+        """Enough calls without gradients: if nothing is there to train with, the calls of that module are the steps."""
         from torch.optim import Optimizer
 
         # By type: isinstance asks a weak proxy for its class, which raises where what it stood for is gone.
@@ -182,7 +182,7 @@ class StepFinder:
             self._progress.tell(steps=run.steps_seen, done=run.done, refused=why, failed=failed, **more)
 
     def _kept_alive(self, run: Recorder) -> str:
-        """Why this process is not ended from within, "" where it can be."""
+        """Why this process is not ended from within, "" if it can be."""
         if run.failed or (run.gave_way and run.world_size > 1):
             return "it could not be recorded"
         if run.in_a_thread:

@@ -16,7 +16,7 @@ FRAMEWORKS, LOOPS_RUN = "frameworks", "loops"
 
 def in_use() -> dict[str, Any]:
     """The frameworks of this process by package with their versions, "" where one does not say, and the loops of theirs of which an object is alive. It imports nothing, and asks no object
-    anything: a proxy might answer by making what it stands for."""
+    anything: a proxy might answer by making what it represents."""
     loaded = {package: (module, loops) for package, (name, loops) in LOOPS.items() if (module := sys.modules.get(name)) is not None}
     wanted = {f"{package}.{loop}": path.split(":") for package, (_, loops) in loaded.items() for loop, path in loops.items()}
     alive = {base for kind in {type(one) for one in gc.get_objects()} for base in kind.__mro__} if wanted else set()

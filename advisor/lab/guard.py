@@ -24,7 +24,7 @@ class Guard:
         self._failed = failed
 
     def __call__(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """What the work returns; None where it fails, or something has failed before. An error of the program's passes, and ends us too."""
+        """What the work returns; None if it fails, or something has failed before. An error of the program's passes, and ends us too."""
         if self.broken:
             return None
         try:
@@ -55,7 +55,7 @@ def is_the_programs(trace: TracebackType | None) -> bool:
 
 
 def said_of(error: BaseException) -> str:
-    """What an error says, with its kind where that says more than the text alone."""
+    """What an error says, with its kind if that says more than the text alone."""
     if isinstance(error, OSError) and error.strerror:
         return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
     return error.message if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
 """What `advisor.lab.injection` starts inside a program: it waits for the program to import torch, and is not seen until then nor after.
 
-Every module that is loaded here before the program's first line would stand in the place of a file of that name beside its script. So this
+Every module that is loaded here before the program's first line would are in the place of a file of that name next to its script. So this
 one imports what any Python has loaded as it starts, and nothing else; ours comes under the name of a private package.
 """
 
@@ -23,7 +23,7 @@ PRIVATE = __name__.partition(".")[0]
 
 
 def begin(here: str) -> None:
-    """Called as Python starts. here: the folder that stands first in PYTHONPATH."""
+    """Called as Python starts. here: the folder that is first in PYTHONPATH."""
     asked = os.environ.get(ASKED)
     if not asked:
         return
@@ -55,7 +55,7 @@ def _await_no(name: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line to the program's standard error, where nobody else can be told."""
+    """A line to the program's standard error, if nobody else can be told."""
     try:  # noqa: SIM105  contextlib is not loaded yet
         os.write(2, f"advisor: {text}\n".encode(errors="replace"))
     except OSError:
@@ -184,7 +184,7 @@ class _Hidden:
         return (b"0 " if path is None else b"1 ") + self._asked.partition(b" ")[2]
 
     def _putting(self, putenv: "Callable[[Any, Any], None]") -> "Callable[[Any, Any], None]":
-        """`os.putenv`, through which `os.environ` sets what C holds: there we stand before what the program sets."""
+        """`os.putenv`, through which `os.environ` sets what C holds: there we are before what the program sets."""
 
         def put(name: "Any", value: "Any", /) -> None:
             if _is_path(name):

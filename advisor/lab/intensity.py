@@ -82,7 +82,7 @@ def estimate_arithmetic_intensity(op_name: str, shapes: Mapping[str, Any], *, dt
 
     shapes: of the op's tensors, in the order in which it takes them: `matmul` has A and B, `layernorm` has x; lists of shapes
     for lists of tensors. dtype: of all of them, as torch names it. arguments: by name what the op takes beside tensors, where
-    torch's default is not meant. Raises UsageError where no cost model knows the op or the shapes do not suffice.
+    torch's default is not meant. Raises UsageError if no cost model knows the op or the shapes do not suffice.
     """
     return cost(op_name, shapes, dtype=dtype, arguments=arguments).intensity
 
@@ -98,7 +98,7 @@ class Bound:
 
 
 def bound(flops: float, moved_bytes: float, dtype: str, peaks: Peaks | None) -> Bound | None:
-    """What limits the work on a device with these peaks, None where the rates of the device or type are not known."""
+    """What limits the work on a device with these peaks, None if the rates of the device or type are not known."""
     precision = _PRECISION.get(dtype)
     if peaks is None or precision is None or not moved_bytes:
         return None

@@ -24,17 +24,17 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class JudgedJob:
-    """One job of a manifest. Shares are of the step; None where the job has no fault, or no twin without it."""
+    """One job of a manifest. Shares are of the step; None if the job has no fault, or no twin without it."""
 
     name: str
     layout: str
     ranks: int
     error: float | None
-    """Of the unedited replay against the recorded step; None where it could not be replayed."""
+    """Of the unedited replay against the recorded step; None if it could not be replayed."""
     jitter: bool
     """Its ranks are late by turns, on purpose."""
     rule: str
-    """The first loud finding's, "" where there is none; likewise its culprit and cause."""
+    """The first loud finding's, "" if there is none; likewise its culprit and cause."""
     culprit: int | None
     cause: str
     right: bool
@@ -81,7 +81,7 @@ def _judged(directory: Path, name: str, case: dict[str, Any], cases: dict[str, A
 
 
 def _right(report: Report, case: dict[str, Any]) -> bool:
-    """Whether the fault comes first with its culprit and cause; silence where there is none to find."""
+    """Whether the fault comes first with its culprit and cause; silence if there is none to find."""
     loud = [f for f in report.findings if f.loud]
     if not case.get("rule"):
         return not loud or not case.get("control")

@@ -39,10 +39,10 @@ def launch(
     """Run `command` and record it into `directory`, where an earlier recording stays unless there is another; returns its exit code, 128 + n
     where signal n ended it.
 
-    log: the file that takes what the command prints. say: takes a line on what became of the recording, beside what stands in it. base: its
-    environment where it is not ours. told: as of `run_to_end`.
-    Raises UsageError where the command cannot be started, TraceError where it ended well and had no steps, UsageError where it ended well
-    and nothing was recorded because it profiles itself. Where the recording failed, the exit code is the program's.
+    log: the file that takes what the command prints. say: takes a line on what became of the recording, beside what is in it. base: its
+    environment if it is not ours. told: as of `run_to_end`.
+    Raises UsageError if the command cannot be started, TraceError where it ended well and had no steps, UsageError where it ended well
+    and nothing was recorded because it profiles itself. If the recording failed, the exit code is the program's.
     """
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} cannot be started: there is no such command", _HOW_TO_START)
@@ -74,7 +74,7 @@ def launch(
 
 
 def given() -> dict[str, str]:
-    """The environment as it was given to us: Python sets LC_CTYPE in its own where there is no locale, and a program would find one there."""
+    """The environment as it was given to us: Python sets LC_CTYPE in its own if there is no locale, and a program would find one there."""
     given = dict(os.environ)
     with suppress(OSError):
         if not any(one.startswith(b"LC_CTYPE=") for one in Path("/proc/self/environ").read_bytes().split(b"\0")):
@@ -207,7 +207,7 @@ def _handing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def signal_of(code: int) -> str:
-    """The signal that leaves this exit code, as "SIGSEGV (segmentation fault)"; "" where none does. A program may end with such a code by itself."""
+    """The signal that leaves this exit code, as "SIGSEGV (segmentation fault)"; "" if none does. A program may end with such a code by itself."""
     try:
         name = signal.Signals(code - 128)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The ledger of a corpus: every fix that was ever timed, with what was predicted of it. Where the trace is still here, it is predicted anew."""
+"""The ledger of a corpus: every fix that was ever timed, with what was predicted of it. If the trace is still here, it is predicted anew."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Row:
 
     set: where the program comes from. blind: the sets of blind.csv that it may be of, whose programs were predicted before any fix's time was
     read; "" for the others. rule: whose fix it is; others: further rules that may name it; way: which further way to it, of which nothing is
-    predicted. confidence: of the finding, 0 where no rule spoke. commit: whose code predicted. trace: of the slow side, beside the ledger;
-    "" where it is here no more.
+    predicted. confidence: of the finding, 0 if no rule spoke. commit: whose code predicted. trace: of the slow side, next to the ledger;
+    "" if it is here no more.
     """
 
     program: str
@@ -94,7 +94,7 @@ def _anew(row: Row, report: Report, commit: str) -> Row:
 
 
 def unbroken(path: Path, analyze: Callable[[Path], Report]) -> Report:
-    """The report that a ledger is made of. Raises RuleError where a rule failed on it."""
+    """The report that a ledger is made of. Raises RuleError if a rule failed on it."""
     report = analyze(path)
     if report.failed:
         raise RuleError(f"rule {report.failed[0].rule} failed on {path}: {report.failed[0].error}", "A ledger without it would be wrong.")

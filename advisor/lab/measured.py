@@ -29,7 +29,7 @@ def is_theirs(error: BaseException) -> bool:
 
 
 def ran(result: object) -> None:
-    """Raises UsageError where a call has only made a generator or coroutine, whose work begins when somebody asks for it."""
+    """Raises UsageError if a call has only made a generator or coroutine, whose work begins when somebody asks for it."""
     if isinstance(result, (Generator, AsyncGenerator, Coroutine)):
         if isinstance(result, (Generator, Coroutine)):
             result.close()  # else Python warns that nobody awaited it
@@ -38,7 +38,7 @@ def ran(result: object) -> None:
 
 
 def made(make: Callable[[Any], Callable[[], object]], size: object) -> Callable[[], object]:
-    """The function that is timed at a size. Raises UsageError where none was made."""
+    """The function that is timed at a size. Raises UsageError if none was made."""
     with theirs():
         fn = make(size)
     if not callable(fn):

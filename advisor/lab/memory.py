@@ -17,7 +17,7 @@ GB = 1e9  # bytes, as devices are sold by
 @dataclass(frozen=True)
 class MemoryUsage:
     """peak_bytes: most that tensors held at once while the function ran, what was held before it included.
-    current_bytes: held after it. cached_bytes: what the allocator keeps of the device; None on a CPU, where nothing is kept."""
+    current_bytes: held after it. cached_bytes: what the allocator keeps of the device; None on a CPU, if nothing is kept."""
 
     peak_bytes: int
     current_bytes: int
@@ -36,7 +36,7 @@ class MemoryUsage:
 def measure_memory_usage(fn: Callable[..., object], args: Sequence[Any] = ()) -> MemoryUsage:
     """Reset the peak, run `fn(*args)` once, and read peak, current and cached memory in bytes.
 
-    On a CPU, where no allocator keeps count, the profiler's record of allocations is replayed: bytes above those held before.
+    On a CPU, if no allocator keeps count, the profiler's record of allocations is replayed: bytes above those held before.
     """
     device = device_in_use()
     if device == "cpu":

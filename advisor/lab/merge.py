@@ -34,7 +34,7 @@ class Process:
 
     @property
     def rank(self) -> int | None:
-        """Its rank, None where it is alone."""
+        """Its rank, None if it is alone."""
         return int(self.saved["rank"]) if self.saved.get("world_size", 1) > 1 else None
 
     @property
@@ -48,7 +48,7 @@ class Process:
 
     @property
     def goes_on(self) -> str:
-        """Why it was not, "" where it was or was not to be."""
+        """Why it was not, "" if it was or was not to be."""
         return str(self.told.get("goes_on") or "")
 
     @property

@@ -47,7 +47,7 @@ def preformatted(text: str) -> str:
 
 
 def lines(series: Mapping[str, Points], x: str, y: str) -> str:
-    """A line a series over a logarithmic plane, as SVG. Values must be positive; an empty series stands in the legend alone."""
+    """A line a series over a logarithmic plane, as SVG. Values must be positive; an empty series is in the legend alone."""
     points = [point for some in series.values() for point in some]
     if not points:
         return '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 40"><text x="8" y="24">nothing was measured</text></svg>'

@@ -23,10 +23,10 @@ def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str
 
     A model in training mode runs forward and backward (of the sum of what it returns, or of its loss), another without gradients.
     A loader with fewer batches begins again. Batches are tensors, tuples (the first is the input) or mappings (keyword inputs).
-    Prints the 15 operations with most GPU time (CPU time where there is no GPU) and the 10 with most memory, and at the end what makes the
+    Prints the 15 operations with most GPU time (CPU time if there is no GPU) and the 10 with most memory, and at the end what makes the
     steps slow and what to do about it, as `advisor analyze` says it of the trace. That is `trace.json` in the current directory, or
     `trace-1.json` and so on where that exists. Returns the profiler.
-    Raises UsageError where the device is not there or the loader is empty.
+    Raises UsageError if the device is not there or the loader is empty.
     """
     require("torch", extra="lab")
     import torch
@@ -82,7 +82,7 @@ def _said_of(trace: Path) -> str:
 
 
 def _repeated_batches(batches: Iterable[Any], wanted: int) -> Iterator[Any]:
-    """As many batches as are wanted, from the start again where there are fewer."""
+    """As many batches as are wanted, from the start again if there are fewer."""
     given = 0
     while given < wanted:
         before = given

@@ -17,7 +17,7 @@ _ARRIVED, _VERDICT, _HEARD = "advisor/arrived", "advisor/verdict", "advisor/hear
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and how many there are: of torch's process group, else as launchers number them; (0, 1) where it is alone."""
+    """This process's rank and how many there are: of torch's process group, else as launchers number them; (0, 1) if it is alone."""
     if _has_group():
         import torch.distributed as dist
 

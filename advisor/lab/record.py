@@ -80,7 +80,7 @@ class Run:
         self.settling_step_us: list[float] = []
         """Those of the first steps: all there is of a program that ends before they are steady."""
         self.gave_way: UsageError | None = None
-        """What profiled beside this recording, which ended there, or why it was not kept; and what to do."""
+        """What profiled next to this recording, which ended there, or why it was not kept; and what to do."""
         self._process = os.getpid()
         self._warn = warn or _warn
         self._guard = Guard(self._failed)
@@ -254,7 +254,7 @@ class Run:
 
     @property
     def steps_needed(self) -> int:
-        """Steps that a recording takes, by what its steps have told so far; before the first, where they settle at once and take long."""
+        """Steps that a recording takes, by what its steps have told so far; before the first, if they settle at once and take long."""
         o = self.options
         traces = [steps + o.profiler_warmup for steps in (o.light, o.deep, o.nsys) if steps]
         return self._steps_before_timed + self._steps_to_time() + sum(traces)
@@ -266,7 +266,7 @@ class Run:
         return min(max(self.options.timed, min(least, MAX_TIMED)), max(most, FEWEST_TIMED))
 
     def _missing(self, at_least: str = "") -> str:
-        """What a program that ends here was too short for, "" where it was not."""
+        """What a program that ends here was too short for, "" if it was not."""
         missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
         if not missing:
             return ""

@@ -17,9 +17,9 @@ from ..files import PART
 FILE = "recording.json"
 TRACES = ("light.json.gz", "deep.json.gz", "light.xplane.pb")
 CAPTURES = ("nsys.nsys-rep", "nsys.sqlite")
-"""What Nsight Systems writes beside it."""
+"""What Nsight Systems writes next to it."""
 MANIFEST = "manifest.json"
-"""Beside the directories of several processes: which each is."""
+"""Next to the directories of several processes: which each is."""
 VERSION = 1  # of the manifest
 
 _SEVERAL = ("rank[0-9]*", "process[0-9]*")
@@ -69,7 +69,7 @@ def _remove_left(directory: Path) -> None:
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory; an earlier recording in it stays until another takes its place. Raises UsageError where files there are none of ours."""
+    """Make the directory; an earlier recording in it stays until another takes its place. Raises UsageError if files there are none of ours."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory} is a file", "Give the path of a directory.")
     directory.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def place(parts: Mapping[str, Path], directory: Path, stale: Sequence[Path]) -> 
 
 
 def _write_manifest(directory: Path) -> None:
-    """Which processes were recorded, where there are several; those of a job on several machines are put here one machine after the other."""
+    """Which processes were recorded, if there are several; those of a job on several machines are put here one machine after the other."""
     rows = [(folder, said(folder / FILE)) for folder in _folders(directory) if (folder / FILE).exists()]
     if len(rows) < 2:
         (directory / MANIFEST).unlink(missing_ok=True)

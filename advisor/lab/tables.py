@@ -20,7 +20,7 @@ DIGITS = 7
 
 
 def read(path: Path, of: type[T]) -> list[T]:
-    """The rows of a file. Raises TraceError where it cannot be read, or is another table."""
+    """The rows of a file. Raises TraceError if it cannot be read, or is another table."""
     missing = {field.name for field in fields(of) if "None" in str(field.type)}  # type: ignore[arg-type]
     try:
         with path.open(encoding="utf-8", newline="") as file:

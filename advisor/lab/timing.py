@@ -32,8 +32,8 @@ class Timing:
 
     device_us: on the device, the queue kept full, median; low_us and high_us hold it with 95 % confidence. latency_us: one call
     at a time, waited for each, as a caller who needs the result sees it. throughput_us: a call of many back to back. On a CPU
-    the three are one measurement. flops, moved_bytes: of one call, None where not known. least_us: what the device's peaks
-    allow. clock_mhz: of the device after it, None where it cannot be read.
+    the three are one measurement. flops, moved_bytes: of one call, None if not known. least_us: what the device's peaks
+    allow. clock_mhz: of the device after it, None if it cannot be read.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Table:
 
     @property
     def clock_moved(self) -> str:
-        """Why the timings must not be compared, "" where they may be."""
+        """Why the timings must not be compared, "" if they may be."""
         clocks = [t.clock_mhz for t in self.timings if t.clock_mhz]
         if not clocks or max(clocks) <= (1 + CLOCK_MOVED) * min(clocks):
             return ""
@@ -96,7 +96,7 @@ class Table:
 
     @property
     def fastest(self) -> Timing | None:
-        """The fastest, None where its interval meets another's or the clock moved."""
+        """The fastest, None if its interval meets another's or the clock moved."""
         first, *others = sorted(self.timings, key=lambda t: t.device_us)
         apart = all(first.high_us < other.low_us for other in others)
         return first if others and apart and not self.clock_moved else None

@@ -28,7 +28,7 @@ KEPT = 500
 def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
     """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
 
-    Steps that the schedule waits for are timed, less the program's start-up; warm-up steps stand beside them, which the profiler
+    Steps that the schedule waits for are timed, less the program's start-up; warm-up steps stand next to them, which the profiler
     may already slow. Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which
     `advisor analyze out/` reads as one process, the latest; what another handler left under these names is replaced, so
     give each a directory of its own.

@@ -33,8 +33,8 @@ FILE = "true-steps.csv"
 @dataclass(frozen=True)
 class Held:
     """One recording, a row of a corpus' true-steps.csv. Times of a step: measured_us without a profiler, the median; gpu_us the GPU's work in it;
-    recorded_us as recorded; low_us to high_us what the trace gives. way: which side of the program, or how it was recorded. trace: beside the
-    table, "" where it is here no more."""
+    recorded_us as recorded; low_us to high_us what the trace gives. way: which side of the program, or how it was recorded. trace: next to the
+    table, "" if it is here no more."""
 
     program: str
     way: str
@@ -76,7 +76,7 @@ def standing(directory: Path) -> list[Held]:
 
 def held(directory: Path) -> list[Held]:
     """Every recording of a corpus' table, with the step anew where its trace is here; else every one below the directory whose step a
-    `manifest.json` or `recordings.json` beside it knows. Raises TraceError."""
+    `manifest.json` or `recordings.json` next to it knows. Raises TraceError."""
     if (directory / FILE).exists():
         return [_anew(one, directory / one.trace) if one.trace and (directory / one.trace).exists() else one for one in standing(directory)]
     found = [
@@ -106,7 +106,7 @@ def _listed(path: Path) -> Iterator[tuple[Held, Path, float | None]]:
 
 
 def _anew(one: Held, path: Path, gpu_us: float | None = None) -> Held:
-    """With the step that the trace gives. gpu_us: the GPU's work in the measured step; where it is not known, what is, or that in the trace."""
+    """With the step that the trace gives. gpu_us: the GPU's work in the measured step; if it is not known, what is, or that in the trace."""
     timeline = load(path)
     replay = Workspace(timeline).get(Replay)
     step = replay.true_step.interval

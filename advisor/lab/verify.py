@@ -49,13 +49,13 @@ class Gain:
     @property
     def verdict(self) -> Verdict:
         """ "faster" or "slower", of memory "less" or "more", where the interval leaves no doubt which and the gain is 2 % or more; "no-difference"
-        where the whole interval lies within 2 %; "cannot-tell" where it holds both."""
+        where the whole interval lies within 2 %; "cannot-tell" if it holds both."""
         if (self.low > 0 or self.high < 0) and abs(self.expected) >= NO_DIFFERENCE:
             return _DECIDED[self.unit][self.expected < 0]
         return "no-difference" if self.low >= -NO_DIFFERENCE and self.high <= NO_DIFFERENCE else "cannot-tell"
 
     def runs_to_tell(self, runs: int) -> int:
-        """About how many runs a side would narrow the interval to where it says something, after so many: it narrows as their root."""
+        """About how many runs a side would narrow the interval to if it says something, after so many: it narrows as their root."""
         wanted = max(NO_DIFFERENCE, abs(self.expected))
         return max(runs + 1, math.ceil(runs * ((self.high - self.low) / 2 / wanted) ** 2))
 
@@ -82,7 +82,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Verification:
-    """The measured gain in time and, where it was measured, in peak memory; and the prediction that it is held against. runs: of a program, a side;
+    """The measured gain in time and, if it was measured, in peak memory; and the prediction that it is held against. runs: of a program, a side;
     0 where functions were timed."""
 
     time: Gain
@@ -95,7 +95,7 @@ class Verification:
 
     @property
     def predicted_for(self) -> str:
-        """The devices of the prediction where this is none of them, so that neither says anything of the other; "" where that is not known."""
+        """The devices of the prediction if this is none of them, so that neither says anything of the other; "" if that is not known."""
         made_for = self.prediction.devices if self.prediction else ()
         return ", ".join(made_for) if self.device and not any(same(name, self.device) for name in made_for) else ""
 
@@ -172,7 +172,7 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
 def verify(before: Callable[[], object], after: Callable[[], object], *, rounds: int = 10, min_s: float = 0.1) -> Verification:
     """Hold two functions against each other on this machine: by turns, `rounds` times each, waited for, after warm-up.
 
-    Says "no difference" where the interval lies within 2 %, and that it cannot tell where it is wider and holds 0. Memory is the peak of one call
+    Says "no difference" where the interval lies within 2 %, and that it cannot tell if it is wider and holds 0. Memory is the peak of one call
     of each.
     """
     require("torch", extra="lab")
@@ -201,7 +201,7 @@ def verify_commands(
 ) -> Verification:  # fmt: skip
     """Run two commands by turns and hold their steps against each other, found as `advisor record` finds them; nothing is profiled.
 
-    progress: called with what runs now. Raises UsageError where a command fails, TraceError where it has no steps.
+    progress: called with what runs now. Raises UsageError if a command fails, TraceError if it has no steps.
     """
     if runs < 2:
         raise UsageError(f"{counted(runs, 'run')} a side {'has' if runs == 1 else 'have'} no spread", "Give 2 or more.")
@@ -224,7 +224,7 @@ def verify_commands(
 
 
 def words(command: str) -> list[str]:
-    """A command as the shell would take it apart. Raises UsageError where it would not, or would run more than one program."""
+    """A command as the shell would take it apart. Raises UsageError if it would not, or would run more than one program."""
     try:
         found = shlex.split(command)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Traces of the capture of CUDA graphs, beside the timeline that replays them."""
+"""Traces of the capture of CUDA graphs, next to the timeline that replays them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from advisor.recordings.timeline import Timeline
 
 @dataclass(frozen=True)
 class CaptureTrace:
-    """name: of its file. rows: tokens or requests that the captured graphs are for, as the file's name says or what lies beside it, -1 where they do not."""
+    """name: of its file. rows: tokens or requests that the captured graphs are for, as the file's name says or what lies next to it, -1 if they do not."""
 
     name: str
     timeline: Timeline

@@ -19,14 +19,14 @@ LARGEST = 2.0**63
 
 
 def counted(number: float) -> float | None:
-    """A metric's value, None where no counter gives it: as if it had not been collected."""
+    """A metric's value, None if no counter gives it: as if it had not been collected."""
     return number if number == 0 or 1 / LARGEST <= abs(number) <= LARGEST else None
 
 
 @dataclass(frozen=True)
 class Flags:
-    """With what ptxas made a kernel's binary: for which architecture (`sm_90`, "" where that was not said), at which level of optimisation,
-    for a debugger or not, with line numbers or not, and the most registers that a thread may have, None where nobody said."""
+    """With what ptxas made a kernel's binary: for which architecture (`sm_90`, "" if that was not said), at which level of optimisation,
+    for a debugger or not, with line numbers or not, and the most registers that a thread may have, None if nobody said."""
 
     arch: str = ""
     level: int = 3
@@ -43,27 +43,27 @@ class KernelProfile:
     """
 
     name: str
-    """Demangled, with template arguments and parameters where they were recorded."""
+    """Demangled, with template arguments and parameters if they were recorded."""
     grid: Dim
     block: Dim
     """(0, 0, 0) where a dimension was not recorded."""
     device: int = 0
     capability: tuple[int, int] = (0, 0)
-    """Compute capability; (0, 0) where it was not recorded."""
+    """Compute capability; (0, 0) if it was not recorded."""
     stream: int = 0
     process: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     page: str = ""
     """"details" where only what that page shows is known, which is less than was collected."""
     source: tuple[str, int] | None = None
-    """File and line that its binary names first, as Triton's do; None where it names none."""
+    """File and line that its binary names first, as Triton's do; None if it names none."""
     flags: Flags | None = None
-    """Of its compiler; None where its binary is not there, as in a CSV page, or does not say."""
+    """Of its compiler; None if its binary is not there, as in a CSV page, or does not say."""
     launches: int = 1
-    """How many it stands for: more than one where a profiler kept their sums, and `metrics` are means."""
+    """How many it represents: more than one where a profiler kept their sums, and `metrics` are means."""
 
     def get(self, *names: str) -> float | None:
-        """The first of these metrics that was collected (versions of ncu name some differently), None where none was."""
+        """The first of these metrics that was collected (versions of ncu name some differently), None if none was."""
         return next((self.metrics[name] for name in names if name in self.metrics), None)
 
     @property
@@ -74,18 +74,18 @@ class KernelProfile:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the grid, 0 where they were not recorded."""
+        """Blocks of the grid, 0 if they were not recorded."""
         return math.prod(self.grid) or int(self.get("launch__grid_size") or 0)
 
     @property
     def threads(self) -> int:
-        """Threads of a block, 0 where they were not recorded."""
+        """Threads of a block, 0 if they were not recorded."""
         return math.prod(self.block) or int(self.get("launch__block_size") or 0)
 
 
 @dataclass(frozen=True)
 class KernelProfiles:
-    """What one report of Nsight Compute, or one tree of Proton, holds. Raises TraceError where it holds no kernel."""
+    """What one report of Nsight Compute, or one tree of Proton, holds. Raises TraceError if it holds no kernel."""
 
     part_of: ClassVar[Literal["kernels"]] = "kernels"
 

@@ -11,7 +11,7 @@ from advisor.recordings.snapshot import MemorySnapshot, SnapshotBeside
 from advisor.report.model import Kind
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that were read so far, and how many there are, None where that is not known."""
+"""Called with the bytes that were read so far, and how many there are, None if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Recording:
 
 
 def with_memory(recording: Recording, memory: Recording) -> Recording:
-    """A timeline with a memory snapshot of the same program. Raises UsageError where they are not that."""
+    """A timeline with a memory snapshot of the same program. Raises UsageError if they are not that."""
     snapshot = next((part for part in memory.parts if isinstance(part, MemorySnapshot)), None)
     if snapshot is None:
         raise UsageError(f"{memory.path} is no memory snapshot but a recording of kind {memory.kind}", "Give with --memory a snapshot of the same program.")
@@ -38,7 +38,7 @@ def with_memory(recording: Recording, memory: Recording) -> Recording:
 
 
 def with_kernels(recording: Recording, kernels: Recording) -> Recording:
-    """A timeline, or a job's, with the kernels of the same program that were measured one by one. Raises UsageError where they are not that."""
+    """A timeline, or a job's, with the kernels of the same program that were measured one by one. Raises UsageError if they are not that."""
     if kernels.kind != "kernels":
         told = f"{kernels.path} is no report of Nsight Compute but a recording of kind {kernels.kind}"
         raise UsageError(told, "Give with --kernels a report of Nsight Compute of the same program.")
@@ -48,7 +48,7 @@ def with_kernels(recording: Recording, kernels: Recording) -> Recording:
 
 
 def with_captures(recording: Recording, captures: CaptureTraces) -> Recording:
-    """A timeline with the traces of its graphs' captures. Raises UsageError where it is none."""
+    """A timeline with the traces of its graphs' captures. Raises UsageError if it is none."""
     if recording.kind != "trace":
         raise UsageError(
             f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --capture, which goes with a trace or a job."

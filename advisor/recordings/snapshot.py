@@ -36,7 +36,7 @@ class Action(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One call of a stack. `file` is "" or "??" and `line` 0 where the compiler left no trace of it."""
+    """One call of a stack. `file` is "" or "??" and `line` 0 if the compiler left no trace of it."""
 
     name: str
     file: str
@@ -92,7 +92,7 @@ class Events:
     stream: Ints
     time_us: Ints
     stack: npt.NDArray[np.int32]
-    """Index into the snapshot's stacks, -1 where none was recorded."""
+    """Index into the snapshot's stacks, -1 if none was recorded."""
 
     def __len__(self) -> int:
         return len(self.action)
@@ -134,7 +134,7 @@ class MemorySnapshot:
     marks: tuple[Mark, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     tells_reserved: bool = True
-    """Whether it says what was held from the driver; where not, segments are what is allocated."""
+    """Whether it says what was held from the driver; if not, segments are what is allocated."""
     ranks: bool = False
     """Whether the devices are those of a job's ranks, by their numbers."""
 

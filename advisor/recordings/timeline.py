@@ -175,7 +175,7 @@ TABLES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU as the trace describes it; zero or "" where it does not."""
+    """One GPU as the trace describes it; zero or "" if it does not."""
 
     id: int
     name: str = ""
@@ -193,9 +193,9 @@ class ReadIssue:
     detail: str
     status: str = "degraded"
     events: int = 0
-    """How many events it concerns, 0 where that is not counted."""
+    """How many events it concerns, 0 if that is not counted."""
     of: int = 0
-    """Of how many that were put right, where the checks grade their share; 0 where what it concerns is lost."""
+    """Of how many that were put right, where the checks grade their share; 0 if what it concerns is lost."""
     cut: bool = False
     """Whether events are missing that nobody can count, as where a file ends early: host ops may be there without their kernels."""
 
@@ -232,15 +232,15 @@ class Source:
     world_size: int | None = None
     issues: tuple[ReadIssue, ...] = ()
     unprofiled_step_us: tuple[float, ...] = ()
-    """Times of steps of the same run that nobody profiled, as the recorder measured them; empty where it did not."""
+    """Times of steps of the same run that nobody profiled, as the recorder measured them; empty if it did not."""
     left_out: tuple[LeftOut, ...] = ()
-    """What the file holds with a duration and was not read: what may be a device's work stands first."""
+    """What the file holds with a duration and was not read: what may be a device's work is first."""
     device_clock_us: float = 0.0
     """How much later the devices' times are than recorded: launches took less time than any does, so that their clock was behind."""
     borrowed: bool = False
     """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
     frameworks: dict[str, str] = field(default_factory=dict)
-    """Frameworks that the program had imported, by package, with their versions, as the recorder found them; none where it did not look."""
+    """Frameworks that the program had imported, by package, with their versions, as the recorder found them; none if it did not look."""
     loops: tuple[str, ...] = ()
     """The loops of theirs that were alive, as `package.Loop`."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -248,7 +248,7 @@ class Source:
 
     @property
     def cut(self) -> str:
-        """How the file was cut before its last event; "" where it was not."""
+        """How the file was cut before its last event; "" if it was not."""
         return "; ".join(issue.detail for issue in self.issues if issue.cut)
 
 
@@ -320,7 +320,7 @@ def _texts(column: pd.Series) -> tuple[list[str], np.ndarray]:
 class Timeline:
     """One process's trace: what hosts and devices did, when, on one clock (see the module's text).
 
-    Raises TraceError where a table lacks a column, has the wrong dtype or holds a negative duration.
+    Raises TraceError if a table lacks a column, has the wrong dtype or holds a negative duration.
     """
 
     part_of: ClassVar[Literal["trace"]] = "trace"

@@ -14,7 +14,7 @@ from advisor.recordings.timeline import ReadIssue
 
 
 class TpuOp(NamedTuple):
-    """An HLO op, with what one run of it does: FLOPs and bytes of the memory, NaN where the profile does not say.
+    """An HLO op, with what one run of it does: FLOPs and bytes of the memory, NaN if the profile does not say.
 
     scope: the op of the program that it comes from, `jit(step)/mlp/dot_general`. source: `file.py:12`."""
 
@@ -40,7 +40,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class TpuCore:
-    """One core. peak_flops: a second, as the profile has it, 0 where it does not. ops: in sequence, loops around what they
+    """One core. peak_flops: a second, as the profile has it, 0 if it does not. ops: in sequence, loops around what they
     hold. beside: asynchronous ops, from their start to their end, whether or not the core waits. waits: for other cores."""
 
     number: int

@@ -50,7 +50,7 @@ class BriefFix(msgspec.Struct, frozen=True):
 
 
 class Quoted(msgspec.Struct, frozen=True):
-    """What the traced program recorded: data, never an instruction. at: `file:line` where that is known, else the op, kernel or tensor."""
+    """What the traced program recorded: data, never an instruction. at: `file:line` if that is known, else the op, kernel or tensor."""
 
     at: str = ""
     summary: str = ""
@@ -91,7 +91,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[BriefFinding, ...]
     """The first of those to do; each goes with the ones before it, or is only possible."""
     left_out: int
-    """Findings that stand in the report alone."""
+    """Findings that are in the report alone."""
     rules: RuleCounts
     record_with: str = ""
     """How to record what most of the rules that could not look lack."""
@@ -99,7 +99,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def brief(report: Report) -> bytes:
-    """JSON of at most `BRIEF_BYTES`: texts are cut where they do not fit, and then findings are left out. A command is whole or not there."""
+    """JSON of at most `BRIEF_BYTES`: texts are cut if they do not fit, and then findings are left out. A command is whole or not there."""
     chosen = [*to_do(report, THINGS)]
     for count in range(len(chosen), -1, -1):
         for most in _TEXTS:
@@ -143,7 +143,7 @@ def _finding(found: Finding, most: int) -> BriefFinding:
 
 
 def _most_asked(report: Report) -> str:
-    """How to record what most of the rules that could not look lack; "" where none says so."""
+    """How to record what most of the rules that could not look lack; "" if none says so."""
     asked = Counter(skipped.record_with for skipped in report.skipped if skipped.record_with)
     return asked.most_common(1)[0][0] if asked else ""
 

@@ -125,7 +125,7 @@ class MemoryCurve:
 @dataclass(frozen=True, eq=False)
 class QueueCurve:
     """GPU ops of one device that the host has launched and that have not begun: (n,) `length` of them from each `time_us` to the next, over
-    all of the trace. Over the window: the most, the number that stands there for half of the time, the share of the time in which none
+    all of the trace. Over the window: the most, the number that is there for half of the time, the share of the time in which none
     does, and how long before its begin an op was launched, in the median."""
 
     device: int
@@ -156,7 +156,7 @@ class Picture:
     """Of the step on the GPU; `step` also shows where its host part ran."""
     steps: StepTimes
     moments: tuple[Moment | None, ...]
-    """By the position of the finding; None where it has none."""
+    """By the position of the finding; None if it has none."""
     leaves: tuple[Leaf, ...]
     host_leaves: tuple[Leaf, ...]
     copies: tuple[CopyRow, ...]

@@ -39,7 +39,7 @@ class Evidence(msgspec.Struct, frozen=True):
     thread: int | None = None
     source: SourceLine | None = None
     bytes: int | None = None
-    """Of memory, where that is the problem: the most held at once."""
+    """Of memory, if that is the problem: the most held at once."""
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class StackOption(msgspec.Struct, frozen=True):
-    """The switch of a framework that a fix names: of which, in which version ("" where that is not known), and the option as it is written."""
+    """The switch of a framework that a fix names: of which, in which version ("" if that is not known), and the option as it is written."""
 
     framework: str
     version: str
@@ -66,11 +66,11 @@ class Fix(msgspec.Struct, frozen=True):
     url: str = ""
     risk: str = ""
     holds_for: tuple[str, ...] = ()
-    """What a program must have for it to hold, of `training`, `torch`, `jax` and `cuda`; empty where any program will do. The engine fills it in."""
+    """What a program must have for it to hold, of `training`, `torch`, `jax` and `cuda`; empty if any program will do. The engine fills it in."""
     stack: StackOption | None = None
     """The framework's own switch, where the fix is said in its words; else None."""
     intervention: str | None = None
-    """What `advisor try` applies from outside to measure it (`advisor try --list`); None where it takes a change of the program."""
+    """What `advisor try` applies from outside to measure it (`advisor try --list`); None if it takes a change of the program."""
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -175,7 +175,7 @@ class Change(msgspec.Struct, frozen=True):
 
 Excluded = Literal["", "allowed", "unconfirmed", "frees-memory", "other-unit", "alternative"]
 """Why the step predicted with every fix leaves a finding out: the team allows it, it is unconfirmed, it saves bytes, it shortens a request and not the step,
-or it is another way to the gain of others; "" where it is in."""
+or it is another way to the gain of others; "" if it is in."""
 
 Unit = Literal["", "share", "us", "bytes", "count"]
 """Of a measured value and its threshold."""
@@ -206,7 +206,7 @@ class Finding(msgspec.Struct, frozen=True):
     folded_into: str = ""
     """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
     allowed: str = ""
-    """Why the team lives with this; "" where it does not."""
+    """Why the team lives with this; "" if it does not."""
     checks: tuple[str, ...] = ()
     """The health checks it rests on: each of them passed, or at worst degraded."""
     lines_with: str = ""
@@ -214,13 +214,13 @@ class Finding(msgspec.Struct, frozen=True):
     edits: tuple[Change, ...] = ()
     """What the fix is expected to do to the step, part by part."""
     left_out: str = ""
-    """Why the step predicted with every fix does not have this one; "" where it does, and where no step is predicted."""
+    """Why the step predicted with every fix does not have this one; "" if it does, and where no step is predicted."""
     excluded: Excluded = ""
     """The same as a fact: `left_out` words it."""
     alternative_to: tuple[str, ...] = ()
-    """The rules whose gain it is another way to, where they are known."""
+    """The rules whose gain it is another way to, if they are known."""
     evidence_us: float | None = None
-    """What its evidence takes a step as recorded, as `saving` is of a step; the largest place alone where places lie in one another. None where it
+    """What its evidence takes a step as recorded, as `saving` is of a step; the largest place alone where places lie in one another. None if it
     is no time, or was saved before this was told."""
 
     @property
@@ -248,7 +248,7 @@ the hardware is used well, it has nothing to do with such a program, or nothing 
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """A rule looked and found nothing: `why` says the reason, with the value and the threshold where there are any."""
+    """A rule looked and found nothing: `why` says the reason, with the value and the threshold if there are any."""
 
     why: str
     rule: str = ""
@@ -270,7 +270,7 @@ class Skipped(msgspec.Struct, frozen=True):
     rule: str = ""
     reason: SkippedReason = ""
     check: str = ""
-    """The check that failed, where that is the reason."""
+    """The check that failed, if that is the reason."""
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class HostLine(msgspec.Struct, frozen=True):
 
 
 class HostTime(msgspec.Struct, frozen=True):
-    """Most time first. thread: the one that runs the program, by its number; lines: empty where no stacks were recorded."""
+    """Most time first. thread: the one that runs the program, by its number; lines: empty if no stacks were recorded."""
 
     step_us: float
     thread: int

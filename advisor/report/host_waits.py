@@ -15,16 +15,16 @@ class HostWaitRow(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
     """Whether that table has it."""
     op: str
-    """The op that waits, the outermost one; the runtime call where there is none."""
+    """The op that waits, the outermost one; the runtime call if there is none."""
     waits: int
     """In the window."""
     waits_a_step: float
     us: float
     """The recorded time of the calls that wait, a step."""
     instead: str
-    """What stands in for it."""
+    """What is in for it."""
     since: str = ""
-    """The version that this takes, where it takes one."""
+    """The version that this takes, if it takes one."""
     module: str = ""
     source: SourceLine | None = None
 

@@ -17,9 +17,9 @@ class UtilizationRow(msgspec.Struct, frozen=True):
 
 
 class Occupancy(msgspec.Struct, frozen=True):
-    """Warps on a multiprocessor over those that it holds, 0 to 1: `theoretical` those that fit, `achieved` those that were there,
-    None where nobody counted. `limiter`: what keeps more from fitting: registers, shared memory, threads or blocks.
-    `limits`: the blocks that registers, shared memory, threads and the multiprocessor itself allow."""
+    """Warps on an SM over those that it holds, 0 to 1: `theoretical` those that fit, `achieved` those that were there,
+    None if nobody counted. `limiter`: what keeps more from fitting: registers, shared memory, threads or blocks.
+    `limits`: the blocks that registers, shared memory, threads and the SM itself allow."""
 
     theoretical: float
     achieved: float | None = None
@@ -37,7 +37,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What hardware counters say of a kernel; None where they were not collected. Shares of the peak are 0 to 1."""
+    """What hardware counters say of a kernel; None if they were not collected. Shares of the peak are 0 to 1."""
 
     compute: float | None = None
     memory: float | None = None
@@ -64,7 +64,7 @@ class Counted(msgspec.Struct, frozen=True):
 class KernelRow(msgspec.Struct, frozen=True):
     """GPU ops of one name and family in the window, or launches of one kernel with one grid that were measured one by one.
 
-    Rates are NaN-free: 0 where they cannot be known.
+    Rates are NaN-free: 0 if they cannot be known.
     """
 
     name: str
@@ -78,7 +78,7 @@ class KernelRow(msgspec.Struct, frozen=True):
     op: str = ""
     occupancy_pct: float = 0.0
     active_sms: float = 0.0
-    """Share of the multiprocessors that have a block of it, by its grid and weighted by time; 0 where no grid was recorded."""
+    """Share of the SMs that have a block of it, by its grid and weighted by time; 0 if no grid was recorded."""
     gbps: float = 0.0
     tflops: float = 0.0
     dur_us: float = 0.0

@@ -37,7 +37,7 @@ class MemoryDevice(msgspec.Struct, frozen=True):
 
 
 class TracedMemory(msgspec.Struct, frozen=True):
-    """What a timeline's own memory events say of one device in the window, in bytes; None where they do not say it."""
+    """What a timeline's own memory events say of one device in the window, in bytes; None if they do not say it."""
 
     device: int
     peak_allocated_bytes: int | None = None
@@ -94,7 +94,7 @@ class Memory(msgspec.Struct, frozen=True):
     curve: MemoryCurve | None = None
     segments: tuple[SegmentRow, ...] = ()
     reserved_known: bool = True
-    """Whether the snapshot says what was held from the driver; where not, the reserved bytes are those allocated, the least that it was."""
+    """Whether the snapshot says what was held from the driver; if not, the reserved bytes are those allocated, the least that it was."""
 
     @property
     def when_written(self) -> bool:

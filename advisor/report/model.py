@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 2
-"""2: `headline.step_us` is the step without a profiler. Reports of 1, where it is the recorded one, are still read."""
+"""2: `headline.step_us` is the step without a profiler. Reports of 1, if it is the recorded one, are still read."""
 
 Kind = Literal["trace", "job", "kernels", "memory", "tpu", "collectives"]
 """What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
@@ -50,7 +50,7 @@ JudgedReason = Literal[
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None where nothing has steps."""
+    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None if nothing has steps."""
 
     bottleneck: str
     summary: str
@@ -62,7 +62,7 @@ class Headline(msgspec.Struct, frozen=True):
     judged_reason: JudgedReason = ""
     """The same as a fact: `judged_why` words it."""
     together: Together | None = None
-    """The fixes that `predicted_step_us` has; None where it has none."""
+    """The fixes that `predicted_step_us` has; None if it has none."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything an analysis says. Every selected rule stands in exactly one of the four lists. What a kind lacks is None."""
+    """Everything an analysis says. Every selected rule is in exactly one of the four lists. What a kind lacks is None."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.
     schema: int = SCHEMA
@@ -99,7 +99,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     utilization: tuple[UtilizationRow, ...] = ()
     critical_path: tuple[PathPart, ...] = ()
     critical_path_after: tuple[PathPart, ...] = ()
-    """Of the step with every fix: what would bound it then. Empty where nothing was found."""
+    """Of the step with every fix: what would bound it then. Empty if nothing was found."""
     breakdown: tuple[Part, ...] = ()
     work: Work = Work()
     memory: Memory | None = None
@@ -120,24 +120,24 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[CategoryRow, ...] = ()
     """Of a TPU: its HLO ops by category, most time first."""
     framework: FrameworkInfo | None = None
-    """The framework in whose words fixes are said; None where they are said in those of PyTorch, JAX or CUDA."""
+    """The framework in whose words fixes are said; None if they are said in those of PyTorch, JAX or CUDA."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
     host_time: HostTime | None = None
     """Of a trace without GPU work: where a step goes on the CPU."""
     serving: Serving | None = None
-    """Of an inference server: its steps by phase and batch. None where no step is marked as one's."""
+    """Of an inference server: its steps by phase and batch. None if no step is marked as one's."""
 
     @property
     def traced(self) -> Window:
-        """The window of a report that has one. Raises TypeError where a recording of another kind has no steps."""
+        """The window of a report that has one. Raises TypeError if a recording of another kind has no steps."""
         if self.window is None:
             raise TypeError(f"a report of kind {self.kind} has no window")
         return self.window
 
     @property
     def step_us(self) -> float:
-        """The step that savings are parts of; 0 where nothing has steps."""
+        """The step that savings are parts of; 0 if nothing has steps."""
         return self.headline.step_us or 0.0
 
     @property
@@ -178,7 +178,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, data: bytes) -> Report:
-        """Read a saved report. Raises msgspec.DecodeError or ValidationError where it is no report."""
+        """Read a saved report. Raises msgspec.DecodeError or ValidationError if it is no report."""
         return msgspec.convert(_upgraded(msgspec.json.decode(data)), cls)
 
 

@@ -17,12 +17,12 @@ def three(value: float) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text, its end left out where it is longer than so many characters: `sm90_xmma_gemm…`."""
+    """The text, its end left out if it is longer than so many characters: `sm90_xmma_gemm…`."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def whole_clauses(text: str, most: int) -> str:
-    """The text; where it is longer than so many characters, the clauses of it that fit, or the words where the first clause is as long."""
+    """The text; if it is longer than so many characters, the clauses of it that fit, or the words where the first clause is as long."""
     if len(text) <= most:
         return text
     end = max(text.rfind(mark, 0, most) for mark in (". ", "; "))
@@ -143,7 +143,7 @@ def many(number: float) -> str:
 
 
 def mean(number: float) -> str:
-    """A mean count: `12`, `1,234`, and `1.50` where it is small and not whole."""
+    """A mean count: `12`, `1,234`, and `1.50` if it is small and not whole."""
     return f"{number:,.0f}" if number >= 99.5 or round(number, 2) == round(number) else three(number)
 
 
@@ -153,7 +153,7 @@ def times(number: float) -> str:
 
 
 def rate(value: float) -> str:
-    """A rate that is 0 where it is not known."""
+    """A rate that is 0 if it is not known."""
     return three(value) if isfinite(value) and value > 0 else UNKNOWN
 
 
@@ -167,7 +167,7 @@ MOST_TIMES = 100
 
 
 def speedup(before: float, after: float) -> str:
-    """`1.75×`, of two times, up to `over 100×`; empty where there is none to speak of."""
+    """`1.75×`, of two times, up to `over 100×`; empty if there is none to speak of."""
     ratio = before / after if after > 0 else 0.0
     if not isfinite(ratio) or ratio < 1.005:
         return ""
@@ -179,7 +179,7 @@ _WHOLE_TIMES = 1.75
 
 
 def speedups(before: float, after_low: float, after_high: float) -> str:
-    """`about 2× to 25×`, of a time and the range of what is left of it, in no more digits than that range allows; "" where it may be no faster at all."""
+    """`about 2× to 25×`, of a time and the range of what is left of it, in no more digits than that range allows; "" if it may be no faster at all."""
     least, most = (before / after if after > 0 else MOST_TIMES + 1.0 for after in (after_high, after_low))
     if not (isfinite(most) and most >= 1.05):
         return ""
@@ -196,7 +196,7 @@ def _times(value: float, other: float) -> str:
 
 
 def at_rate(nbytes: float, us: float) -> str:
-    """Of bytes in a time: " at 12.3 GB/s", or nothing where it is too little to speak of, as of a few bytes that take a copy's latency."""
+    """Of bytes in a time: " at 12.3 GB/s", or nothing if it is too little to speak of, as of a few bytes that take a copy's latency."""
     gigabytes_per_s = nbytes / max(us, 1e-9) / 1e3
     return f" at {gigabytes_per_s:.1f} GB/s" if gigabytes_per_s >= 0.05 else ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Made:
     """One line of a plan: a view or a rule, the views and parts that it takes, and the wall time it took without these, in ms.
 
-    depth: 0 where it was asked for by itself, else one more than that of what needed it first. missing: why it could not be made.
+    depth: 0 if it was asked for by itself, else one more than that of what needed it first. missing: why it could not be made.
     """
 
     name: str

@@ -23,7 +23,7 @@ def others(report: Report, first: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def why_excluded(finding: Finding, counted: bool) -> Excluded:
-    """Why the step predicted with every fix leaves a finding out; "" where it does not. counted: whether its gain is its own, and no other way to another's."""
+    """Why the step predicted with every fix leaves a finding out; "" if it does not. counted: whether its gain is its own, and no other way to another's."""
     if finding.allowed:
         return "allowed"
     if finding.status != "found":

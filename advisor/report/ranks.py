@@ -73,11 +73,11 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     transfer_each_us: float
     """Median of one."""
     bus_gbps: float = 0.0
-    """In 1e9 bytes a second, as nccl-tests has it; 0 where the size is unknown."""
+    """In 1e9 bytes a second, as nccl-tests has it; 0 if the size is unknown."""
     link_gbps: float = 0.0
-    """What the link between the devices can carry in one direction; 0 where that is unknown."""
+    """What the link between the devices can carry in one direction; 0 if that is unknown."""
     nodes: int = 0
-    """Machines that the group's ranks run on; 0 where that is unknown."""
+    """Machines that the group's ranks run on; 0 if that is unknown."""
 
 
 class RankCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class RankSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RankMoment(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank around a collective: when it came to it and when it left, None where it has no part in it, and its device's time."""
+    """One rank around a collective: when it came to it and when it left, None if it has no part in it, and its device's time."""
 
     rank: int
     arrival_us: float | None
@@ -127,7 +127,7 @@ class RankMoment(msgspec.Struct, frozen=True, kw_only=True):
 
 class CollectiveMoment(msgspec.Struct, frozen=True, kw_only=True):
     """The collective that ranks waited longest in, on one clock: µs from the beginning of what is shown. `begin_us`: when the last
-    rank, `last`, had come. `ranks`: those that came latest and earliest where there are many."""
+    rank, `last`, had come. `ranks`: those that came latest and earliest if there are many."""
 
     kind: str
     group: str

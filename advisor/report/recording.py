@@ -9,7 +9,7 @@ import msgspec
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What the recorder was told to write beside the events; `steps`: whole ones in the window, 0 where none repeats."""
+    """What the recorder was told to write next to the events; `steps`: whole ones in the window, 0 if none repeats."""
 
     shapes: bool
     stacks: bool
@@ -29,13 +29,13 @@ class SourceInfo(msgspec.Struct, frozen=True):
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
-    """A device that did something. sm_count: its multiprocessors, 0 where they were not recorded."""
+    """A device that did something. sm_count: its SMs, 0 if they were not recorded."""
 
     id: int
     name: str
     sm_count: int
     rates: dict[str, float] = {}
-    """Peak rates that the analysis used, where they are not those of the table of known devices: TFLOP/s by precision, GB/s of memory."""
+    """Peak rates that the analysis used, if they are not those of the table of known devices: TFLOP/s by precision, GB/s of memory."""
     rates_from: str = ""
     """Where these come from: the user's settings, or an estimate by generation."""
 
@@ -64,17 +64,17 @@ class Window(msgspec.Struct, frozen=True):
     basis: Literal["profiler-step", "nvtx", "detected", "whole"]
     detail: str = ""
     true_step_us: Prediction | None = None
-    """The step as it runs without a profiler; None where that was not worked out."""
+    """The step as it runs without a profiler; None if that was not worked out."""
     recording_us: float = 0.0
     """What recording added to a step."""
     true_step_basis: Literal["measured", "estimated", "recorded"] = "recorded"
     """Whether `true_step_us` was timed without a profiler, follows from the trace, or is the recorded step for want of better."""
     unused_step_us: float = 0.0
-    """A step time that was measured and is not used, as the trace's step cannot take so little or so much; 0 where there is none."""
+    """A step time that was measured and is not used, as the trace's step cannot take so little or so much; 0 if there is none."""
 
 
 class UnseenWork(msgspec.Struct, frozen=True):
-    """Work of one kind that was asked for, or stands in the file, and that no figure of the report holds. us: how long it took, None where
+    """Work of one kind that was asked for, or is in the file, and that no figure of the report holds. us: how long it took, None where
     that is not known."""
 
     kind: Literal["launch", "graph-launch", "failed-call", "left-out"]
@@ -134,7 +134,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class FrameworkInfo(msgspec.Struct, frozen=True):
-    """The framework that the program is written in, in whose words fixes are said: version "" where it is not known, sure 0 to 1."""
+    """The framework that the program is written in, in whose words fixes are said: version "" if it is not known, sure 0 to 1."""
 
     name: str
     version: str = ""

@@ -21,7 +21,7 @@ class Reach(NamedTuple):
 
 
 def peaks_of(report: Report) -> Peaks | None:
-    """The datasheet of the report's GPUs, or the rates that the analysis was given; None where they differ or are unknown."""
+    """The datasheet of the report's GPUs, or the rates that the analysis was given; None if they differ or are unknown."""
     names = {device.name for device in report.devices}
     if len(names) != 1:
         return None
@@ -30,7 +30,7 @@ def peaks_of(report: Report) -> Peaks | None:
 
 
 def reach(row: KernelRow, peaks: Peaks | None) -> Reach | None:
-    """Where a kernel stands under its roofline; None where its work or the device's rates are not known."""
+    """Where a kernel is under its roofline; None if its work or the device's rates are not known."""
     if peaks is None or not peaks.bytes_per_s or row.gbps <= 0:
         return None
     rate = peaks.flops_per_s(row.precision or "fp32")
@@ -52,7 +52,7 @@ class Standing(NamedTuple):
 
 
 def standing(report: Report) -> Standing | None:
-    """How all kernels with known work stand together; None where none is known."""
+    """How all kernels with known work stand together; None if none is known."""
     peaks = peaks_of(report)
     found = [(row.total_us, at) for row in report.kernels if (at := reach(row, peaks))]
     spent = sum(us for us, _ in found)
@@ -64,7 +64,7 @@ def standing(report: Report) -> Standing | None:
 
 
 def rates(report: Report) -> Rates | None:
-    """How much of the peaks the kernels use, over the time in which the GPU works and over the step; None where nothing is known.
+    """How much of the peaks the kernels use, over the time in which the GPU works and over the step; None if nothing is known.
 
     Each kernel counts by its time: the share of the peak arithmetic rate of its precision, of the memory's rate, and its active
     warps. Work is known from the recorded shapes, so it is estimated, not measured.

@@ -23,7 +23,7 @@ _SNAPSHOTS = (".pickle", ".pickle.gz", ".pickle.zst")
 
 
 def read_report(path: Path) -> Report:
-    """A report saved with `--format json`. Raises TraceError where the file is no report, or of another schema."""
+    """A report saved with `--format json`. Raises TraceError if the file is no report, or of another schema."""
     try:
         data = path.read_bytes()
         loaded = Report.from_json(data)
@@ -101,5 +101,5 @@ def names(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> list[s
 
 
 def reports(paths: list[Path], analyze: Callable[[Path], Report], whole: Callable[[Path], bool] = lambda _: False) -> list[Report]:
-    """A report of each capture: read where it was saved, made where it is a trace; `whole` as of `captures`."""
+    """A report of each capture: read if it was saved, made if it is a trace; `whole` as of `captures`."""
     return [read_report(p) if is_report(p) else analyze(p) for path in paths for p in captures(path, whole)]

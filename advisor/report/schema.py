@@ -24,7 +24,7 @@ def brief_schema() -> dict[str, Any]:
 
 
 def text(made: dict[str, Any]) -> str:
-    """A schema as it stands in docs/."""
+    """A schema as it is in docs/."""
     return msgspec.json.format(msgspec.json.encode(made), indent=1).decode()
 
 

@@ -13,7 +13,7 @@ Held = Literal["products", "attention", "communication", "other", "idle"]
 
 class ServingParts(msgspec.Struct, frozen=True):
     """Shares of a step, 0 to 1, that sum to 1. products: matrix products, which read the weights; attention: which reads keys and values from the cache;
-    communication: where nothing computes beside it; other: further kernels and copies; idle: nothing ran, mostly as the host had launched nothing."""
+    communication: where nothing computes next to it; other: further kernels and copies; idle: nothing ran, mostly as the host had launched nothing."""
 
     products: float
     attention: float
@@ -29,7 +29,7 @@ class ServingParts(msgspec.Struct, frozen=True):
 
 
 class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one phase on as many requests, each figure of one step, as recorded. None where the server's marks, or its graphs, do not say."""
+    """Steps of one phase on as many requests, each figure of one step, as recorded. None if the server's marks, or its graphs, do not say."""
 
     phase: Phase
     requests: int | None

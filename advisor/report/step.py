@@ -26,7 +26,7 @@ class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """Framework ops of one name in the window, times in µs. `self` is without the ops inside of it, `total` with them.
 
-    Rates are of the kernels whose work is known, 0 where none is.
+    Rates are of the kernels whose work is known, 0 if none is.
     """
 
     name: str
@@ -64,7 +64,7 @@ class PathPart(msgspec.Struct, frozen=True):
 
 class Rates(msgspec.Struct, frozen=True):
     """Use of the hardware, 0 to 1: of the peaks while the GPU works and over the step, and of the warps that could be active.
-    `known` is the share of the kernels' time whose work is known; None where a rate is not."""
+    `known` is the share of the kernels' time whose work is known; None if a rate is not."""
 
     known: float
     flops_busy: float | None
@@ -102,6 +102,6 @@ class Work(msgspec.Struct, frozen=True):
     flops: float = 0.0
     """Of products and convolutions whose shapes were recorded, attention left out."""
     samples: float = 0.0
-    """Samples or requests of a step, 0 where neither marks nor shapes say."""
+    """Samples or requests of a step, 0 if neither marks nor shapes say."""
     samples_from: str = ""
     """What said so."""

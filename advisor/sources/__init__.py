@@ -51,9 +51,9 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     """Read what was recorded at `path`: a file, a directory or pattern of one run's traces, a URL of a store, or "-" for standard input.
 
     What a file is, its content says, not its suffix. Files that hold more than `max_bytes` uncompressed are refused.
-    `progress(done, size)` is called with bytes of the file as they are read; size is None where it is not known.
-    `processes`: 1 or 2; a large Kineto trace is read by two where there are two cores. The recording is the same.
-    Raises UsageError where no path is given, TraceError where nothing can be read, where no source knows it or it holds nothing to analyse.
+    `progress(done, size)` is called with bytes of the file as they are read; size is None if it is not known.
+    `processes`: 1 or 2; a large Kineto trace is read by two if there are two cores. The recording is the same.
+    Raises UsageError if no path is given, TraceError if nothing can be read, if no source knows it or it holds nothing to analyse.
     """
     path, told = path_of(path), ""
     processes = processes or cores()
@@ -106,7 +106,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
 
 @contextmanager
 def _front_end_named(path: str) -> Iterator[None]:
-    """The trace of a server's front end is refused with the names of the workers' traces beside it."""
+    """The trace of a server's front end is refused with the names of the workers' traces next to it."""
     try:
         yield
     except TraceError as error:
@@ -131,7 +131,7 @@ def _of_stages(paths: Sequence[str], path: str, max_bytes: int) -> Recording:
 
 
 def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces:
-    """The traces of captures in a directory, or those that one file holds: a rank's, where they say whose they are. Raises TraceError where there is none."""
+    """The traces of captures in a directory, or those that one file holds: a rank's, if they say whose they are. Raises TraceError if there is none."""
     if not os.path.isdir(directory):
         return CaptureTraces((CaptureTrace(os.path.basename(directory), load(directory, max_bytes=max_bytes, processes=1)),))
     found = read_captures(of_rank(files_in(directory), rank), lambda path: load(path, max_bytes=max_bytes, processes=1))
@@ -143,7 +143,7 @@ def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEF
 
 
 def captures_beside(path: str, timeline: Timeline, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces | None:
-    """The traces of captures that lie beside a trace of this machine, for graphs that it replays; None where there are none."""
+    """The traces of captures that lie next to a trace of this machine, for graphs that it replays; None if there are none."""
     if is_remote(path) or not any(role(str(name)) is ApiRole.GRAPH_LAUNCH for name in timeline.api_calls["name"].cat.categories):
         return None
     files = of_rank(files_beside(path), timeline.source.rank)
@@ -166,7 +166,7 @@ def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:
 
 
 def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
-    """The job whose ranks' traces these are, each a file. Raises TraceError where one is not there."""
+    """The job whose ranks' traces these are, each a file. Raises TraceError if one is not there."""
     named = [path_of(path) for path in paths]
     for path in named:
         if not is_remote(path) and not os.path.isfile(path):
@@ -186,7 +186,7 @@ def each_of(paths: Sequence[str]) -> list[str]:
 
 
 def _recordings_at(path: str, several: bool) -> list[str]:
-    """The recordings of a directory or pattern, a log's runs of JAX among them, or the path where it names neither; nothing where it holds
+    """The recordings of a directory or pattern, a log's runs of JAX among them, or the path where it names neither; nothing if it holds
     none, as `read` says. several: it is one of several that were given."""
     if path == STDIN or not (is_pattern(path) or is_directory(path)) or run.recognises(Path(path)):
         return [path]
@@ -212,26 +212,26 @@ def is_one_capture(directory: str | os.PathLike[str]) -> bool:
 
 
 def _of_runs(logged: list[Path]) -> str:
-    """Which run of a log of JAX was read; "" where there is but one."""
+    """Which run of a log of JAX was read; "" if there is but one."""
     if len(logged) < 2:
         return ""
     return f"the run {logged[-1].name} was read, the newest of {len(logged)} that lie there; {counted(len(logged) - 1, 'older one')} not"
 
 
 def _of_recordings(path: str, given: int) -> str:
-    """Which of one process's recordings, one after the other, was read; "" where there is but one."""
+    """Which of one process's recordings, in turn, was read; "" if there is but one."""
     if given < 2:
         return ""
     return f"{os.path.basename(path)} was read, the latest of {given} recordings of one process; {counted(given - 1, 'other')} not"
 
 
 def _of_ranks_left(earlier: int) -> str:
-    """How many traces of a job are earlier recordings of its processes; "" where none is."""
+    """How many traces of a job are earlier recordings of its processes; "" if none is."""
     return f"of processes that were recorded several times the latest is taken: {counted(earlier, 'trace')} left out" if earlier else ""
 
 
 def _of_snapshots_left(snapshots: Sequence[str]) -> str:
-    """Which snapshots of memory lie beside traces and are not read; "" where none does."""
+    """Which snapshots of memory lie beside traces and are not read; "" if none does."""
     if not snapshots:
         return ""
     first = os.path.basename(snapshots[0])
@@ -240,7 +240,7 @@ def _of_snapshots_left(snapshots: Sequence[str]) -> str:
 
 
 def _of_others_left(left: Sequence[str]) -> str:
-    """Which recordings lie beside traces of another format and are not read; "" where none does."""
+    """Which recordings lie beside traces of another format and are not read; "" if none does."""
     if not left:
         return ""
     many = f"{os.path.basename(left[0])} was" if len(left) == 1 else f"{os.path.basename(left[0])} and {counted(len(left) - 1, 'other')} were"
@@ -258,7 +258,7 @@ def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
 
 
 def _flight_dumps(names: Sequence[str]) -> list[str]:
-    """Which files of a directory are dumps of a flight recorder: none where the first that could be one is not."""
+    """Which files of a directory are dumps of a flight recorder: none if the first that could be one is not."""
     may = [name for name in names if Path(name).suffix in ("", ".pickle", ".pkl", ".json", ".bin") and not is_remote(name)]
     return [name for name in may if is_flight(head(name, SNIFF_BYTES))] if may and is_flight(head(may[0], SNIFF_BYTES)) else []
 
@@ -292,7 +292,7 @@ def _of_ranks(job: Recording, max_bytes: int) -> Recording:
 
 
 def _only_trace(traces: list[str], path: str) -> str:
-    """The one trace of a directory or pattern. Raises TraceError where there is none."""
+    """The one trace of a directory or pattern. Raises TraceError if there is none."""
     if not traces:
         what = "the pattern" if is_pattern(path) else "the directory"
         kinds = "*.pt.trace.json, *.json or *.pickle, with .gz or .zst or not, *.sqlite, *.xplane.pb, or what advisor record wrote"
@@ -301,7 +301,7 @@ def _only_trace(traces: list[str], path: str) -> str:
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Timeline:
-    """The timeline of one process's trace; arguments as of `read`. Raises TraceError where the recording has none, or several."""
+    """The timeline of one process's trace; arguments as of `read`. Raises TraceError if the recording has none, or several."""
     recording = read(path, max_bytes=max_bytes, progress=progress, processes=processes)
     found = [part for part in recording.parts if isinstance(part, Timeline)]
     if recording.kind == "tpu":

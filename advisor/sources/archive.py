@@ -33,7 +33,7 @@ _UNKNOWN: tuple[type[Exception], ...] = (NotImplementedError, RuntimeError)
 
 @dataclass(frozen=True)
 class Packed:
-    """The one recording of an archive. size: its bytes unpacked. command: what unpacks the archive. told: what was left, "" where nothing was."""
+    """The one recording of an archive. size: its bytes unpacked. command: what unpacks the archive. told: what was left, "" if nothing was."""
 
     file: BinaryIO
     size: int
@@ -42,9 +42,9 @@ class Packed:
 
 
 def unpacked(file: BinaryIO, path: str, max_bytes: int) -> Packed | None:
-    """The recording in an archive; None where the file is none, or cannot be read twice. The file stands at its start before and after.
+    """The recording in an archive; None if the file is none, or cannot be read twice. The file is at its start before and after.
 
-    Raises TraceError where the archive is damaged, holds no recording, or several.
+    Raises TraceError if the archive is damaged, holds no recording, or several.
     """
     if not file.seekable():
         return None
@@ -106,7 +106,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _single_recording(names: Sequence[str], kind: str) -> tuple[str, str]:
-    """The recording among an archive's files, and what is said of the others. Raises TraceError where that is not one."""
+    """The recording among an archive's files, and what is said of the others. Raises TraceError if that is not one."""
     files = [name for name in names if not _hidden(name)]
     recordings = [name for name in files if _RECORDING.search(name)] if len(files) > 1 else files
     if len(recordings) == 1:

@@ -133,7 +133,7 @@ def _alike(ours: _Events, theirs: _Events, step: tuple[float, float], others: li
 
 
 def _aligned(a: Ints, b: Ints) -> tuple[Ints, Ints]:
-    """Places in `a` and `b` of what stands in both, in order: a common head, a common tail, and what is alike between them."""
+    """Places in `a` and `b` of what is in both, in order: a common head, a common tail, and what is alike between them."""
     n = min(len(a), len(b))
     head = int(np.argmin(np.r_[a[:n] == b[:n], False]))
     tail = int(np.argmin(np.r_[a[::-1][: n - head] == b[::-1][: n - head], False]))

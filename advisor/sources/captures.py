@@ -15,7 +15,7 @@ from advisor.recordings.captures import CaptureTrace, CaptureTraces
 from advisor.recordings.timeline import Timeline
 
 FOLDERS = ("capture_traces", "graph_capture_profile")
-"""vLLM and patched SGLang write the first, SGLang the second, each beside its traces."""
+"""vLLM and patched SGLang write the first, SGLang the second, each next to its traces."""
 
 # graph_capture_rank_0.17737.pt.trace.json.gz (vLLM, an encoder's with _encoder), cuda_graph_capture-DecodeCudaGraphRunner-TP-0.json.gz,
 # DecodeCudaGraphRunner_bs_32_rank0.json.gz (SGLang); bs_32_rank0.json.gz, bs_32_q_4_rank0.json.gz (its patches for TraceLens).
@@ -41,7 +41,7 @@ def is_capture(path: str) -> bool:
 
 
 def files_in(directory: str) -> list[CaptureFile]:
-    """The traces in a directory, with those in a folder of captures in it; none where it is no directory of this machine."""
+    """The traces in a directory, with those in a folder of captures in it; none if it is no directory of this machine."""
     found: list[CaptureFile] = []
     for folder in (directory, *(os.path.join(directory, name) for name in FOLDERS)):
         if os.path.isdir(folder):
@@ -52,7 +52,7 @@ def files_in(directory: str) -> list[CaptureFile]:
 
 
 def files_beside(path: str) -> list[CaptureFile]:
-    """The traces of captures that lie beside a trace of this machine, by the names of their folder and their own."""
+    """The traces of captures that lie next to a trace of this machine, by the names of their folder and their own."""
     directory = os.path.dirname(path) or "."
     return [file for file in files_in(directory) if file.path != path and (is_capture(file.path) or PurePath(file.path).parent.name in FOLDERS)]
 
@@ -65,7 +65,7 @@ def of_rank(files: Sequence[CaptureFile], rank: int | None) -> list[CaptureFile]
 
 
 def read_captures(files: Sequence[CaptureFile], load: Callable[[str], Timeline]) -> CaptureTraces | None:
-    """What can be read of them; None where nothing can."""
+    """What can be read of them; None if nothing can."""
     found = [CaptureTrace(PurePath(file.path).name, timeline, file.rows) for file in files if (timeline := _read(file, load)) is not None]
     return CaptureTraces(tuple(found)) if found else None
 
@@ -85,7 +85,7 @@ def _file(folder: str, name: str, rows: dict[str, int]) -> CaptureFile:
 
 
 def _rows_beside(folder: str) -> dict[str, int]:
-    """What TraceLens writes beside them: the batch of each file."""
+    """What TraceLens writes next to them: the batch of each file."""
     try:
         said: Any = json.loads(Path(folder, _DETAILS).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

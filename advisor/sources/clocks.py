@@ -19,11 +19,11 @@ FEWEST_LAUNCHES = 10
 """Fewer tell no clock: one of them may be damaged."""
 
 AMONG_FASTEST = 0.001
-"""Quantile of the times from launch to start that stands for the shortest: one record among thousands decides nothing."""
+"""Quantile of the times from launch to start that represents the shortest: one record among thousands decides nothing."""
 
 
 def aligned(timeline: Timeline) -> Timeline:
-    """The timeline with each device's times as much later as its fastest launches need. Unchanged where they are slow enough, as in most recordings;
+    """The timeline with each device's times as much later as its fastest launches need. Unchanged if they are slow enough, as in most recordings;
     and where a device is further off than `ADRIFT_US`."""
     took, device = _launch_us(timeline)
     behind = {number: us for number in np.unique(device).tolist() if (us := _clock_lag_us(took[device == number])) > 0}

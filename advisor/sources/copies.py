@@ -25,7 +25,7 @@ _MEMORY |= {"device static": MemoryKind.DEVICE, "managed static": MemoryKind.MAN
 def describe_copy(name: str, kind: str = "", src: str = "", dst: str = "") -> tuple[str, str, str]:
     """Direction (a CopyKind's value) and the source's and destination's MemoryKind values of a copy.
 
-    From its arguments where they say (`kind`, `src`, `dst`), else from its name; "" for what is not recorded,
+    From its arguments if they say (`kind`, `src`, `dst`), else from its name; "" for what is not recorded,
     "Host" among it: ROCm does not say whether the host's memory is pinned.
     """
     match = _CUPTI.match(name)
@@ -43,7 +43,7 @@ def memory_kind(text: str) -> str:
 
 
 BARE = "Memcpy"
-"""A copy as torch 2.15's CUPTI backend names it: what it copies stands in its arguments alone."""
+"""A copy as torch 2.15's CUPTI backend names it: what it copies is in its arguments alone."""
 
 
 def copy_name(kind: str, src: str, dst: str) -> str:

@@ -1,6 +1,6 @@
 """Single records that cannot be as they stand, put right where a trace is read: a duration that overflowed, a start that is far off.
 
-What the others say decides. Ops of a stream run in the order in which they were launched and one after the other, calls of a thread are
+What the others say decides. Ops of a stream run in the order in which they were launched and in turn, calls of a thread are
 numbered as they are made, and a wait for the device outlasts what it waits for. A few records that contradict this are damaged, and go where
 the others leave room. Many are not: then clocks disagree, or several queues are told as one, which checks of their own say. Nor is work of
 a queue of its own that the recorder told as another's, as collectives and copies are: of it each record is like the others.
@@ -27,7 +27,7 @@ _WAITS_FOR_DEVICE = re.compile(r"(cuda|cu|hip)(Device|Ctx|Context)Synchronize$")
 
 
 def mended(timeline: Timeline) -> Timeline:
-    """The timeline with its damaged records put right; the same one where there are none."""
+    """The timeline with its damaged records put right; the same one if there are none."""
     ops, calls = Queued.of(("pid", "tid"), {"external_id": timeline.cpu_ops, "correlation": timeline.api_calls})
     (work,) = Queued.of(("device", "stream"), {"correlation": timeline.gpu_ops})
     for host in (ops, calls):
@@ -49,8 +49,8 @@ def mended(timeline: Timeline) -> Timeline:
 
 @dataclass(frozen=True)
 class _Launched:
-    """Of each GPU op: start_us, end_us of its call, minus infinity where that is not known; waited_us when a wait for the device that began
-    later was over, infinite where none did. extent_us: how long the host was recorded, until over_us."""
+    """Of each GPU op: start_us, end_us of its call, minus infinity if that is not known; waited_us when a wait for the device that began
+    later was over, infinite if none did. extent_us: how long the host was recorded, until over_us."""
 
     start_us: Floats
     end_us: Floats
@@ -95,7 +95,7 @@ class _Launched:
 
 
 def _only_row(wrong: Mask) -> Mask:
-    """The row of which alone that is true, none where it is of several: then it may be how the recorder numbers or tells the time."""
+    """The row of which alone that is true, none if it is of several: then it may be how the recorder numbers or tells the time."""
     return few(wrong) if wrong.sum() == 1 else np.zeros(len(wrong), bool)
 
 
@@ -124,7 +124,7 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
 
 
 def _computing(ops: pd.DataFrame, among: Mask) -> Mask:
-    """Those of some ops that compute: copies and collectives may have a queue of their own that is not told."""
+    """Those of some ops that compute: copies and collectives may have a queue of their own that is unknown."""
     found = among & (ops["kind"] == GpuKind.KERNEL.value).to_numpy()
     rows = np.flatnonzero(found)
     pairs = zip(ops["name"].iloc[rows], ops["collective"].iloc[rows], strict=True)

@@ -21,7 +21,7 @@ class Timed:
     bad_durations: int = 0
 
     def valid(self, part: dict[str, Any]) -> dict[str, Any]:
-        """The rows with a valid start; `end_ns` becomes `dur_ns`, 0 where it is none."""
+        """The rows with a valid start; `end_ns` becomes `dur_ns`, 0 if it is none."""
         start = part["start_ns"]
         good = np.abs(start) < LARGEST // 2
         if not good.all():

@@ -26,10 +26,10 @@ _START = (
 
 
 def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """Start `module.serve()` in another interpreter, with pipes to its standard input and output. Raises OSError where it cannot.
+    """Start `module.serve()` in another interpreter, with pipes to its standard input and output. Raises OSError if it cannot.
 
     Isolated: neither the current directory nor the environment says where its modules come from. Whether it may leave what it
-    compiles beside them, which the environment may say too, this process says.
+    compiles next to them, which the environment may say too, this process says.
     """
     root = str(Path(__file__).parents[2])
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
@@ -64,7 +64,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as this
 
     def ask(self, request: bytes, limit_s: float | None = None) -> bytes:
-        """The answer to a request. Raises Ended where the process ended on it, or had not answered in time and was ended."""
+        """The answer to a request. Raises Ended if the process ended on it, or had not answered in time and was ended."""
         if self._process is None:
             self._process = start(self._module, self._errors)
         process = self._process
@@ -108,14 +108,14 @@ def _elsewhere(root: str) -> list[str]:
 
 
 def send(pipe: object, message: bytes) -> None:
-    """Write one message. Raises OSError where nobody reads."""
+    """Write one message. Raises OSError if nobody reads."""
     view = memoryview(len(message).to_bytes(_LENGTH, "little") + message)
     while view:
         view = view[pipe.write(view) :]  # type: ignore[attr-defined]
 
 
 def take(pipe: object) -> bytes:
-    """One message, b"" where the pipe has ended."""
+    """One message, b"" if the pipe has ended."""
     length = _exactly(pipe, _LENGTH)
     return _exactly(pipe, int.from_bytes(length, "little")) if length else b""
 

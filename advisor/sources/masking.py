@@ -1,4 +1,4 @@
-"""Names of a recording fit to be looked at: secrets masked where it is read, so that no report, comparison, picture or message can show
+"""Names of a recording fit to be looked at: secrets masked if it is read, so that no report, comparison, picture or message can show
 one, and the longest clipped, since every rule looks through every name.
 
 A launch command in a thread's name, a token in a range: whoever recorded did not think of who reads the report.

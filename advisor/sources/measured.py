@@ -1,4 +1,4 @@
-"""What a recorder measured and found beside its trace, as recordings carry it."""
+"""What a recorder measured and found next to its trace, as recordings carry it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!-]{0,39}|")
 
 
 def step_times(times: Any) -> tuple[float, ...]:
-    """Measured step times in µs as a file holds them; none where they are no such times."""
+    """Measured step times in µs as a file holds them; none if they are no such times."""
     if not isinstance(times, list) or not all(type(us) in (int, float) and 0 < us <= sys.float_info.max for us in times):
         return ()
     return tuple(float(us) for us in times)
 
 
 def frameworks_of(recording: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The frameworks that a recording names, of those that are known, with their versions, and their loops; what else stands there is left out."""
+    """The frameworks that a recording names, of those that are known, with their versions, and their loops; what else is there is left out."""
     named, ran = recording.get("frameworks"), recording.get("loops")
     versions = (
         {name: version for name, version in named.items() if name in LOOPS and isinstance(version, str) and _VERSION.fullmatch(version)}

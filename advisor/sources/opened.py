@@ -15,9 +15,9 @@ STANDARD_INPUT = "standard input"
 
 @dataclass(frozen=True)
 class Opened:
-    """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked where they are packed. head: the first of them.
-    size_bytes: of the file as it lies, 0 where that is not known. max_bytes: the most that it may hold unpacked.
-    processes: how many may read it at once. unpack: the command that unpacks the archive which holds it, "" where none does."""
+    """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked if they are packed. head: the first of them.
+    size_bytes: of the file as it lies, 0 if that is not known. max_bytes: the most that it may hold unpacked.
+    processes: how many may read it at once. unpack: the command that unpacks the archive which holds it, "" if none does."""
 
     path: str
     stream: Stream
@@ -52,4 +52,4 @@ class Source(Protocol):
     """What a source's package holds; and `CHECKED`, where its recordings were checked for damage before they were written."""
 
     def record(self, opened: Opened, /) -> Recording:
-        """What the file holds. Raises TraceError where it is damaged or holds nothing to analyse."""
+        """What the file holds. Raises TraceError if it is damaged or holds nothing to analyse."""

@@ -14,7 +14,7 @@ INSTALL = "Install the extra `fleet` with advisor (pip install '.[fleet]' in its
 
 
 def path_of(given: object) -> str:
-    """A path as text. Raises UsageError where none is given: several paths, say, or what was read already."""
+    """A path as text. Raises UsageError if none is given: several paths, say, or what was read already."""
     if isinstance(given, (str, os.PathLike)) and isinstance(path := os.fspath(given), str):
         return path
     raise UsageError(f"{given!r} is no path", "Give the path of a trace, as text or pathlib.Path; for a job, the directory of its ranks.")
@@ -67,7 +67,7 @@ def directories_in(path: str) -> list[str]:
 
 
 def open_binary(path: str) -> tuple[BinaryIO, int]:
-    """The file and its size, 0 where that is not known. Raises TraceError where it cannot be opened."""
+    """The file and its size, 0 if that is not known. Raises TraceError if it cannot be opened."""
     if not is_remote(path):
         file = open(path, "rb")  # noqa: SIM115  the caller closes it
         return file, os.fstat(file.fileno()).st_size
@@ -77,7 +77,7 @@ def open_binary(path: str) -> tuple[BinaryIO, int]:
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file of this machine, or of the files in a directory; 0 where that is not known."""
+    """Bytes of a file of this machine, or of the files in a directory; 0 if that is not known."""
     try:
         if is_remote(path):
             return 0
@@ -87,7 +87,7 @@ def size_of(path: str) -> int:
 
 
 def fingerprint(path: str) -> str:
-    """What changes where a file's content does: its size and time, or what its store says of it; "" where nothing is known."""
+    """What changes where a file's content does: its size and time, or what its store says of it; "" if nothing is known."""
     try:
         if is_remote(path):
             files, inner = _store(path)

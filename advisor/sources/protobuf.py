@@ -15,7 +15,7 @@ Value = int | memoryview
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field. Raises ValueError where the bytes are no message. Groups are refused: no writer uses them."""
+    """Number and value of each field. Raises ValueError if the bytes are no message. Groups are refused: no writer uses them."""
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
@@ -44,21 +44,21 @@ def text(value: Value) -> str:
 
 
 def message(value: Value) -> memoryview:
-    """A message field. Raises ValueError where it is a number."""
+    """A message field. Raises ValueError if it is a number."""
     if isinstance(value, int):
         raise ValueError("a number stands where a message belongs")
     return value
 
 
 def whole(value: Value) -> int:
-    """A varint field. Raises ValueError where it is none."""
+    """A varint field. Raises ValueError if it is none."""
     if not isinstance(value, int):
         raise ValueError("bytes stand where a number belongs")
     return value
 
 
 def real(value: Value) -> float:
-    """A double (8 bytes) or a float (4). Raises ValueError where it is neither."""
+    """A double (8 bytes) or a float (4). Raises ValueError if it is neither."""
     if not isinstance(value, int) and len(value) in (4, 8):
         number: float = struct.unpack("<d" if len(value) == 8 else "<f", value)[0]
         return number

@@ -19,17 +19,17 @@ SINGLE = HARDLY_ANY
 """Records of which more than this contradict the others are not damaged one by one. The checks of clocks and streams fail from here on."""
 
 OTHERS = 8
-"""Of no more rows than this it is not told which are damaged, one or the rest."""
+"""Of no more rows than this it is unknown which are damaged, one or the rest."""
 
 SLACK_US = 10.0
 """Programmatic launch starts a kernel a few µs before the end of the one ahead, and clocks of a host and a device differ by as much."""
 
 Race = Callable[[int | None, int, int | None], bool]
-"""Whether the order of a row and those numbered before and after it is not told."""
+"""Whether the order of a row and those numbered before and after it is unknown."""
 
 
 class Following(NamedTuple):
-    """When what follows each row begins and ends, infinite where nothing does."""
+    """When what follows each row begins and ends, infinite if nothing does."""
 
     start_us: Floats
     end_us: Floats
@@ -118,7 +118,7 @@ class Queued:
         return float(self.start_us[row] + self.dur_us[row])
 
     def cut(self, long: Mask, until_us: Floats) -> None:
-        """End a few rows where they had ended at the latest."""
+        """End a few rows if they had ended at the latest."""
         rows = np.flatnonzero(few(long))
         if len(rows):
             self.cut_us += (self.end_us[rows] - until_us[rows]).tolist()
@@ -140,7 +140,7 @@ class Queued:
 
 
 def few(wrong: Mask) -> Mask:
-    """Those rows, or none where they are too many to be single damaged ones, or the others too few to tell."""
+    """Those rows, or none if they are too many to be single damaged ones, or the others too few to tell."""
     told = wrong.sum() <= max(1, SINGLE * len(wrong)) and len(wrong) > OTHERS
     return wrong if told else np.zeros(len(wrong), bool)
 

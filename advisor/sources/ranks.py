@@ -66,7 +66,7 @@ class RankTrace:
 
     @property
     def host(self) -> str:
-        """The machine by the file's name as torch's `tensorboard_trace_handler` gives it, "" where it has another."""
+        """The machine by the file's name as torch's `tensorboard_trace_handler` gives it, "" if it has another."""
         match = _HOST_IN_NAME.fullmatch(self.label.rpartition("/")[2])
         return "" if match is None or _rank_in(match[0]) is not None else match["host"]
 
@@ -114,7 +114,7 @@ def recordings_among(names: Sequence[str]) -> list[str]:
 
 
 def _without_byproducts(names: list[str]) -> list[str]:
-    """Without what servers write beside traces: those of their graphs' captures, of their front end, and of all ranks once more; all where there is nothing else."""
+    """Without what servers write beside traces: those of their graphs' captures, of their front end, and of all ranks once more; all if there is nothing else."""
     return without_wholes([n for n in names if not is_capture(n)] or names)
 
 
@@ -377,7 +377,7 @@ def each_timeline(recording: Recording, change: Callable[[Timeline], Timeline]) 
 
 
 def recording_of(timeline: Timeline, path: str) -> Recording:
-    """The recording of an export, or of recordings merged in a file: a job where several communicating processes stand in it."""
+    """The recording of an export, or of recordings merged in a file: a job where several communicating processes are in it."""
     parts = split(timeline)
     if len(parts) == 1:
         return Recording("trace", path, (timeline,))

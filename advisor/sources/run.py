@@ -29,7 +29,7 @@ def recognises(directory: Path) -> bool:
 
 def processes(directory: Path) -> tuple[str, list[str]]:
     """What a directory holds that `advisor record` wrote of several processes: "job" or "processes", and the paths of those that were traced, a
-    recording each; ("", []) where it is none."""
+    recording each; ("", []) if it is none."""
     try:
         text = (directory / MANIFEST).read_bytes()
     except OSError:
@@ -45,7 +45,7 @@ def processes(directory: Path) -> tuple[str, list[str]]:
 
 
 def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
-    """The recording in a directory; `load` reads one of its traces. Raises TraceError where it holds none that can be read."""
+    """The recording in a directory; `load` reads one of its traces. Raises TraceError if it holds none that can be read."""
     traces, measured, (frameworks, loops) = held(directory)
     loaded = {name: load(path) for name, path in traces.items()}
     timeline = next(iter(loaded.values()))
@@ -60,7 +60,7 @@ def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
 
 
 def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...], tuple[dict[str, str], tuple[str, ...]]]:
-    """The traces in a directory by what they were recorded for, the step times, and the frameworks with their loops. Raises TraceError where it holds no trace."""
+    """The traces in a directory by what they were recorded for, the step times, and the frameworks with their loops. Raises TraceError if it holds no trace."""
     said = _said(directory / FILE)
     traces = {name: path for name in _TRACES if (path := _file_inside(directory, said.get(name)))}
     if not traces:

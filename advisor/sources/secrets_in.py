@@ -13,7 +13,7 @@ from advisor.sources.sniff import SQLITE_MAGIC
 from advisor.sources.stream import Stream
 
 _SEARCHED = 4 << 20
-"""Metadata that may hold secrets stands before the events of a trace."""
+"""Metadata that may hold secrets is before the events of a trace."""
 
 
 def secrets_like(path: Path) -> list[str]:
@@ -37,7 +37,7 @@ def secrets_like(path: Path) -> list[str]:
 
 
 _TEXTS = 20_000
-"""Of a column: what names secrets stands in small tables."""
+"""Of a column: what names secrets is in small tables."""
 
 
 def _texts(db: sqlite3.Connection) -> Iterator[str]:

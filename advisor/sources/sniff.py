@@ -122,11 +122,11 @@ SOURCES: dict[str, Callable[[bytes], bool]] = {
     "kineto": is_json,
 }
 """What tells from a file's first bytes, unpacked, that it is for one of the packages of `advisor.sources`: those that a few bytes tell
-before JSON, which could be anything. It stands here so that no package is imported to tell."""
+before JSON, which could be anything. It is here so that no package is imported to tell."""
 
 
 def source_of(head: bytes) -> str:
-    """The package that reads a file which begins so, the first that recognises it; "" where none does."""
+    """The package that reads a file which begins so, the first that recognises it; "" if none does."""
     return next((name for name, recognises in SOURCES.items() if recognises(head)), "")
 
 

@@ -27,14 +27,14 @@ def front_end(path: str) -> bool:
 
 
 def without_wholes(names: Sequence[str]) -> list[str]:
-    """Without a file that all ranks were merged into where theirs lie beside it, and without the front end's trace; all where there is nothing else."""
+    """Without a file that all ranks were merged into where theirs lie next to it, and without the front end's trace; all if there is nothing else."""
     runs = {match["run"] for name in names if (match := _OF_RANK.fullmatch(PurePath(name).name))}
     kept = [name for name in names if not front_end(name) and not ((match := _MERGED.fullmatch(PurePath(name).name)) and match["run"] in runs)]
     return kept or list(names)
 
 
 def byproducts(names: Sequence[str]) -> str:
-    """What of a directory is left out as the trace of a front end, or as all ranks once more; "" where nothing is."""
+    """What of a directory is left out as the trace of a front end, or as all ranks once more; "" if nothing is."""
     left = [PurePath(name).name for name in set(names) - {*without_wholes(names)}]
     told = [f"{name} is {'the trace of the front end, which runs no model' if front_end(name) else 'of all ranks once more'}" for name in sorted(left)]
     return f"{'; '.join(told)}: left out" if told else ""
@@ -54,7 +54,7 @@ _COORDINATE = re.compile(r"(?<![A-Za-z])(TP|DP|PP|EP)-(\d{1,6})(?!\d)")
 
 def by_coordinates(names: Sequence[str]) -> list[int | None]:
     """Each file's rank by its place in tensor, data, pipeline and expert parallelism, as SGLang numbers them: ranks of a stage of a pipeline follow each other.
-    None where a name says no place, or two the same."""
+    None if a name says no place, or two the same."""
     places = [{kind: int(number) for kind, number in _COORDINATE.findall(PurePath(name).name)} for name in names]
     keys = [(place.get("PP", 0), place.get("TP", 0)) for place in places]
     if len(set(keys)) < len(keys):
@@ -66,7 +66,7 @@ def by_coordinates(names: Sequence[str]) -> list[int | None]:
 
 
 def joined(timelines: Sequence[Timeline]) -> Timeline:
-    """What a process recorded one after the other, as one timeline on one clock; where their clocks say that they overlap, one behind the other."""
+    """What a process recorded in turn, as one timeline on one clock; where their clocks say that they overlap, one behind the other."""
     if len(timelines) == 1:
         return timelines[0]
     timelines = sorted(timelines, key=lambda one: one.base_ns)

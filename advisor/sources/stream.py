@@ -89,7 +89,7 @@ class Stream:
 
     @property
     def unpacked_by(self) -> str:
-        """The command that unpacks the file beside it."""
+        """The command that unpacks the file next to it."""
         return self._packing.command if self._packing else ""
 
     @property
@@ -106,7 +106,7 @@ class Stream:
     def read(self, n: int) -> bytes:
         """Take the next `n` bytes; fewer only at the end.
 
-        Raises TraceError where the file unpacks to more than the limit.
+        Raises TraceError if the file unpacks to more than the limit.
         """
         parts, have = [self._ready] if self._ready else [], len(self._ready)
         while have < n and not self._ended:
@@ -137,7 +137,7 @@ class Stream:
         return block
 
     def _inflate(self) -> bytes:
-        """One block of output, b"" where more input is needed or the end is reached."""
+        """One block of output, b"" if more input is needed or the end is reached."""
         inflater = self._inflater
         assert inflater is not None
         if inflater.eof:

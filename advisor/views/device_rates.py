@@ -15,7 +15,7 @@ class DeviceRates:
     own: tuple[Peaks, ...] = ()
 
     def of(self, device: Device) -> Peaks | None:
-        """The device's rates; None where neither its name nor its generation is known."""
+        """The device's rates; None if neither its name nor its generation is known."""
         return self.named(device.name) or of_device(device.name, device.compute_capability, device.sm_count)
 
     def named(self, name: str) -> Peaks | None:

@@ -54,7 +54,7 @@ def distinct(values: Ints) -> Ints:
 
 
 def _dense(key: Ints, size: int | None = None) -> tuple[Ints, int]:
-    """The same numbers from 0, and how many there may be: no more than a table for them may have entries. size: where they are from 0 already."""
+    """The same numbers from 0, and how many there may be: no more than a table for them may have entries. size: if they are from 0 already."""
     most = max(DENSE * len(key), FEW)
     if size is None:
         low = int(key.min()) if len(key) else 0

@@ -52,7 +52,7 @@ class Workspace:
         self._depth, self._within_ms = 0, 0.0
 
     def get(self, view: type[T]) -> T:
-        """The view of that type; its needs are built first. Raises LookupError where a part that it needs is not here."""
+        """The view of that type; its needs are built first. Raises LookupError if a part that it needs is not here."""
         if view not in self._made:
             way = next((way for way in _ways(view) if self.can(way)), None)
             if way is None:

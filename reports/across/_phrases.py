@@ -60,5 +60,5 @@ def _family(found: Family) -> str:
 
 
 def doubt(shown: Across) -> str:
-    """What makes them two programs, as a sentence; "" where nothing does."""
+    """What makes them two programs, as a sentence; "" if nothing does."""
     return f"Perhaps not the same program: {shown.doubt}." if shown.doubt else ""

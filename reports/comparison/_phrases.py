@@ -80,7 +80,7 @@ def signed(us: float) -> str:
 
 
 def step(comparison: Comparison) -> str:
-    """The step before, after, and the change with its noise, where that is known; where it is not, the summary says so."""
+    """The step before, after, and the change with its noise, if that is known; if it is not, the summary says so."""
     before, after = comparison.before.step_us, comparison.after.step_us
     change = f"{signed(comparison.change_us)}, {changed_by(comparison.change_share)}"
     if comparison.kind == "kernels":

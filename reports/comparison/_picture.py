@@ -71,7 +71,7 @@ class _Node:
 
 
 def flame(comparison: Comparison) -> list[Box]:
-    """Modules and ops of both sides in one tree, outermost first; empty where there is no such table."""
+    """Modules and ops of both sides in one tree, outermost first; empty if there is no such table."""
     table = next((table for table in comparison.tables if table.by == "module and op"), None)
     root = _tree(table) if table else _Node()
     return list(_boxes(root, "step", 0, 0.0, 1.0)) if root.wide > 0 else []

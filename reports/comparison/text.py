@@ -15,13 +15,13 @@ SUFFIX = ".txt"
 _ROWS = {"class": 12, "module and op": 8, "family": 8, "kernel": 8}
 _WIDTH = 62
 _NUMBERS = 36
-"""Columns beside a name: the sides, the change, and what is between them."""
+"""Columns next to a name: the sides, the change, and what is between them."""
 _SHORTEST = 30
-"""Columns that tell names apart; where there are fewer, a name has a line of its own."""
+"""Columns that tell names apart; if there are fewer, a name has a line of its own."""
 
 
 def render(comparison: Comparison, *, width: int | None = None) -> str:
-    """The comparison in about a screen and a half. width: of the terminal that it goes to; None where it goes to none."""
+    """The comparison in about a screen and a half. width: of the terminal that it goes to; None if it goes to none."""
     comparison = legible(comparison)
     said = [f"advisor {comparison.advisor} diff", f"before: {words.side(comparison.before)}", f"after:  {words.side(comparison.after)}", ""]
     said += [f"{comparison.verdict.upper()}: {comparison.summary}", words.step(comparison), words.work(comparison)]

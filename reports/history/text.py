@@ -29,7 +29,7 @@ def render(trend: Trend) -> str:
 
 
 def gain(entry: Entry, rule: str) -> float | None:
-    """What the rule's fix gains of the step, None where it found nothing."""
+    """What the rule's fix gains of the step, None if it found nothing."""
     found = [entry.report.share(f) for f in entry.report.findings if f.rule == rule]
     return max(found, default=None)
 

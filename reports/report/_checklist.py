@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     answer: str
     link: str
     praise: str = ""
-    """The answer as a sentence of its own, where it is good news."""
+    """The answer as a sentence of its own, if it is good news."""
 
 
 _PRAISE = {
@@ -41,7 +41,7 @@ _PRAISE = {
     "tensor-cores": "{units} are used",
     "utilisation": "The hardware is well used",
 }
-"""Answers worth praising where nothing was found."""
+"""Answers worth praising if nothing was found."""
 
 ASKED = ("trace", "kernels")
 """Kinds of recordings of which questions are asked."""

@@ -27,7 +27,7 @@ _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def shown(picture: Picture, text: int) -> Picture:
-    """The picture with the names that stand in tables made visible and clipped."""
+    """The picture with the names that are in tables made visible and clipped."""
 
     def fit(name: str) -> str:
         return shortened(name, text)
@@ -165,7 +165,7 @@ def _queue(curve: QueueCurve, window_us: tuple[float, float]) -> dict[str, Any]:
 
 
 def _roofline(report: Report) -> dict[str, Any] | None:
-    """The device's roofs and the kernels under them; None where either is not known."""
+    """The device's roofs and the kernels under them; None if either is not known."""
     peaks = peaks_of(report)
     found = [(row, at) for row in report.kernels if (at := reach(row, peaks)) and at.intensity > 0]
     if peaks is None or not found:
@@ -195,7 +195,7 @@ def _leaf(row: KernelRow) -> Leaf:
 
 
 def _tree(leaves: Iterable[Leaf], names: _Names) -> list[list[Any]]:
-    """Path, family, µs and calls of each; the line of the program stands at `modules` of the path, for those who want it."""
+    """Path, family, µs and calls of each; the line of the program is at `modules` of the path, for those who want it."""
     return [
         [[names.code(part) for part in leaf.path], leaf.family, _number(leaf.total_us), leaf.calls, names.code(leaf.line) if leaf.line else -1, leaf.modules]
         for leaf in leaves

@@ -35,7 +35,7 @@ def lines(report: Report) -> list[tuple[str, str, str]]:
 
 
 def in_text(report: Report) -> list[str]:
-    """The same for a terminal; empty where a device did work."""
+    """The same for a terminal; empty if a device did work."""
     if report.host_time is None:
         return []
     made = [f"{TITLE}:", *(f"{share:>6} {us:>9}  {name}" for name, us, share, _ in phases(report))]

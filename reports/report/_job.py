@@ -1,4 +1,4 @@
-"""What a report shows of a job: drawings as SVG that need no script; the tables beside them say the same."""
+"""What a report shows of a job: drawings as SVG that need no script; the tables next to them say the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Scale = Callable[[float], float]
 
 
 class Drawn(NamedTuple):
-    """The drawings of one job; None where there is nothing to draw."""
+    """The drawings of one job; None if there is nothing to draw."""
 
     compute: Markup | None
     wait: Markup | None

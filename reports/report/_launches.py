@@ -25,7 +25,7 @@ class Dots(NamedTuple):
 
 
 def launches_drawn(picture: Picture | None, name: str) -> Dots | None:
-    """Of the kernel of that name; None where it was not found in a timeline. The longest launch is always drawn."""
+    """Of the kernel of that name; None if it was not found in a timeline. The longest launch is always drawn."""
     found = picture.launched.get(name) if picture else None
     if found is None or not len(found.dur_us):
         return None

@@ -40,7 +40,7 @@ _LIVES = 24
 
 
 class Drawn(NamedTuple):
-    """The drawings of one snapshot; None where there is nothing to draw."""
+    """The drawings of one snapshot; None if there is nothing to draw."""
 
     curve: Markup | None
     map: Markup
@@ -138,7 +138,7 @@ def _rect(x: float, y: float, width: float, height: float, color: str, title: st
 
 
 def _curve(memory: Memory) -> Markup | None:
-    """Memory stacked by category, the reserved bytes as a line, the peak marked. Events stand at equal distances: by the clock,
+    """Memory stacked by category, the reserved bytes as a line, the peak marked. Events are at equal distances: by the clock,
     start-up would be most of it."""
     curve = memory.curve
     if curve is None or len(curve.time_us) < 2 or curve.time_us[-1] <= 0:
@@ -177,7 +177,7 @@ def _curve(memory: Memory) -> Markup | None:
 
 
 def overlaid(before: MemoryCurve | None, after: MemoryCurve | None) -> Markup | None:
-    """What was allocated over time on two sides, on one axis of bytes; None where either has no history."""
+    """What was allocated over time on two sides, on one axis of bytes; None if either has no history."""
     if before is None or after is None or min(len(before.time_us), len(after.time_us)) < 2:
         return None
     sides = [[sum(held) for held in zip(*curve.categories.values(), strict=True)] for curve in (before, after)]

@@ -1,4 +1,4 @@
-"""The occupancy calculator's chart: what fits on a multiprocessor with other block sizes."""
+"""The occupancy calculator's chart: what fits on an SM with other block sizes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def occupancy_curve(row: KernelRow) -> Curve | None:
 
 
 def occupancy_limits(row: KernelRow) -> list[tuple[str, int]]:
-    """What limits the blocks on a multiprocessor, and how many it allows."""
+    """What limits the blocks on an SM, and how many it allows."""
     limits = row.occupancy.limits if row.occupancy else ()
     return list(zip(occupancy.LIMITERS, limits, strict=False))

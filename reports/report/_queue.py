@@ -12,7 +12,7 @@ from advisor.report.numbers import counted, duration, percent
 
 
 class Points(NamedTuple):
-    """(n,) from each time to the next: the most ops that stand in the queue, and the fewest."""
+    """(n,) from each time to the next: the most ops that are in the queue, and the fewest."""
 
     time_us: Floats
     most: Ints
@@ -20,7 +20,7 @@ class Points(NamedTuple):
 
 
 def points(curve: QueueCurve, start_us: float, end_us: float, most: int) -> Points:
-    """The curve from start to end; where it changes more often than `most` times, by stretches of one length."""
+    """The curve from start to end; if it changes more often than `most` times, by stretches of one length."""
     inside = np.flatnonzero((curve.time_us > start_us) & (curve.time_us < end_us))
     held = np.r_[0, curve.length]  # before the first change nothing is queued
     first = int(np.searchsorted(curve.time_us, start_us, "right"))

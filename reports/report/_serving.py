@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def rows(report: Report) -> list[Row]:
-    """One a phase and batch; none where no server was recorded."""
+    """One a phase and batch; none if no server was recorded."""
     return [Row(_cells(phase), _figures(phase)) for phase in report.serving.phases] if report.serving else []
 
 

@@ -16,7 +16,7 @@ _PIXELS = (4_000_000, 1_000_000, 250_000, 60_000, 15_000, 4_000, 1_000, 250, 125
 
 @dataclass(frozen=True, eq=False)
 class Thin:
-    """Columns as in `Cut`; `count` slices stand in each row, named and coloured as the longest of them."""
+    """Columns as in `Cut`; `count` slices are in each row, named and coloured as the longest of them."""
 
     lane: Ints
     depth: Ints
@@ -28,7 +28,7 @@ class Thin:
     """Row of the cut."""
     count: Ints
     of: Ints
-    """(n of the cut,) the row that each slice went into, -1 where it is left out."""
+    """(n of the cut,) the row that each slice went into, -1 if it is left out."""
 
 
 def thin(cut: Cut, most: int, deepest: int, whole: Sequence[tuple[float, float]] = ()) -> Thin:

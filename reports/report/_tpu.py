@@ -9,7 +9,7 @@ from advisor.report.wording import step_noun
 
 _LINES = 10
 LEAST = 0.001
-"""Shares of the step below this are left out where a page has to be short."""
+"""Shares of the step below this are left out if a page has to be short."""
 
 
 def shown(report: Report) -> list[CategoryRow]:

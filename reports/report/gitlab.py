@@ -22,7 +22,7 @@ _SEVERITIES = {"high": "major", "medium": "minor", "low": "info", "info": "info"
 
 
 def render(report: Report) -> str:
-    """A list of issues; a finding without a source line stands at the trace itself, which is all that is known."""
+    """A list of issues; a finding without a source line is at the trace itself, which is all that is known."""
     shown = clean(report, _LIMITS)
     issues = [_issue(finding, shown) for finding in shown.findings if not finding.allowed]
     return json.dumps(issues, indent=1) + "\n" if issues else _NONE

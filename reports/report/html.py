@@ -50,7 +50,7 @@ _IGNORE = "When to ignore"
 
 
 def render(shown: Analysis | Report) -> str:
-    """The report, with its picture where there is one, as one HTML document of at most `LIMIT` bytes; what is cut is said in it."""
+    """The report, with its picture if there is one, as one HTML document of at most `LIMIT` bytes; what is cut is said in it."""
     for limits in _LIMITS:
         document = _document(report_in(shown), picture_in(shown) if limits.slices else None, limits)
         if len(document.encode()) <= LIMIT:
@@ -139,13 +139,13 @@ def _first(report: Report) -> list[tuple[str, Finding]]:
 
 
 def _unrecorded_lines(report: Report) -> str:
-    """How to record the lines of the program, where none of the first findings names one."""
+    """How to record the lines of the program, if none of the first findings names one."""
     first = to_do(report)
     return "" if any(wording.user_line(finding) for finding in first) else next((finding.lines_with for finding in first if finding.lines_with), "")
 
 
 def _script() -> str:
-    """All that runs: the page's own, then the charts, so that these break nothing where they fail."""
+    """All that runs: the page's own, then the charts, so that these break nothing if they fail."""
     return "\n".join([_asset("report.js"), "(() => {", *(_asset(f"{part}.js") for part in ("base", "timeline", "charts", "start")), "})();"])
 
 
@@ -172,7 +172,7 @@ def web(url: str) -> str:
 
 
 def head_of(name: str) -> str:
-    """A name that is too long for a table, as people say it; nothing where it is short."""
+    """A name that is too long for a table, as people say it; nothing if it is short."""
     said = short(name)
     return (f"{said[:_NAME_LENGTH]}…" if len(said) > _NAME_LENGTH else said) if len(name) > _NAME_LENGTH + 8 else ""
 

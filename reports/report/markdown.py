@@ -277,7 +277,7 @@ def _diff(before: str, after: str) -> list[str]:
 
 
 def _waits(comment: _Comment, report: Report) -> None:
-    """Every call that waits, where they were asked for."""
+    """Every call that waits, if they were asked for."""
     if report.host_waits is None:
         return
     head = ["| Where | Call | Waits per step | Time per step | Instead |", "| :-- | :-- | --: | --: | :-- |"]

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def render(report: Report) -> str:
-    """One run, a result a finding. Times stand in the properties, never in fingerprints: those last from run to run."""
+    """One run, a result a finding. Times are in the properties, never in fingerprints: those last from run to run."""
     shown = clean(report, _LIMITS)
     rules = list(dict.fromkeys(finding.rule for finding in shown.findings))
     driver = {

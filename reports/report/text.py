@@ -59,7 +59,7 @@ _SLICES = {
 def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
     """The report in about one screen. ANSI colours only where asked for; nothing in a name is markup or an escape.
 
-    width: of the terminal that it goes to; None where it goes to none, and commands stay whole, to be copied or read by a program.
+    width: of the terminal that it goes to; None if it goes to none, and commands stay whole, to be copied or read by a program.
     """
     shown = clean(report, _LIMITS)
     out = io.StringIO()
@@ -271,7 +271,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
 
 
 def _waits(console: Console, report: Report) -> None:
-    """Every call that waits, where they were asked for: where it stands, how often and how long it waits, and what stands in for it."""
+    """Every call that waits, if they were asked for: where it stands, how often and how long it waits, and what is in for it."""
     if report.host_waits is None:
         return
     console.print(_text((wording.waits_listed(report.host_waits), "bold")))

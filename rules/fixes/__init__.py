@@ -1,4 +1,4 @@
-"""The catalogue of fixes. One that is the same whatever was found stands in a TOML file by theme; one that depends on it is a function in a module."""
+"""The catalogue of fixes. One that is the same whatever was found is in a TOML file by theme; one that depends on it is a function in a module."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def for_framework(framework: str, rule: str, fix: Fix) -> Fix:
 
 
 def of_server(program: Program) -> Fix | None:
-    """How an inference server is told to launch less; None where the program is none."""
+    """How an inference server is told to launch less; None if the program is none."""
     return _by_its_pack("servers", program, "graph-candidate")
 
 
 def planning_of(program: Program) -> Fix | None:
-    """How an inference server is told to plan the next step beside the GPU's work; None where the program is none."""
+    """How an inference server is told to plan the next step next to the GPU's work; None if the program is none."""
     return _by_its_pack("scheduling", program, "step-gap")
 
 

@@ -9,7 +9,7 @@ from advisor.views.patterns.optimizer import OptimizerStep, fused_form
 from advisor.views.trace.program import Program
 
 WORTH_COMPILING = 0.03
-"""A step that compiling shortens by less, as the calls of what is compiled cost more than its few launches, is left to be captured where it can be."""
+"""A step that compiling shortens by less, as the calls of what is compiled cost more than its few launches, is left to be captured if it can be."""
 
 _OF_PASSES = (
     "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",

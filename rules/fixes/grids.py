@@ -1,4 +1,4 @@
-"""What is done about kernels that leave multiprocessors without a block."""
+"""What is done about kernels that leave SMs without a block."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _TAILS = {
     Family.CONV: "Or let max-autotune choose another tile.",
     Family.ATTENTION: "Or use a kernel that divides the keys, whose parts fill the last wave (flash-decoding, FlashInfer).",
 }
-"""What shortens the last wave beside another size."""
+"""What shortens the last wave next to another size."""
 
 
 _BATCHED_TAIL = "Or let max-autotune choose another tile."

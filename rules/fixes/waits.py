@@ -32,7 +32,7 @@ MOST_STEPS = 6
 
 
 def fix_of_waits(known: Sequence[HostWait | None], ops: Sequence[str], training: bool) -> Fix:
-    """What stands in for each of the calls that wait, the most frequent first. known: the row of each; ops: the op that each is of, "" for none, which is all
+    """What is in for each of the calls that wait, the most frequent first. known: the row of each; ops: the op that each is of, "" for none, which is all
     that is said of one that no table knows."""
     chosen = [row for row, _ in Counter(row for row in known if row).most_common(MOST_STEPS)]
     unknown = [op for op, _ in Counter(op for row, op in zip(known, ops, strict=True) if not row and op).most_common(1)]

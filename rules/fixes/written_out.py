@@ -75,7 +75,7 @@ def _ways(seen: Spellings) -> list[Way]:
 
 def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
     """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about. leads: whether
-    most of what it gains is that call's, which is one more step where it is not."""
+    most of what it gains is that call's, which is one more step if it is not."""
     seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
     ways = _ways(seen)
     if not (ways and leads):

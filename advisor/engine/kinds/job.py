@@ -127,7 +127,7 @@ OF_TRANSFERS = ("exposed-communication", "missed-overlap", "slow-link")
 
 
 def _unseen(job: Job) -> str:
-    """What ranks of which there is no trace, or none that shows their part, leave open; "" where there are none, or where the others spend little in
+    """What ranks of which there is no trace, or none that shows their part, leave open; "" if there are none, or where the others spend little in
     collectives."""
     rows = [row for row in _rows(job) if row.rank not in job.apart]
     share = sum(row.transfer_us for row in rows) / max(sum(row.step_us for row in rows), 1e-9)
@@ -272,7 +272,7 @@ TIMED = "the job timed without the profiler, before and after that change"
 
 
 def _awaited(job: Job) -> int | None:
-    """The rank that the others wait for longest, in collectives or for its messages; None where that is little, or nobody knows it."""
+    """The rank that the others wait for longest, in collectives or for its messages; None if that is little, or nobody knows it."""
     if not job.matched.proved:
         return None
     rank = job.numbers[int(job.waited_for_us.argmax())]
@@ -501,7 +501,7 @@ def _recorded_late(job: Job) -> list[int]:
 
 
 def _predicted(job: Job, found: list[Judged]) -> Prediction:
-    """The step with every fix. Raises Unavailable where the job cannot be replayed."""
+    """The step with every fix. Raises Unavailable if the job cannot be replayed."""
     replay, step = job.replay, job.true_step
     own = [f.edits for f in found if isinstance(f.edits, JobEdits) and f.finding.status == "found"]
     expected = replay.share(replay.corrected, Several(tuple(edits.expected for edits in own))) * step.expected_us if own else 0.0
@@ -520,7 +520,7 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
 
 
 def _bound(parts: tuple[Part, ...], who: str, unseen: bool = False) -> tuple[str, str]:
-    """What holds most of the mean rank's step, where no rank and no link stands out. unseen: whether ranks of which there is no trace may be what is
+    """What holds most of the mean rank's step, if no rank and no link stands out. unseen: whether ranks of which there is no trace may be what is
     waited for, so that nobody knows whether all keep step."""
     us = {part.name: part.us for part in parts}
     total = sum(us.values()) or 1.0

@@ -194,7 +194,7 @@ def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
 
 
 def _with_lines(found: Judged, timeline: Timeline) -> Judged:
-    """The finding with how to record the lines that it comes from, where no stacks were recorded."""
+    """The finding with how to record the lines that it comes from, if no stacks were recorded."""
     finding = found.finding
     if timeline.source.stacks or len(timeline.python_calls) or any(item.source for item in finding.evidence):
         return found
@@ -274,7 +274,7 @@ def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ..
 
 
 def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
-    """The kernels of the window, with what their counters say where they were measured too."""
+    """The kernels of the window, with what their counters say if they were measured too."""
     rows = workspace.get(KernelTable).rows
     if not workspace.can(MeasuredTable.build):
         return rows
@@ -294,7 +294,7 @@ def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
 
 
 def _devices(timeline: Timeline, rates: DeviceRates) -> tuple[DeviceInfo, ...]:
-    """Devices that did something; all that are described where none did."""
+    """Devices that did something; all that are described if none did."""
     used = np.unique(timeline.gpu_ops["device"].to_numpy()).tolist()
     devices = [timeline.device(d) for d in used] or list(timeline.devices)
     return tuple(_device(d, rates) for d in devices)

@@ -170,7 +170,7 @@ def op_cost(
 
     Without strides an expanded input counts at its expanded size. Kineto never records the element type of tensor lists:
     cat, foreach and fused optimizers have a cost only where the caller knows the `list_item_bytes`.
-    None where the op isn't in `OPS` or the record doesn't suffice.
+    None if the op isn't in `OPS` or the record doesn't suffice.
     """
     namespace, _, op = name.rpartition("::")
     if namespace != "aten" or not dims or len(dims) != len(types):

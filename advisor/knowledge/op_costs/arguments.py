@@ -24,7 +24,7 @@ _SCALAR_TYPES = {
     8: "c10::complex<c10::Half>", 9: "c10::complex<float>", 10: "c10::complex<double>", 11: "bool", 15: "c10::BFloat16",
     23: "c10::Float8_e5m2", 24: "c10::Float8_e4m3fn", 25: "c10::Float8_e5m2fnuz", 26: "c10::Float8_e4m3fnuz",
 }  # fmt: skip
-"""`c10::ScalarType` (c10/core/ScalarType.h), the number that stands for a `dtype=` argument."""
+"""`c10::ScalarType` (c10/core/ScalarType.h), the number that represents a `dtype=` argument."""
 
 INTEGRAL = {name for name in DTYPE_BYTES if not name.startswith("c10::") and name not in ("float", "double")}
 
@@ -92,7 +92,7 @@ class Inputs:
         return self.name.endswith("_") and not self.name.endswith("__")
 
     def optional(self, index: int) -> Tensor | None:
-        """The tensor at `index`, None where the argument was left out or is no tensor."""
+        """The tensor at `index`, None if the argument was left out or is no tensor."""
         if index >= len(self.types) or self.types[index] not in DTYPE_BYTES:
             return None
         shape = self.dims[index] if index < len(self.dims) else None
@@ -102,7 +102,7 @@ class Inputs:
         return Tensor(tuple(shape), self.types[index], _distinct(shape, strides))
 
     def tensor(self, index: int) -> Tensor:
-        """The tensor at `index`; raises NotRecorded where there is none."""
+        """The tensor at `index`; raises NotRecorded if there is none."""
         found = self.optional(index)
         if found is None:
             raise NotRecorded(f"input {index} as a tensor")
@@ -124,7 +124,7 @@ class Inputs:
         return index < len(self.types) and self.types[index] == "TensorList"
 
     def value(self, index: int) -> Any:
-        """A scalar, flag or list of numbers; None where the argument was left out. Raises NotRecorded."""
+        """A scalar, flag or list of numbers; None if the argument was left out. Raises NotRecorded."""
         if index >= len(self.concrete):
             raise NotRecorded(f"value of input {index}")
         text = self.concrete[index]
@@ -142,7 +142,7 @@ class Inputs:
         return int(self.required(index, int))
 
     def integers(self, index: int, count: int) -> list[int]:
-        """A list of `count` numbers; a list of one stands for all, as torch expands it."""
+        """A list of `count` numbers; a list of one represents all, as torch expands it."""
         values: list[int] = self.required(index, list)
         if len(values) not in (1, count):
             raise NotRecorded(f"{count} values of input {index}")
@@ -155,7 +155,7 @@ class Inputs:
         return value
 
     def dtype(self, index: int, default: str) -> str:
-        """A `dtype=` argument; `default` where it was left out."""
+        """A `dtype=` argument; `default` if it was left out."""
         value = self.value(index) if index < len(self) else None
         if value is None:
             return default

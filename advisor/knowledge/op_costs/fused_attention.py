@@ -16,7 +16,7 @@ plans its kernel anew for each length: 48 to 75 ms on an H200 with torch 2.11, 1
 @dataclass(frozen=True)
 class Rate:
     """of_peak: share of the peak rate of the inputs' type that a kernel reaches on long rows with heads of HEAD. first: what a row of
-    tiles costs beside its tiles, in tiles: starting it, the end of the softmax."""
+    tiles costs next to its tiles, in tiles: starting it, the end of the softmax."""
 
     of_peak: float
     first: float

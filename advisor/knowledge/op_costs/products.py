@@ -159,7 +159,7 @@ class _Attention:
     """`is_causal`, or `custom_mask_type`: 0 none, 1 causal from the top left, 2 from the bottom right."""
     bias: int | None = None
     packed: int | None = None
-    """Cumulative lengths: where they are given, the work depends on values that no trace holds."""
+    """Cumulative lengths: if they are given, the work depends on values that no trace holds."""
     heads_first: bool = True
     """[batch, heads, sequence, head size]; else [batch, sequence, heads, head size]."""
 

@@ -21,7 +21,7 @@ from advisor.knowledge.op_costs.arguments import (
 
 
 def _result(rule: str, dtype: str) -> str:
-    """The type written: `bool` always, else the promoted type with integers turned into `rule`, or kept where it is ""."""
+    """The type written: `bool` always, else the promoted type with integers turned into `rule`, or kept if it is ""."""
     return "bool" if rule == "bool" else rule if rule and dtype in INTEGRAL else dtype
 
 

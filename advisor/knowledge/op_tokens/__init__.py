@@ -20,7 +20,7 @@ AUTOGRAD = "autograd::engine::evaluate_function"
 _TABLE = read(Path(__file__).with_name("table.toml"))
 
 _OVERLOADED = re.compile(r"(?P<op>(?:[\w.]+::)+\w+)\.(?P<overload>\w+)")
-"""A name in a namespace and what stands behind its last dot (torch/csrc/profiler/collection.cpp). Ranges like `Optimizer.step#SGD.step` have no namespace,
+"""A name in a namespace and what is behind its last dot (torch/csrc/profiler/collection.cpp). Ranges like `Optimizer.step#SGD.step` have no namespace,
 and that of DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots of its own."""
 
 
@@ -38,7 +38,7 @@ def is_a(name: str, token: str) -> bool:
 
 
 def split_overload(name: str) -> tuple[str, str]:
-    """The op by its normal name, and its overload, "" where none was recorded: PyTorch writes `aten::add`, and `aten::add.Tensor` where the profiler is
+    """The op by its normal name, and its overload, "" if none was recorded: PyTorch writes `aten::add`, and `aten::add.Tensor` where the profiler is
     asked for overloads. One op, whatever it was asked for."""
     found = _OVERLOADED.fullmatch(name)
     return (found["op"], found["overload"]) if found else (name, "")

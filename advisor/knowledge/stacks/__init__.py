@@ -1,7 +1,7 @@
 """Fixes in the words of the framework that the user runs: one TOML file a framework, of which each row is an `Option`.
 
-A finding stays what it is. Where the framework is known, its own switch takes the place of the first step and of the code. Every name that
-a row prints stands in `names.json` with the versions that have it (`python -m advisor.knowledge.stacks --check`).
+A finding stays what it is. If the framework is known, its own switch takes the place of the first step and of the code. Every name that
+a row prints is in `names.json` with the versions that have it (`python -m advisor.knowledge.stacks --check`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Evidence = Literal["frame", "module", "op", "range", "kernel", "file"]
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the names of one class, function or parser stand. files: paths in the archive, of which all that are there are
-    read: it may stand in several, or have moved. of: the class or function there, dotted, of all that are there, or "*" for every class; the owner's own name unless given."""
+    read: it may are in several, or have moved. of: the class or function there, dotted, of all that are there, or "*" for every class; the owner's own name unless given."""
 
     files: tuple[str, ...]
     read: Reading
@@ -52,7 +52,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Asked(NamedTuple):
     """A finding that is to be mended: its rule and cause, the code of its plain fix, before and after, None for any; and of its program the kind, the loops that run,
-    the framework's version, "" where that is not known, and the options whose defaults are seen at work."""
+    the framework's version, "" if that is not known, and the options whose defaults are seen at work."""
 
     rule: str
     cause: str = ""
@@ -67,10 +67,10 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A framework's own switch for what a rule finds.
 
     rule, cause, when: which finding, of which cause ("*" is any) and in which kind of program ("" is any). stands_for: what it takes the place of: texts of which
-    the plain fix's code holds one; any code where there are none. loop: the framework's loop that must run for it to act.
+    the plain fix's code holds one; any code if there are none. loop: the framework's loop that must run for it to act.
     option: as it is written. does: what to do, a step. names: what it is made of, as `owner.name`, that with the default first. since, until: versions that have it, "" where all that
-    were read do. replaced_by: what stands in its place from `until` on. default: what holds where nobody sets it. leave: what to leave alone. effects: what
-    else it does, as for the whole process, or where it is ignored in silence. alone: whether the plain steps behind the first do not hold beside it.
+    were read do. replaced_by: what is in its place from `until` on. default: what holds where nobody sets it. leave: what to leave alone. effects: what
+    else it does, as for the whole process, or if it is ignored in silence. alone: whether the plain steps behind the first do not hold next to it.
     seen: of a default that costs a step, what shows in a trace that it is the cause. intervention: what `advisor try` applies for it.
     """
 
@@ -152,7 +152,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return not known or any(one.is_in(version) for one in known)
 
     def option_for(self, asked: Asked) -> Option | None:
-        """The option for a finding; None where the framework has none. A default that is seen to be the cause comes first."""
+        """The option for a finding; None if the framework has none. A default that is seen to be the cause comes first."""
         return min((option for option in self.options if option.suits(asked)), key=lambda option: option.seen is None, default=None)
 
 

@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 def download(pack: Pack, version: str, into: Path) -> tuple[Archive, str]:
-    """The archive of a version, "" for the newest, and which version that is; of those in the folder where it is there. Raises UsageError where no index serves it.
+    """The archive of a version, "" for the newest, and which version that is; of those in the folder if it is there. Raises UsageError if no index serves it.
 
     Where a source distribution says what it is by code that needs more than is here, pip leaves what it unpacked: that is read.
     """

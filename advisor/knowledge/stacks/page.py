@@ -21,7 +21,7 @@ def versions(option: Option) -> str:
 
 
 def explained(pack: Pack, rule: str) -> str:
-    """All that a pack says for a rule, as text; "" where it has nothing."""
+    """All that a pack says for a rule, as text; "" if it has nothing."""
     return "\n\n".join("\n".join(_lines(option)) for option in pack.options if option.rule == rule)
 
 

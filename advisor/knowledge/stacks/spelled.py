@@ -12,7 +12,7 @@ from pathlib import Path
 from advisor.knowledge.stacks import Owner, Pack
 
 Names = dict[str, str]
-"""Names, each with its default as it is written, "" where it has none."""
+"""Names, each with its default as it is written, "" if it has none."""
 
 EVERY = "*"
 """In place of a class: all of a file."""
@@ -33,7 +33,7 @@ class Archive:
                 self._names = packed.getnames()
 
     def text(self, wanted: str) -> str | None:
-        """The text of the file whose path ends so; None where there is none."""
+        """The text of the file whose path ends so; None if there is none."""
         found = sorted((name for name in self._names if f"/{name}".endswith(f"/{wanted}")), key=len)
         if not found:
             return None

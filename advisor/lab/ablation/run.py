@@ -57,7 +57,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """One trace. tried: the mechanisms that were watched on it; effects: of those that had any; left: why it could not be analysed, "" where it was."""
+    """One trace. tried: the mechanisms that were watched on it; effects: of those that had any; left: why it could not be analysed, "" if it was."""
 
     trace: str
     seed: int
@@ -94,7 +94,7 @@ def ablated(
 
 
 def _read(kept: Path | None) -> list[Tried]:
-    """Later lines of a trace hold all that its earlier ones do. Raises UsageError where the file is another."""
+    """Later lines of a trace hold all that its earlier ones do. Raises UsageError if the file is another."""
     if kept is None or not kept.exists():
         return []
     try:

@@ -1,4 +1,4 @@
-"""Switches a part of the analysis off while a block runs, or watches where it has an effect, and leaves everything else as it is."""
+"""Switches a part of the analysis off while a block runs, or watches if it has an effect, and leaves everything else as it is."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Result:
 
 
 Switch = Number | Result
-"""`module` is named, so that a script that moves modules finds it; by the rule's id where it is a rule's: nothing here imports a rule by name."""
+"""`module` is named, so that a script that moves modules finds it; by the rule's id if it is a rule's: nothing here imports a rule by name."""
 
 
 class Switched(Protocol):

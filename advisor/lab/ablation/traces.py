@@ -22,19 +22,19 @@ from advisor.report.model import Report
 
 @dataclass(frozen=True)
 class Fix:
-    """A fix that was timed. rules: that may name it; measured: the share of the step that it gained, 0 where it gained nothing."""
+    """A fix that was timed. rules: that may name it; measured: the share of the step that it gained, 0 if it gained nothing."""
 
     rules: tuple[str, ...]
     measured: float
 
     def predicted(self, report: Report) -> float:
-        """The share of the step that a report expects, 0 where no such rule speaks."""
+        """The share of the step that a report expects, 0 if no such rule speaks."""
         return ledger.of_report(report, self.rules)[1]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, its program, and the fixes of it that were timed, none where nothing was."""
+    """A trace, its program, and the fixes of it that were timed, none if nothing was."""
 
     path: Path
     program: str

@@ -26,7 +26,7 @@ FLASH_REMOVES = ("Score Computation", "Softmax", "Weighted Sum")
 
 @dataclass(frozen=True)
 class Component:
-    """One part of attention: its time, its work, and what bounds it on this device (None where its rates are not known)."""
+    """One part of attention: its time, its work, and what bounds it on this device (None if its rates are not known)."""
 
     name: str
     ms: float
@@ -127,7 +127,7 @@ def profile_attention_components(
 ) -> AttentionProfile:
     """Time the components of one attention layer written out, on random inputs: medians on the device, after warm-up.
 
-    device: "cuda" where there is one, else "cpu". Raises UsageError where a size is below 1 or d_model does not divide by num_heads.
+    device: "cuda" if there is one, else "cpu". Raises UsageError if a size is below 1 or d_model does not divide by num_heads.
     """
     require("torch", extra="lab")
     import torch

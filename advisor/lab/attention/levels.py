@@ -21,7 +21,7 @@ LEVELS = ("naive", "compile", "sdpa", "flash")
 
 @dataclass(frozen=True)
 class Level:
-    """One way of computing attention, measured. ran: the level that really ran, with `note` saying why where it is another.
+    """One way of computing attention, measured. ran: the level that really ran, with `note` saying why if it is another.
 
     max_error: largest difference to the same in FP64. peak_bytes: while it ran. failed: why it could not run or is wrong, "" else.
     """
@@ -70,7 +70,7 @@ def optimize_attention(
 ) -> torch.Tensor:
     """Attention at a level: 0 written out, 1 compiled, 2 `scaled_dot_product_attention`, 3 flash attention forced.
 
-    Q, K, V: (..., sequence, head). The result is checked against FP64 and timed: it says so, and the figures stand in its
+    Q, K, V: (..., sequence, head). The result is checked against FP64 and timed: it says so, and the figures are in its
     attribute `measured` (a `Level`). Where flash attention cannot run (FP32, a CPU, a mask), a warning says why and level 2 runs.
     Raises UsageError for another level, where compilation fails, or where a result holds NaN or Inf.
     """
@@ -87,7 +87,7 @@ def optimize_attention(
 def run_level(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, level: int, *, causal: bool = False, mask: torch.Tensor | None = None
 ) -> tuple[Level, torch.Tensor]:
-    """One level, measured: nothing is raised or printed where it fails."""
+    """One level, measured: nothing is raised or printed if it fails."""
     require("torch", extra="lab")
     import torch
 
@@ -116,7 +116,7 @@ def run_level(
 
 
 def _no_flash(q: torch.Tensor, mask: torch.Tensor | None) -> str:
-    """Why flash attention cannot be forced, "" where it may be tried."""
+    """Why flash attention cannot be forced, "" if it may be tried."""
     import torch
 
     if q.device.type == "cpu":
@@ -145,7 +145,7 @@ def _computed(level: int, causal: bool, mask: torch.Tensor | None) -> Callable[[
 
 
 def _largest_error(output: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, mask: torch.Tensor | None) -> float:
-    """Largest difference to FP64, a head at a time so that the scores of one alone are held; NaN or Inf where the output has any."""
+    """Largest difference to FP64, a head at a time so that the scores of one alone are held; NaN or Inf if the output has any."""
     import torch
 
     if not bool(torch.isfinite(output).all()):

@@ -26,7 +26,7 @@ class Session:
     levels: tuple[tuple[Level, ...], ...]
 
     def fastest(self, at: int) -> Level | None:
-        """The fastest at that place in `lengths`, as the level that really ran. One that ran in another's place counts where it was not
+        """The fastest at that place in `lengths`, as the level that really ran. One that ran in another's place counts if it was not
         measured for itself."""
         asked = {level.level for level in self.levels[at]}
         ran = [replace(level, level=level.ran) for level in self.levels[at] if not level.failed and (level.ran == level.level or level.ran not in asked)]

@@ -1,4 +1,4 @@
-"""What an intervention did inside a program: how often it applied, where, and why it did not where it did not."""
+"""What an intervention did inside a program: how often it applied, where, and why it did not if it did not."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _parameters(modules: list[Any]) -> list[Any]:
 
 
 def _caller() -> tuple[str, int]:
-    """The innermost frame that is neither ours nor torch's nor Python's own; ("", 0) where there is none."""
+    """The innermost frame that is neither ours nor torch's nor Python's own; ("", 0) if there is none."""
     torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", "") or "") + os.sep
     frame: Any = sys._getframe(1)
     while frame is not None:

@@ -52,7 +52,7 @@ def interventions() -> dict[str, Intervention]:
 
 
 def intervention(name: str) -> Intervention:
-    """Raises UsageError where there is none of that name."""
+    """Raises UsageError if there is none of that name."""
     if name not in interventions():
         raise no_such("intervention", name, interventions())
     return interventions()[name]

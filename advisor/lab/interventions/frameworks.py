@@ -64,7 +64,7 @@ def no_nan_filter(applied: Applied) -> None:
 
 
 def _arguments(applied: Applied, change: Callable[[Any], str]) -> None:
-    """Change Transformers' TrainingArguments and those of its subclasses as they are made; `change` says why not where it does not."""
+    """Change Transformers' TrainingArguments and those of its subclasses as they are made; `change` says why not if it does not."""
 
     def patch(imported: Any) -> None:
         kind = imported.TrainingArguments

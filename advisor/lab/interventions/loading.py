@@ -17,7 +17,7 @@ Given = MutableMapping[str, Any]
 
 
 def workers(applied: Applied) -> None:
-    """Batches are made in worker processes, pinned where there is a GPU. A run that compares numbers starts its workers anew each epoch: kept
+    """Batches are made in worker processes, pinned if there is a GPU. A run that compares numbers starts its workers anew each epoch: kept
     ones leave out a draw of the main process's random numbers, and what is shuffled later comes in another order."""
 
     def change(given: Given) -> str:
@@ -90,7 +90,7 @@ def larger_batch(applied: Applied) -> None:
 
 
 def _constructing(applied: Applied, change: Callable[[Given], str]) -> None:
-    """Change what loaders are made with; `change` says why not where it does not. One that nobody takes a batch of has no part in it."""
+    """Change what loaders are made with; `change` says why not if it does not. One that nobody takes a batch of has no part in it."""
     from torch.utils.data import DataLoader
 
     init = DataLoader.__init__
@@ -113,7 +113,7 @@ def _constructing(applied: Applied, change: Callable[[Given], str]) -> None:
 
 
 def _kept_here(dataset: Any) -> str:
-    """Why a dataset cannot be read by workers, "" where it can."""
+    """Why a dataset cannot be read by workers, "" if it can."""
     from torch.utils.data import IterableDataset
 
     if isinstance(dataset, IterableDataset):

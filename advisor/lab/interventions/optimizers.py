@@ -13,12 +13,12 @@ _FOREACH = (*_FUSED, "Adadelta", "Adafactor", "Adamax", "ASGD", "NAdam", "RAdam"
 
 
 def fused(applied: Applied) -> None:
-    """fused=True where the program has not chosen it, for each optimizer of torch.optim that has it."""
+    """fused=True if the program has not chosen it, for each optimizer of torch.optim that has it."""
     _with_option(applied, "fused", _FUSED, ("foreach", "differentiable"))
 
 
 def foreach(applied: Applied) -> None:
-    """foreach=True where the program has turned it off, or torch has not chosen it."""
+    """foreach=True if the program has turned it off, or torch has not chosen it."""
     _with_option(applied, "foreach", _FOREACH, ("differentiable",))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 Wrap = Callable[[Any, Callable[..., Any]], "Callable[..., Any] | None"]
-"""From a module and what calls it now, what is to call it; None where it stays."""
+"""From a module and what calls it now, what is to call it; None if it stays."""
 
 _LOOKS: list[_Look] = []
 

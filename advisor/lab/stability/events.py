@@ -65,7 +65,7 @@ def _begins_as_trace(path: Path) -> bool:
 
 
 def read(path: Path) -> Recorded | None:
-    """The trace at a path; None where it is damaged or its events are not as PyTorch writes them: what it means is then not known well enough to be changed."""
+    """The trace at a path; None if it is damaged or its events are not as PyTorch writes them: what it means is then not known well enough to be changed."""
     try:
         found = msgspec.json.decode(_of_columns(path) if columns.named_as_columns(path) else _text(path))
     except (AdvisorError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -85,7 +85,7 @@ def _text(path: Path) -> bytes:
 
 
 def _of_columns(path: Path) -> bytes:
-    """The columns as Kineto's JSON again; nothing where that cannot hold them."""
+    """The columns as Kineto's JSON again; nothing if that cannot hold them."""
     timeline = load(path)
     return b"" if timeline.source.format != "kineto" or not_held(timeline) else write(timeline)
 

@@ -63,7 +63,7 @@ def by_python(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def graph_lanes(trace: Recorded, rng: Random) -> Recorded | None:
-    """The work of CUDA graphs drawn on lanes that their annotations name (`graph_lanes="all"`), the stream that it ran on beside it."""
+    """The work of CUDA graphs drawn on lanes that their annotations name (`graph_lanes="all"`), the stream that it ran on next to it."""
     of_graphs = {arguments(e).get("correlation") for e in trace.events if e.get("cat") in CALLS and _OF_A_GRAPH.match(str(e.get("name", "")))} - {None}
     nodes, moved = count(1), set()
 

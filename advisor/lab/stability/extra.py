@@ -60,8 +60,8 @@ def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def _alike_place(of_steps: list[dict[int, Place]]) -> list[Place] | None:
-    """One place of each step, by how much of the step lies before it: a program does the same in each. The first of each where none is in all of them,
-    None where a step has none."""
+    """One place of each step, by how much of the step lies before it: a program does the same in each. The first of each if none is in all of them,
+    None if a step has none."""
     if not all(of_steps):
         return None
     shared = set.intersection(*map(set, of_steps))
@@ -113,7 +113,7 @@ class _Stage:
 
     @classmethod
     def of(cls, trace: Recorded) -> _Stage | None:
-        """None where the trace marks no steps, or no launch is known."""
+        """None if the trace marks no steps, or no launch is known."""
         marks = sorted({(begins(e), ends(e)) for e in spans(trace, frozenset(("user_annotation", "cpu_op"))) if STEP.match(str(e.get("name", "")))})
         calls = [e for e in spans(trace, CALLS) if type(e.get("pid")) is int and type(e.get("tid")) is int and type(arguments(e).get("correlation")) is int]
         device = [e for e in spans(trace, ON_DEVICE) if type(arguments(e).get("stream")) is int and "correlation" in arguments(e)]
@@ -149,7 +149,7 @@ class _Stage:
 
     def between_kernels(self, begin: int, end: int) -> Iterator[tuple[int, tuple[int, int, Event | None]]]:
         """By how many kernels were launched before in the step: where the host is free between the launches of two kernels that follow each other, when a tiny one may start between them, and
-        which kernel lends it the time, None where none has to."""
+        which kernel lends it the time, None if none has to."""
         at_launch = [self.launched.get(arguments(e)["correlation"], -1) for e in self.kernels]
         free = np.array([a for a, _ in self.free], np.int64)
         before = 0

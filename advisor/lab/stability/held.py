@@ -29,7 +29,7 @@ MOVED = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """A finding that is not as it was. was, became: what stands in the two reports; why: the reason, where one is known."""
+    """A finding that is not as it was. was, became: what is in the two reports; why: the reason, where one is known."""
 
     trace: str
     rule: str
@@ -43,7 +43,7 @@ class Held:
     """What one change did, over all traces to which it applies.
 
     findings: of medium or above in either report. flips: those that are medium or above in one of them alone. abstained: no flips, but findings that the changed trace
-    cannot tell and is said to lack what tells. savings: of findings that stand in both; moved: those by more than `MOVED` of the step.
+    cannot tell and is said to lack what tells. savings: of findings that are in both; moved: those by more than `MOVED` of the step.
     reasons, movements: each flip and each saving that moved.
     """
 
@@ -64,7 +64,7 @@ class Held:
 
 
 def drawn(directory: Path, sample: int | None, seed: int) -> list[Path]:
-    """The traces below a directory, or so many of them by lot. Raises TraceError where there is none."""
+    """The traces below a directory, or so many of them by lot. Raises TraceError if there is none."""
     found = traces_below(directory)
     if not found:
         raise TraceError(f"{directory} holds no trace of torch.profiler (*.json, .json.gz or .json.zst)", "Give a directory with traces, as samples/ is.")
@@ -102,7 +102,7 @@ def _mapped(one: Callable[[Path], list[Held] | str], paths: Sequence[Path], work
 
 @uncollected()
 def _of_trace(directory: Path, names: Sequence[str], seed: int, path: Path) -> list[Held] | str:
-    """What each change does to one trace; why it is left out, in words, where it is."""
+    """What each change does to one trace; why it is left out, in words, if it is."""
     trace = read(path)
     if trace is None:
         return "it is damaged, or its events are not as PyTorch writes them"
@@ -133,7 +133,7 @@ def _analysed(trace: Recorded, path: Path, times: float = 1.0) -> Report:
 
 
 def compared(trace: str, change: Change, base: Report, changed: Report | None, failed: str = "") -> Held:
-    """What a change does to one report; changed: None where the changed trace gives none, `failed` says why."""
+    """What a change does to one report; changed: None if the changed trace gives none, `failed` says why."""
     made = Held(change.name, traces=1)
     before, after = _loud(base), _loud(changed)
     for rule in sorted({*before, *after}):
@@ -170,7 +170,7 @@ def _loud(report: Report | None) -> dict[str, list[Finding]]:
 
 
 def _told(report: Report, rule: str, number: int) -> Finding | None:
-    """Of a rule's findings, severest first, the one of that number, counted from 0; None where there are fewer."""
+    """Of a rule's findings, severest first, the one of that number, counted from 0; None if there are fewer."""
     found = [finding for finding in report.findings if finding.rule == rule]
     return found[number] if number < len(found) else None
 

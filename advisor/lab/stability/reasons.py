@@ -14,7 +14,7 @@ from advisor.report.model import Report
 
 @dataclass(frozen=True)
 class Told:
-    """What two reports say by one rule: the finding that flips in each, None where that one has none."""
+    """What two reports say by one rule: the finding that flips in each, None if that one has none."""
 
     was: Finding | None
     became: Finding | None
@@ -24,7 +24,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Reason:
-    """changes, rules: of which it holds, all where none is named; when: what must hold of the two reports besides, "" where nothing; why: in words."""
+    """changes, rules: of which it holds, all if none is named; when: what must hold of the two reports besides, "" where nothing; why: in words."""
 
     why: str
     changes: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Reason:
 
 
 def why(change: str, rule: str, told: Told) -> str:
-    """The first reason that holds, "" where none does."""
+    """The first reason that holds, "" if none does."""
     return next((reason.why for reason in table() if reason.holds(change, rule, told)), "")
 
 

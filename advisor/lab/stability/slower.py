@@ -23,11 +23,11 @@ from advisor.knowledge.devices import Peaks, all_peaks
 _RATES = ("_tflops", "_tops", "_gbps")
 _TIME, _PER_TIME = "_us", ("_PER_S", "_PER_US")
 _MEASURED = ("advisor.knowledge", "advisor.rules", "advisor.views")
-"""Packages whose constants were measured on machines; what a clock or a file can hold stands in others."""
+"""Packages whose constants were measured on machines; what a clock or a file can hold is in others."""
 
 
 def rates(times: float) -> list[Peaks]:
-    """Every known device with rates that many times as low. Those that share a name are told apart by multiprocessors, and left as they are."""
+    """Every known device with rates that many times as low. Those that share a name are distinguished by SMs, and left as they are."""
     return [_slower(peaks, times) for peaks in all_peaks() if not peaks.sm_count]
 
 

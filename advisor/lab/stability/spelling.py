@@ -62,7 +62,7 @@ def own_ranges(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def _renamed(trace: Recorded, name_of: Any) -> Recorded | None:
-    """The trace with each span's name as the function says, unchanged where that says None; None where it says so of all."""
+    """The trace with each span's name as the function says, unchanged if that says None; None if it says so of all."""
     changed = False
 
     def renamed(event: Event) -> Event:
@@ -87,7 +87,7 @@ def no_external_id(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def without(trace: Recorded, keys: tuple[str, ...]) -> Recorded | None:
-    """The trace without these arguments; None where no event has one."""
+    """The trace without these arguments; None if no event has one."""
     found = False
 
     def bare(event: Event) -> Event:

@@ -38,7 +38,7 @@ def doubled(trace: Recorded, rng: Random) -> Recorded | None:
 
 def uneven(trace: Recorded, rng: Random) -> Recorded | None:
     """Each kernel, and each stretch of the host's work for which the device idles, takes up to 2 % more or less. All clocks agree on that, so that
-    everything keeps its order: launches stand before kernels, kernels before those behind them, ops in the ops that call them."""
+    everything keeps its order: launches are before kernels, kernels before those behind them, ops in the ops that call them."""
     device = sorted((begins(e), ends(e)) for e in spans(trace, ON_DEVICE))
     host = [time for e in spans(trace, ON_HOST) for time in (begins(e), ends(e))]
     if not device and not host:

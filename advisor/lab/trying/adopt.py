@@ -20,7 +20,7 @@ _BEFORE_LOOP = {
     "compile-reduce-overhead": '{model}.compile(mode="reduce-overhead")',
     "channels-last": "{model} = {model}.to(memory_format=torch.channels_last)",
 }
-"""Lines that stand before the loop in which the model is called."""
+"""Lines that are before the loop in which the model is called."""
 
 _AROUND_CALL = {"autocast": 'with torch.autocast("cuda", torch.bfloat16):'}
 """Lines around the statement in which it is called."""
@@ -105,7 +105,7 @@ def _after_import(file: _File, line: str) -> bool:
 
 
 def _calls(file: _File, number: int, name: str = "") -> list[ast.Call]:
-    """Calls that stand on that line, of that function or method ("" is any), the innermost last."""
+    """Calls that are on that line, of that function or method ("" is any), the innermost last."""
     found = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and n.lineno - 1 <= number <= (n.end_lineno or n.lineno) - 1]
     return [one for one in found if name in ("", _named(one.func))]
 

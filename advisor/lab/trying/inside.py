@@ -62,7 +62,7 @@ def _seed(seed: int) -> None:
 
 
 class Timed:
-    """The steps of one process, timed without a profiler. It stands in for a recording at `StepFinder`."""
+    """The steps of one process, timed without a profiler. It is in for a recording at `StepFinder`."""
 
     def __init__(self, directory: Path, asked: dict[str, Any]) -> None:
         self._asked = asked
@@ -174,7 +174,7 @@ class Timed:
         return self._graphs[-1] != self._graphs[max(0, len(self._graphs) - 1 - SETTLED_AFTER)] and self.steps_seen >= (self._warmup or 0)
 
     def _settled(self) -> int | None:
-        """This step where the warm-up is over with it, None where it is not."""
+        """This step where the warm-up is over with it, None if it is not."""
         if self.world_size > 1:
             return self.steps_seen if self.steps_seen >= RANKS_WARMUP else None
         assert self._clock is not None

@@ -14,7 +14,7 @@ from advisor.lab.trying.start import Ran
 Verdict = Literal["equal", "differs", "not-checked"]
 
 UNIT: Mapping[str, float] = {"exact": 0.0, "rounding": 2.0**-23, "tf32": 2.0**-11, "bf16": 2.0**-8}
-"""What one rounding is of a number, in the type that an intervention may compute in; nothing where it changes no arithmetic."""
+"""What one rounding is of a number, in the type that an intervention may compute in; nothing if it changes no arithmetic."""
 
 HALF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 """The same of a program that computes in such a type by itself: in it the order of a sum shows."""
@@ -39,7 +39,7 @@ CHAOTIC = 0.05
 @dataclass(frozen=True)
 class Compared:
     """What came of it. difference: the largest relative difference of a loss (or output); allowed: what would have passed; gradients: of the first step's gradients,
-    None where there are none; why: in words, where they differ or were not checked."""
+    None if there are none; why: in words, if they differ or were not checked."""
 
     verdict: Verdict
     difference: float | None = None
@@ -137,7 +137,7 @@ def _norm(base: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _updates(base: Ran, twin: Ran, trial: Ran, numerics: Numerics, unit: float) -> str:
-    """Why the first updates are not those of the program, "" where they are."""
+    """Why the first updates are not those of the program, "" if they are."""
     allowed = next(OF_UPDATE[name] for name in OF_UPDATE if unit <= UNIT[name]) if unit <= UNIT["bf16"] else OF_UPDATE["bf16"]
     for number in range(4):
         start = f"{number}/parameters/0"
@@ -167,7 +167,7 @@ def _moved(ran: Ran, start: str, end: str) -> float | None:
 
 
 def _drift(base: Ran, other: Ran) -> np.ndarray:
-    """The largest relative difference of the losses up to each; relative to the loss, or a tenth of the usual one where it is near 0."""
+    """The largest relative difference of the losses up to each; relative to the loss, or a tenth of the usual one if it is near 0."""
     count = min(len(base.said["losses"]), len(other.said["losses"]))
     a, b = (np.asarray(ran.said["losses"][:count], float) for ran in (base, other))
     if not count:
@@ -192,7 +192,7 @@ def _padded(drift: np.ndarray, count: int) -> np.ndarray:
 
 
 def loss_noise(base: Ran, twin: Ran) -> float | None:
-    """By how much the losses of two runs as they are differ; None where there are none."""
+    """By how much the losses of two runs as they are differ; None if there are none."""
     drift = _drift(base, twin)
     return float(drift[-1]) if len(drift) else None
 

@@ -16,7 +16,7 @@ _AMPERE = (8, 0)
 
 @dataclass(frozen=True)
 class Candidate:
-    """An intervention, the finding that names it and further ones, and why it does not fit ("" where it does)."""
+    """An intervention, the finding that names it and further ones, and why it does not fit ("" if it does)."""
 
     intervention: Intervention
     predicted: Predicted | None = None
@@ -83,7 +83,7 @@ def elsewhere(report: Report | None) -> list[Elsewhere]:
 
 
 def unfit(chosen: Intervention, ran: Ran) -> str:
-    """Why an intervention cannot apply to what ran, "" where it may."""
+    """Why an intervention cannot apply to what ran, "" if it may."""
     said = ran.said
     has = {
         "cuda": (said["device_kind"] == "cuda", "it needs a CUDA device, and the program used none"),

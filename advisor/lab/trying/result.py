@@ -35,8 +35,8 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Reach:
-    """What an intervention reached. share: of the parameters that are trained, None where it is no matter of modules. ops: of the finding's ops in a step, the
-    share that is gone with it, None where they were not counted."""
+    """What an intervention reached. share: of the parameters that are trained, None if it is no matter of modules. ops: of the finding's ops in a step, the
+    share that is gone with it, None if they were not counted."""
 
     times: int = 0
     modules: Sequence[str] = ()
@@ -50,7 +50,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Trial:
-    """One intervention, measured. gain: of the step, None where it did not apply. runs: with it."""
+    """One intervention, measured. gain: of the step, None if it did not apply. runs: with it."""
 
     intervention: str
     what: str
@@ -74,14 +74,14 @@ class Trial:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the gain lies within what was predicted, or the intervals' ends meet; None where either is not known."""
+        """Whether the gain lies within what was predicted, or the intervals' ends meet; None if either is not known."""
         if self.predicted is None or self.gain is None or self.verdict in ("cannot-tell", "did-not-apply"):
             return None
         return self.predicted.low - NO_DIFFERENCE <= self.gain.expected <= self.predicted.high + NO_DIFFERENCE
 
     @property
     def pays_after(self) -> int | None:
-        """Steps after which what it costs to begin is gained; None where nothing is gained."""
+        """Steps after which what it costs to begin is gained; None if nothing is gained."""
         if self.gain is None or self.verdict != "faster":
             return None
         return math.ceil(self.compile_s * 1e6 / (self.gain.before - self.gain.after))
@@ -133,7 +133,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Tried:
-    """All of it. base: the step as it is, in µs by run. noise: of two runs as they are, how far their times (as a share) and losses differ; None where there are none.
+    """All of it. base: the step as it is, in µs by run. noise: of two runs as they are, how far their times (as a share) and losses differ; None if there are none.
     together: the gain of all that is kept; predicted_together: what the report says of all its fixes."""
 
     command: Sequence[str]
@@ -153,7 +153,7 @@ class Tried:
     """The steps that were timed: after that number, up to that."""
     spent_s: float = 0.0
     stopped: str = ""
-    """Why not all was measured, "" where it was."""
+    """Why not all was measured, "" if it was."""
     notes: Sequence[str] = ()
 
     @property

@@ -30,7 +30,7 @@ LEAST_RUNS, MOST_RUNS = 3, 8
 STACK_RUNS = 2
 """Runs of each side as a fix is added to those that are kept: its own gain is known by then, and these are pooled with the runs before."""
 HOPELESS = 40
-"""Runs that nobody makes: what would take more is not told here."""
+"""Runs that nobody makes: what would take more is unknown here."""
 KERNEL_NAMES = 6
 
 
@@ -72,7 +72,7 @@ class Session:
     # The program as it is.
 
     def begin(self) -> None:
-        """Two runs as it is. Raises UsageError where the program fails, TraceError where it has no steps."""
+        """Two runs as it is. Raises UsageError if the program fails, TraceError if it has no steps."""
         self._progress("as it is")
         first = self._runner.run(Asked(timed=self._program.timed, kernels=True))
         _expect(first)
@@ -90,7 +90,7 @@ class Session:
         return self._base.runs[0]
 
     def report(self) -> Report | None:
-        """What a recording of it says, None where nothing can be advised."""
+        """What a recording of it says, None if nothing can be advised."""
         if self.first.device == "cpu":
             return None
         self._need(2 * self.first.wall_s)
@@ -115,7 +115,7 @@ class Session:
     # Each fix by turns with it.
 
     def measure(self, chosen: Sequence[Candidate]) -> tuple[list[Trial], str]:
-        """Every candidate's trial, and why not all runs were made ("" where they were)."""
+        """Every candidate's trial, and why not all runs were made ("" if they were)."""
         sides = self._sides = {one.intervention.name: _Side((one.intervention,)) for one in chosen if not one.unfit}
         stopped = ""
         try:
@@ -318,8 +318,8 @@ def tried(
 ) -> Tried:  # fmt: skip
     """Try the fixes that the program's report names, or `only` these interventions.
 
-    finding: the fix of that one alone. extra: interventions beside the catalogue's, which are tried too. say: takes a line that the user has to know; progress: what runs now.
-    Raises UsageError where the program fails or there is no such intervention or finding, TraceError where it has no steps.
+    finding: the fix of that one alone. extra: interventions next to the catalogue's, which are tried too. say: takes a line that the user has to know; progress: what runs now.
+    Raises UsageError if the program fails or there is no such intervention or finding, TraceError if it has no steps.
     """
     for name in only:
         intervention(name)

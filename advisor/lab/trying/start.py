@@ -50,7 +50,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Asked:
-    """One run. apply: what is applied, in order. warmup, timed: so many steps; None where the run decides, by when it has settled. check: whether
+    """One run. apply: what is applied, in order. warmup, timed: so many steps; None if the run decides, by when it has settled. check: whether
     numbers are compared and not times. nudge: by how much each parameter is moved first. kernels: whether they are counted at the end."""
 
     apply: tuple[Intervention, ...] = ()
@@ -112,7 +112,7 @@ class Runner:
             raise UsageError(f"the working directory holds {size / 1e9:.1f} GB, which each run would copy", "Run in a smaller one, or without --workdir copy.")
 
     def run(self, asked: Asked) -> Ran:
-        """Run it once. Raises Terminated where we are told to stop."""
+        """Run it once. Raises Terminated if we are told to stop."""
         self._count += 1
         folder = self._folder / f"run{self._count}"
         folder.mkdir()
@@ -203,7 +203,7 @@ def applied_in(ran: Ran, name: str) -> Mapping[str, Any]:
 
 
 def why_not(ran: Ran, name: str) -> str:
-    """Why an intervention did not apply in a run, "" where it did, on every rank."""
+    """Why an intervention did not apply in a run, "" if it did, on every rank."""
     if ran.failed:
         return ran.failed
     if failed := ran.said["failed_to"].get(name):

@@ -128,7 +128,7 @@ class Watch:
 
 
 def sample(tensors: Iterable[Any]) -> Any:
-    """Evenly spread elements of dense floating point tensors, as one float32 tensor on their device; None where there are none."""
+    """Evenly spread elements of dense floating point tensors, as one float32 tensor on their device; None if there are none."""
     import torch
 
     dense = [_local(one.detach()) for one in tensors if one is not None]

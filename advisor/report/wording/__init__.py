@@ -1,4 +1,4 @@
-"""Every sentence that advisor says of a recording, in one catalogue: a module a subject, a function a sentence, each with a note on where it is used.
+"""Every sentence that advisor says of a recording, in one catalogue: a module a subject, a function a sentence, each with a note on if it is used.
 
 It lies in the package and not among the formats because the JSON holds sentences too: the engine, the rules and the formats all take theirs from here,
 and it knows nothing but the report's data and numbers. So arrows stay one-way: report → wording → engine, rules, formats.

@@ -1,4 +1,4 @@
-"""What is said of one finding: its title, what else a reader must know, where it is, and how sure it is."""
+"""What is said of one finding: its title, what else a reader must know, if it is, and how sure it is."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def first_fix_step(finding: Finding) -> str:
 
 
 def left_out(report: Report) -> str:
-    """The findings that the combined estimate leaves out, and why. Used below the list of what to do; "" where there are none."""
+    """The findings that the combined estimate leaves out, and why. Used below the list of what to do; "" if there are none."""
     if report.headline.predicted_step_us is None:
         return ""
     why: dict[str, dict[str, None]] = {}
@@ -127,7 +127,7 @@ def source_line(evidence: Evidence) -> str:
 
 
 def user_line(finding: Finding) -> str:
-    """`train.py:25`: the first line of the program that the evidence names; "" where none was recorded."""
+    """`train.py:25`: the first line of the program that the evidence names; "" if none was recorded."""
     return next((source_line(item) for item in finding.evidence if item.source), "")
 
 

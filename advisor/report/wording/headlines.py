@@ -107,7 +107,7 @@ def narrow_kernels(share: float, span: str, narrow: float) -> str:
 
 
 def memory_bound(share: float, span: str, memory: float, starved: float) -> str:
-    """Of kernels that wait for memory. memory, starved: of the kernel time; starved: GEMMs limited by memory bandwidth, 0 where they are not worth saying."""
+    """Of kernels that wait for memory. memory, starved: of the kernel time; starved: GEMMs limited by memory bandwidth, 0 if they are not worth saying."""
     products = f"; GEMMs limited by memory bandwidth are {percent(starved)}" if starved else ""
     return f"Kernels run for {percent(share)} of the {span}; {percent(memory)} of that time is memory-bound{products}."
 
@@ -119,7 +119,7 @@ def dense(share: float, span: str, products: float, limit_known: bool) -> str:
 
 
 def mixed(share: float, span: str, products: float, memory: float, unknown: float) -> str:
-    """Of a step in which no kind of kernel holds most of the time. unknown: 0 where it is not worth saying."""
+    """Of a step in which no kind of kernel holds most of the time. unknown: 0 if it is not worth saying."""
     other = f", {percent(unknown)} is of unknown kind" if unknown else ""
     return f"Kernels run for {percent(share)} of the {span}: {percent(products)} of that time is {GEMMS}, {percent(memory)} is memory-bound{other}."
 

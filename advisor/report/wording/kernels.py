@@ -10,7 +10,7 @@ SHOWN_STALLS = 3
 
 
 def occupancy(row: KernelRow) -> str:
-    """Warps resident on an SM, as a share of those that fit, and what limits them; "" where that was not collected."""
+    """Warps resident on an SM, as a share of those that fit, and what limits them; "" if that was not collected."""
     found = row.occupancy
     if found is None:
         return ""
@@ -19,7 +19,7 @@ def occupancy(row: KernelRow) -> str:
 
 
 def stalls(row: KernelRow) -> str:
-    """What its warps stall on most, with the share of their time; "" where that was not collected."""
+    """What its warps stall on most, with the share of their time; "" if that was not collected."""
     most = max(row.stalls.values(), default=0.0)
     first = [(name, part) for name, part in row.stalls.items() if part >= min(WORTH_SHOWING, most)][:SHOWN_STALLS]
     return ", ".join(f"{percent(part)} {name}" + (f" ({STALLS[name]})" if name in STALLS else "") for name, part in first)

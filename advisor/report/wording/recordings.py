@@ -56,13 +56,13 @@ def link(kind: str) -> str:
 
 
 def critical_path(report: Report) -> str:
-    """The critical path, now and after the fixes; "" where there is none."""
+    """The critical path, now and after the fixes; "" if there is none."""
     now, after = _path(report.critical_path), _path(report.critical_path_after)
     return (f"Critical path: {now}" + (f"; after the fixes: {after}" if after else "") + f".{_tie(report)}") if now else ""
 
 
 def _tie(report: Report) -> str:
-    """A host-bound path beside a GPU-bound headline; "" where both name the same side."""
+    """A host-bound path next to a GPU-bound headline; "" where both name the same side."""
     host = sum(part.share for part in report.critical_path if part.link in HOST_LINKS)
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
     if time is None or host <= 0.5:
@@ -167,7 +167,7 @@ _MOST_UNSEEN = 4
 
 
 def measured(report: Report) -> str:
-    """What hardware counters say of the window; "" where none were sampled."""
+    """What hardware counters say of the window; "" if none were sampled."""
     by_device: dict[int, list[str]] = {}
     for row in report.utilization:
         by_device.setdefault(row.device, []).append(f"{row.unit} {row.mean_pct:.0f} %")

@@ -63,7 +63,7 @@ def amount(saving: AnySaving, value: float) -> str:
 
 
 def gain(finding: Finding, report: Report) -> str:
-    """`4.1 ms (33%)`: the expected saving and its share of the whole; "" where there is none."""
+    """`4.1 ms (33%)`: the expected saving and its share of the whole; "" if there is none."""
     saving = finding.saving
     if saving.expected <= 0:
         return ""
@@ -75,7 +75,7 @@ def gain(finding: Finding, report: Report) -> str:
 
 
 def saves(finding: Finding, report: Report) -> str:
-    """`gain`, with "per request" where it is no part of the step. Used where nothing beside it says of what."""
+    """`gain`, with "per request" if it is no part of the step. Used where nothing next to it says of what."""
     saved = gain(finding, report)
     return f"{saved} per {whole_noun(finding, report)}" if saved and per_request(finding) else saved
 

@@ -25,13 +25,13 @@ def named_as_columns(path: PurePath) -> bool:
 
 
 def record(opened: Opened) -> Recording:
-    """The timeline that the file holds, which says what recorded it. Raises TraceError where the file is damaged or of a newer version."""
+    """The timeline that the file holds, which says what recorded it. Raises TraceError if the file is damaged or of a newer version."""
     timeline = _timeline(opened)
     return Recording("trace", opened.path, (replace(timeline, source=replace(timeline.source, path=opened.path)),))
 
 
 def as_kineto(opened: Opened) -> bytes:
-    """The file as Kineto's JSON. Raises TraceError where that cannot hold all of it."""
+    """The file as Kineto's JSON. Raises TraceError if that cannot hold all of it."""
     timeline = _timeline(opened)
     if timeline.source.format != "kineto" or (lost := not_held(timeline)):
         what = ", ".join(lost) if timeline.source.format == "kineto" else f"what {timeline.source.format} recorded"

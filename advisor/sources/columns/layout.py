@@ -77,7 +77,7 @@ def _packed(column: pd.Series, dtype: str, later_us: float) -> tuple[Packed, byt
 
 
 def decode(data: bytes, path: str, cut: str = "") -> Timeline:
-    """The timeline of a file, unpacked. cut: what was wrong with its compression. Raises TraceError where it is damaged, or of a newer version."""
+    """The timeline of a file, unpacked. cut: what was wrong with its compression. Raises TraceError if it is damaged, or of a newer version."""
     at = len(COLUMNS_MAGIC) + _SIZES.size
     if len(data) < at:
         raise _damaged(path, cut or "it ends within its first bytes")

@@ -1,4 +1,4 @@
-"""Columns of numbers as few bytes: differences where they are smaller, as few bytes a value as the largest needs, byte by byte for the compressor."""
+"""Columns of numbers as few bytes: differences if they are smaller, as few bytes a value as the largest needs, byte by byte for the compressor."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pack_integers(values: NDArray[np.int64]) -> tuple[Packed, bytes]:
 
 
 def unpack(packed: Packed, data: bytes, rows: int) -> NDArray[Any]:
-    """The column that `pack` was given: int64 or float64. Raises ValueError where they do not fit each other."""
+    """The column that `pack` was given: int64 or float64. Raises ValueError if they do not fit each other."""
     if packed.width not in (1, 2, 4, 8) or len(data) != rows * packed.width:
         raise ValueError(f"a column of {rows} rows of {packed.width} bytes lies in {len(data)} bytes")
     planes = np.frombuffer(data, np.uint8).reshape(packed.width, rows)

@@ -33,7 +33,7 @@ _LARGEST_RANK = 1 << 24
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one rank's dump. Raises TraceError where it is damaged or no dump."""
+    """The recording of one rank's dump. Raises TraceError if it is damaged or no dump."""
     stream, path, parts = opened.stream, opened.path, []
     while part := stream.read(1 << 24):
         parts.append(part)
@@ -93,7 +93,7 @@ def _whole(value: Any) -> int:
 
 
 def _size(sizes: Any, dtypes: Any) -> tuple[int, int]:
-    """Elements and bytes of the inputs; 0 where a size or a type is unknown."""
+    """Elements and bytes of the inputs; 0 if a size or a type is unknown."""
     lists = [one for one in sizes if isinstance(one, (list, tuple))] if isinstance(sizes, (list, tuple)) else []
     counts = [prod(d if isinstance(d, int) and 0 <= d < 1 << 40 else 0 for d in dims) for dims in lists]
     counts = [count if count < LARGEST else 0 for count in counts]

@@ -22,12 +22,12 @@ from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
 
 _REPLACED, _CHANCE = "\N{REPLACEMENT CHARACTER}".encode(), 3
-"""What stands for bytes that are no text; so many of them may stand in names."""
+"""What represents bytes that are no text; so many of them may are in names."""
 AGAIN = "Copy the file again, or record it again."
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one process of JAX. Raises TraceError where it is damaged or holds no work of a device."""
+    """The recording of one process of JAX. Raises TraceError if it is damaged or holds no work of a device."""
     if not is_json(opened.head):
         return _recording(_xplane(opened, []))
     if whole := directory.whole_profile(opened.path):
@@ -43,7 +43,7 @@ def _recording(part: Timeline | TpuProfile) -> Recording:
 
 
 def _instead(opened: Opened, whole: str) -> Recording:
-    """The whole profile, which stands beside the poorer file that was given."""
+    """The whole profile, which stands next to the poorer file that was given."""
     told = ReadIssue(
         "fuller-file", f"{os.path.basename(whole)} was read in place of {os.path.basename(opened.path)}, which holds less of the same profile", "ok"
     )

@@ -41,7 +41,7 @@ def is_attention(target: str) -> bool:
 
 
 def attention_flops(target: str, settings: str, head_size: int) -> float:
-    """FLOPs of a call, NaN where its settings do not tell. head_size: the last size of its queries.
+    """FLOPs of a call, NaN if its settings do not tell. head_size: the last size of its queries.
 
     Where queries and keys are as many, a causal mask leaves half: kernels skip the rest (Dao 2023, "FlashAttention-2", section 4.1).
     """

@@ -1,4 +1,4 @@
-"""The Chrome trace that JAX writes beside its XPlane: cut at a million events, and without the device's description."""
+"""The Chrome trace that JAX writes next to its XPlane: cut at a million events, and without the device's description."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Trace(msgspec.Struct):
 
 
 def decoded(data: bytes) -> list[_Event]:
-    """The events as they stand. Raises TraceError where the text is damaged."""
+    """The events as they stand. Raises TraceError if the text is damaged."""
     try:
         return msgspec.json.decode(data, type=_Trace).events
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -45,7 +45,7 @@ def decoded(data: bytes) -> list[_Event]:
 
 
 def planes(data: bytes, texts: Texts) -> tuple[list[Plane], int]:
-    """The processes as planes, and how many spans there are. Raises TraceError where the text is damaged."""
+    """The processes as planes, and how many spans there are. Raises TraceError if the text is damaged."""
     events = decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
     if known := formats.of_spans([("", name) for name in processes.values()]):

@@ -25,7 +25,7 @@ def joined(rows: Ints, names: Sequence[str], device: Ints, start_us: Floats, wai
     rows: (n,) what is known, or `UNJOINED - k` for an op inside a command buffer of `waiting[k]`, a program's name and number.
     names, device, start_us: (n,) of the ops.
 
-    A program's products that no kernel bears the name of are those inside its command buffers. Where there are as many unnamed kernels as
+    A program's products that no kernel bears the name of are those inside its command buffers. If there are as many unnamed kernels as
     such products, or so many again and again, they are these in the program's order, provided that equal products then have equal kernels.
     Where the program lists them in another order than it runs them, how often each runs may still tell what it multiplies, not its line.
     """

@@ -9,11 +9,11 @@ from pathlib import Path
 _WHERE = ("", "*", "profile/*", "plugins/profile/*")
 _PROFILES = (".xplane.pb", ".xplane.pb.gz")
 _CHROME = ".trace.json.gz"
-"""Made of a profile: a run's files only where it holds no profile."""
+"""Made of a profile: a run's files only if it holds no profile."""
 
 
 def newest_run(directory: Path) -> list[str]:
-    """The files of a run, one a host: those in the directory itself, else of the newest run below it. None of them where it holds no run."""
+    """The files of a run, one a host: those in the directory itself, else of the newest run below it. None of them if it holds no run."""
     near = nearest_runs(directory)
     return files_of(near[-1]) if near else []
 
@@ -32,7 +32,7 @@ def every_run(directory: Path) -> list[Path]:
 
 
 def files_of(run: Path) -> list[str]:
-    """The files of a run, one a host. Raises PermissionError where it may not be looked into."""
+    """The files of a run, one a host. Raises PermissionError if it may not be looked into."""
     there = {str(path) for path in run.iterdir() if path.is_file()}
     # A profile and what packed it are one.
     profiles = sorted(name for name in there if name.endswith(_PROFILES) and not (name.endswith(".gz") and name.removesuffix(".gz") in there))
@@ -56,7 +56,7 @@ def _is_run(directory: Path) -> bool:
 
 
 def whole_profile(trace: str) -> str:
-    """The XPlane of which a Chrome trace was made, "" where it does not stand beside it: both bear the host's name."""
+    """The XPlane of which a Chrome trace was made, "" if it does not stand next to it: both bear the host's name."""
     for suffix in (".trace.json.gz", ".trace.json"):
         if trace.endswith(suffix):
             named = [trace.removesuffix(suffix) + other for other in _PROFILES]

@@ -19,7 +19,7 @@ _TURNS = frozenset(("transpose", "copy"))
 
 
 def family_of(home: Computation, at: int, called: list[Computation]) -> Family | None:
-    """The family of the instruction at a place; None where its kernel's name tells as much."""
+    """The family of the instruction at a place; None if its kernel's name tells as much."""
     parts = home.parts(at)
     opcode = text_of(parts, hlo.OPCODE)
     if opcode == "custom-call":

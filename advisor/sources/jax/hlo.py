@@ -1,4 +1,4 @@
-"""XLA's HLO as it stands in a profile: computations of instructions, each with its fields by number, decoded when they are asked for.
+"""XLA's HLO as it is in a profile: computations of instructions, each with its fields by number, decoded when they are asked for.
 
 `HloModuleProto` of https://github.com/openxla/xla/blob/main/xla/service/hlo.proto
 """
@@ -167,19 +167,19 @@ class Frames:
         """How many links from a frame to its caller were left out."""
 
     def user(self, frame: int) -> tuple[str, int]:
-        """File and line of the innermost frame around that is no library's; "" and 0 where there is none."""
+        """File and line of the innermost frame around that is no library's; "" and 0 if there is none."""
         at = self._users[frame - 1] if 0 < frame <= len(self._frames) else -1
         return self._line(at) if at >= 0 else ("", 0)
 
     @cached_property
     def _users(self) -> list[int]:
-        """For each frame the place of the innermost around, itself among them, that is no library's; -1 where there is none."""
+        """For each frame the place of the innermost around, itself among them, that is no library's; -1 if there is none."""
         own = [at if (file := self._line(at)[0]) and not LIBRARY.search(file) else -1 for at in range(len(self._frames))]
         found: list[int] = over_ancestors(self._callers.to, np.array(own, np.int64), -1, innermost).tolist()
         return found
 
     def _line(self, at: int) -> tuple[str, int]:
-        """File and line of the frame at a place, "" and 0 where it does not say."""
+        """File and line of the frame at a place, "" and 0 if it does not say."""
         location = self._frames[at].get(1, 0)
         said = self._locations[location - 1] if 0 < location <= len(self._locations) else {}
         file = self._files[said.get(1, 0) - 1] if 0 < said.get(1, 0) <= len(self._files) else ""

@@ -165,7 +165,7 @@ def wait(name: str) -> str:
 
 
 def api_call(name: str, details: str, launches: bool) -> str:
-    """The driver's call that an event of the host stands for; "" for none. Launches bear the name of what they launch."""
+    """The driver's call that an event of the host represents; "" for none. Launches bear the name of what they launch."""
     if match := _CALL.match(name):
         return match["call"]
     if not launches:
@@ -191,7 +191,7 @@ def details(text: str) -> dict[str, str]:
 
 
 def volume(text: str) -> int:
-    """Blocks of a grid or threads of a block, `128,1,1`; -1 where it was not recorded."""
+    """Blocks of a grid or threads of a block, `128,1,1`; -1 if it was not recorded."""
     total = 1
     for part in text.split(","):
         if not part.isdecimal() or len(part) > 10:

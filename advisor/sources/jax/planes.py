@@ -14,7 +14,7 @@ Stats = dict[str, Stat]
 
 NUMBERS = ("correlation_id", "cuda_graph_id", "cuda_graph_node_id", "program_id", "step_num")
 TEXTS = ("kernel_details", "memcpy_details", "memset_details", "hlo_op", "hlo_module", "name")
-"""What is read of an event beside its name and time; all else is passed over."""
+"""What is read of an event next to its name and time; all else is passed over."""
 
 OF_OPS = ("hlo_category", "flops", "model_flops", "bytes_accessed", "tf_op", "source")
 """What is read of a TPU's op, which says it once for all its events."""
@@ -22,7 +22,7 @@ OF_OPS = ("hlo_category", "flops", "model_flops", "bytes_accessed", "tf_op", "so
 
 class Events(NamedTuple):
     """Columns of some events of one line. name: codes of `Line.texts`. start_ps, dur_ps: the start from `Line.start_ns`.
-    stats: by the names in NUMBERS (-1 where an event has none) and TEXTS (codes, -1 where it has none); a stat that no event has is left out."""
+    stats: by the names in NUMBERS (-1 where an event has none) and TEXTS (codes, -1 if it has none); a stat that no event has is left out."""
 
     name: Ints
     start_ps: Ints

@@ -40,8 +40,8 @@ _HIGH = (1, 2)
 class Instruction(NamedTuple):
     """name, module: as XLA has them. scope: names of the functions and `jax.named_scope`s around it, outermost first, joined by "/".
     operands, results: the arrays that it takes and makes. file, line: of the program, "" and 0 where unknown. precision: of its
-    matrix products, "" where it has none. collective: its kind, "" for none. ranks: that take part in it, 0 where unknown. flops, bytes:
-    what it does at least, NaN where that is not known. family: what its kernel is for, "" where the kernel's name tells."""
+    matrix products, "" if it has none. collective: its kind, "" for none. ranks: that take part in it, 0 where unknown. flops, bytes:
+    what it does at least, NaN if that is not known. family: what its kernel is for, "" where the kernel's name tells."""
 
     name: str
     module: str
@@ -71,7 +71,7 @@ class Programs:
         self._numbers: list[int] = []
 
     def add(self, programs: dict[str, memoryview]) -> None:
-        """Programs as they stand in a profile: `jit_step(12)` and its serialised HloProto."""
+        """Programs as they are in a profile: `jit_step(12)` and its serialised HloProto."""
         self._raw |= programs
 
     def row(self, module: str, number: int, op: str, path: str, kernel: str) -> int:
@@ -99,7 +99,7 @@ class Programs:
         return row
 
     def program(self, module: str, number: int) -> Program | None:
-        """A program by its name and number, None where the profile does not hold it."""
+        """A program by its name and number, None if the profile does not hold it."""
         name = f"{module}({number})"
         if name not in self._raw:
             return None
@@ -137,7 +137,7 @@ class Programs:
 
 
 class Program:
-    """One compiled program. Raises ValueError where what is asked for is damaged."""
+    """One compiled program. Raises ValueError if what is asked for is damaged."""
 
     def __init__(self, proto: memoryview, name: str) -> None:
         self.name = name
@@ -188,11 +188,11 @@ class Program:
         return (text_of(parts, hlo.TARGET), home.operands(parts), home.results(at), *_SETTINGS.findall(text_of(parts, hlo.BACKEND)))
 
     def instruction_of(self, kernel: str) -> Instruction | None:
-        """The instruction that a kernel is named after, None where there is none."""
+        """The instruction that a kernel is named after, None if there is none."""
         return self.instruction(self._by_kernel.get(kernel.removesuffix(".kd"), ""))
 
     def instruction(self, name: str) -> Instruction | None:
-        """An instruction by its name; None where there is none, and for a command buffer, which holds many."""
+        """An instruction by its name; None if there is none, and for a command buffer, which holds many."""
         place = self._places.get(name)
         if place is None or name.startswith(COMMAND_BUFFER):
             return None
@@ -238,7 +238,7 @@ class Program:
         return path, file, line
 
     def _said(self, parts: Parts) -> tuple[str, str, int]:
-        """Name, file and line of an instruction by its own metadata: of the innermost frame that is no library's, else as they stand there."""
+        """Name, file and line of an instruction by its own metadata: of the innermost frame that is no library's, else as they are there."""
         metadata = by_number(message(parts[hlo.METADATA][0])) if hlo.METADATA in parts else {}
         file, line = self._frames.user(whole(metadata.get(hlo.FRAME, [0])[0]))
         if not file and not hlo.LIBRARY.search(own := text_of(metadata, hlo.FILE)):
@@ -246,7 +246,7 @@ class Program:
         return text_of(metadata, hlo.OP_NAME), file, line
 
     def _precision(self, computation: Computation, opcode: str, parts: Parts, called: list[Computation]) -> str:
-        """The numbers that the first matrix product in it multiplies; "" where there is none."""
+        """The numbers that the first matrix product in it multiplies; "" if there is none."""
         products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _multiplies(text_of(parts, hlo.TARGET))) else []
         products += [(c, product) for c in called if (product := c.once(_first_product))]
         for home, product in products[:1]:
@@ -290,7 +290,7 @@ def _said(family: Family | None) -> str:
 
 
 def _ranks(parts: Parts) -> int:
-    """How many devices each group of a collective has, 0 where it does not say."""
+    """How many devices each group of a collective has, 0 if it does not say."""
     groups = [*parts.get(hlo.GROUPS, [])]
     for devices in parts.get(hlo.DEVICES, []):
         said = by_number(message(devices))

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 _OPENS = re.compile(r"(?:[A-Za-z_]\w*\()+")
-"""What stands before a name that is wrapped: `transpose(jvp(`."""
+"""What is before a name that is wrapped: `transpose(jvp(`."""
 _MARKS = re.compile(r"[()/]")
 # Steps in the path that are JAX's own, not the program's.
 _OWN = frozenset(

@@ -134,7 +134,7 @@ class Tables:
                 yield events, line.start_ns - self._base_ns
 
     def _piece(self, into: str, events: Events, start_ns: int, /, **columns: Any) -> None:
-        """Rows of a table; columns that are one number stand for all of them."""
+        """Rows of a table; columns that are one number represent all of them."""
         dtypes = TABLES[into]
         n = len(events.name)
         kept: dict[str, Any] = {"start_us": start_ns / 1000 + events.start_ps / 1e6, "dur_us": events.dur_ps / 1e6}
@@ -159,7 +159,7 @@ class Tables:
         )  # fmt: skip
 
     def _compiled(self, events: Events) -> dict[str, Ints]:
-        """The compiled instructions that device events run (-1 where none is known), and what of them is a collective."""
+        """The compiled instructions that device events run (-1 if none is known), and what of them is a collective."""
         key = [events.stat(stat) for stat in ("program_id", "hlo_module", "hlo_op", "name")] + [events.name]
         first, group = distinct(*key)
         found = []
@@ -172,7 +172,7 @@ class Tables:
         return {"compiled": np.array(found, np.int64)[group], **columns}
 
     def _waiting(self, module: str, program: int) -> int:
-        """What stands in the column `compiled` until kernels inside command buffers are joined."""
+        """What is in the column `compiled` until kernels inside command buffers are joined."""
         return command_buffers.UNJOINED - self.unjoined.setdefault((module, program), len(self.unjoined))
 
     def _collective(self, row: int) -> tuple[int, int, int, int, int]:
@@ -265,7 +265,7 @@ class Tables:
         return list(zip(starts.tolist(), (starts + events.dur_ps[rows]).tolist(), rows.tolist(), codes, strict=True))
 
     def _add_waits(self, waits: list[tuple[int, int, int, int]], thread: dict[str, int]) -> None:
-        """Frames and ranges of one wait stand in each other: the outermost is the call."""
+        """Frames and ranges of one wait are in each other: the outermost is the call."""
         kept, until = [], -(1 << 62)
         for start, end, _, name in sorted(waits, key=lambda wait: (wait[0], -wait[1], wait[2])):
             if start >= until:
@@ -276,12 +276,12 @@ class Tables:
             self._piece("api_calls", Events(codes, starts, durations, {}), 0, name=codes, correlation=-1, **thread)
 
     def part(self, path: str, size: int, issues: list[ReadIssue]) -> Timeline | TpuProfile:
-        """The recording that was collected: of GPUs where there are any, else of TPUs. Raises TraceError where it holds no work of either."""
+        """The recording that was collected: of GPUs if there are any, else of TPUs. Raises TraceError if it holds no work of either."""
         of_tpus = self.tpu.profile(path, size, self.events, self.versions, issues) if "gpu_ops" not in self.pieces else None
         return of_tpus or self.timeline(path, size, issues)
 
     def timeline(self, path: str, size: int, issues: list[ReadIssue]) -> Timeline:
-        """All that was collected. Raises TraceError where it holds no GPU work."""
+        """All that was collected. Raises TraceError if it holds no GPU work."""
         if "gpu_ops" not in self.pieces:
             raise self._empty_table(path)
         first = min(float(piece["start_us"].min()) for pieces in self.pieces.values() for piece in pieces)

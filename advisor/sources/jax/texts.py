@@ -16,7 +16,7 @@ class Texts:
         self._codes: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        """The number of a text, a new one where it is new."""
+        """The number of a text, a new one if it is new."""
         found = self._codes.get(text)
         if found is None:
             found = self._codes[text] = len(self.all)
@@ -24,7 +24,7 @@ class Texts:
         return found
 
     def column(self, codes: Ints) -> pd.Categorical:
-        """Codes as a column of text with no categories but those that stand in it."""
+        """Codes as a column of text with no categories but those that are in it."""
         used = np.zeros(len(self.all), bool)
         used[codes] = True
         chosen = np.flatnonzero(used)
@@ -34,7 +34,7 @@ class Texts:
 
 
 def distinct(*columns: Ints) -> tuple[Ints, Ints]:
-    """Rows that stand for each distinct combination of some columns' values, and for each row the position of its own among them."""
+    """Rows that represent each distinct combination of some columns' values, and for each row the position of its own among them."""
     group = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, uniques = pd.factorize(column)

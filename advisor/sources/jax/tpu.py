@@ -83,7 +83,7 @@ class Tpu:
         return 0 if line == _STEPS or title == _FOR_OTHERS else -1
 
     def profile(self, path: str, size: int, events: int, metadata: Stats, issues: list[ReadIssue]) -> TpuProfile | None:
-        """All that was collected, None where no core ran anything."""
+        """All that was collected, None if no core ran anything."""
         if not self.cores:
             return None
         if self.bad_times:

@@ -21,7 +21,7 @@ _OPEN = 1 << 62  # beyond every position: the field's end is not known yet
 
 
 class Walk:
-    """Where in a stream of bytes one is, and the next fields. Raises ValueError where what stands there is no message."""
+    """Where in a stream of bytes one is, and the next fields. Raises ValueError if what is there is no message."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -42,7 +42,7 @@ class Walk:
             self.pass_to(stop)
 
     def field(self, end: int) -> tuple[int, int, int]:
-        """The field that begins here: number, value (0 for bytes, which come next), where it stops."""
+        """The field that begins here: number, value (0 for bytes, which come next), if it stops."""
         key = self._varint()
         number, kind = key >> 3, key & 7
         if not number:
@@ -85,7 +85,7 @@ class Walk:
             self._here += min(stop - self.at, len(self._data) - self._here)
 
     def records(self, end: int, tag: int) -> tuple[wire.Bytes, list[int], list[int]]:
-        """The messages of a repeated field that follow each other here and stand whole in a block: its bytes, where they begin and stop."""
+        """The messages of a repeated field that follow each other here and stand whole in a block: its bytes, if they begin and stop."""
         self._fill(min(end - self.at, _BLOCK))
         while True:
             limit = min(len(self._data), end - self._before)

@@ -30,7 +30,7 @@ class Fields(NamedTuple):
     stop: Ints
 
     def where(self, number: int, *wires: int) -> Fields:
-        """Those of one field. Raises ValueError where it has another wire type than these."""
+        """Those of one field. Raises ValueError if it has another wire type than these."""
         chosen = self.number == number
         found = self if chosen.all() else Fields(*(column[chosen] for column in self))
         if not np.isin(found.wire, wires).all():
@@ -39,7 +39,7 @@ class Fields(NamedTuple):
 
 
 def in_turn(data: Bytes, start: Ints, stop: Ints) -> Iterator[Fields]:
-    """The first field of each message, then the second of those that have two, and so on. Raises ValueError where bytes are no message.
+    """The first field of each message, then the second of those that have two, and so on. Raises ValueError if bytes are no message.
 
     data: ends in `PADDING`. start, stop: (n,) where each message begins and ends.
     """
@@ -61,7 +61,7 @@ def in_turn(data: Bytes, start: Ints, stop: Ints) -> Iterator[Fields]:
 
 
 def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """(n,) the number that stands at each place, as 64 bits with a sign, and (n,) where it ends. Raises ValueError where one does not."""
+    """(n,) the number that is at each place, as 64 bits with a sign, and (n,) where it ends. Raises ValueError if one does not."""
     byte = data[at]
     value = (byte & 127).astype(np.int64)
     behind = at + 1

@@ -38,7 +38,7 @@ _BASE_DILATION = 6
 
 
 class Work(NamedTuple):
-    """NaN where it is not known."""
+    """NaN if it is not known."""
 
     flops: float
     bytes: float

@@ -1,6 +1,6 @@
 """XPlane, the protobuf that XLA's profiler writes: `tsl/profiler/protobuf/xplane.proto` of https://github.com/openxla/xla.
 
-The file is read twice, in pieces: events name what they are by numbers, and what the numbers mean stands behind them.
+The file is read twice, in pieces: events name what they are by numbers, and what the numbers mean is behind them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DESCRIBED = ("/host:metadata", "/device:TPU")
 
 @dataclass
 class Head:
-    """What a plane says beside its events. titles, names: of events and of stats, by number. said: what the titles say of themselves."""
+    """What a plane says next to its events. titles, names: of events and of stats, by number. said: what the titles say of themselves."""
 
     name: str = ""
     titles: dict[int, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Head:
 
 
 def heads(walk: Walk) -> list[Head]:
-    """What each plane of an XSpace says beside its events, which are passed over. Raises ValueError where it is damaged."""
+    """What each plane of an XSpace says next to its events, which are passed over. Raises ValueError if it is damaged."""
     return [_head(walk, stop) for number, _, stop in walk.fields() if number == _PLANES]
 
 
@@ -115,7 +115,7 @@ def _stat(value: Value, names: dict[int, str]) -> tuple[str, Stat]:
 
 
 def _program(stats: list[memoryview], names: dict[int, str]) -> memoryview | None:
-    """The serialised program among the stats of a title, None where there is none."""
+    """The serialised program among the stats of a title, None if there is none."""
     for stat in stats:
         parts: dict[int, Value] = dict(fields(stat))
         if names.get(whole(parts.get(_STAT_ID, 0))) == _PROGRAM and _BYTES in parts:
@@ -132,7 +132,7 @@ def _signed(number: int) -> int:
 def planes(walk: Walk, heads: list[Head], texts: Texts) -> Iterator[Plane]:
     """The planes of an XSpace, in order. Each is read before the next is asked for; so are its lines, and their events.
 
-    Raises ValueError where they are damaged, as they are read.
+    Raises ValueError if they are damaged, as they are read.
     """
     ordered = iter(heads)
     for number, _, stop in walk.fields():
@@ -148,7 +148,7 @@ def _lines(walk: Walk, end: int, reader: _Reader) -> Iterator[Line]:
 
 
 def _line(walk: Walk, end: int, reader: _Reader) -> Line:
-    """A line whose head, which stands before its events, is read."""
+    """A line whose head, which is before its events, is read."""
     number, name, start_ns = 0, "", 0
     while walk.tag(end) != _EVENT_TAG:
         kind, value, stop = walk.field(end)
@@ -240,7 +240,7 @@ class _Reader:
         return self.head.names.get(value, "") if kind == _REFERENCE else str(value)
 
     def _named(self, numbers: Ints, what: int) -> Ints:
-        """Codes of the names that numbers stand for."""
+        """Codes of the names that numbers represent."""
         known, names = self.codes[what], self.head.titles if what == _TITLE else self.head.names
         first, group = distinct(numbers)
         codes = []

@@ -89,7 +89,7 @@ def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, proce
     """Read a trace: one timeline, or one by rank where the names of processes say several. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
     the text is at least `helped_from` bytes long and not the decoder in C takes most of it.
 
-    What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError where the text is
+    What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError if the text is
     not a trace or holds nothing to analyse.
     """
     text = Text(stream.read, chunk_bytes)
@@ -243,7 +243,7 @@ def _further_documents(text: Text) -> list[ReadIssue]:
 
 
 def _merged_ranks(ranks: Collection[str]) -> list[ReadIssue]:
-    """Where the names of processes say several ranks, and some of the work is of none: their ids of calls and threads are then told apart by nothing."""
+    """Where the names of processes say several ranks, and some of the work is of none: their ids of calls and threads are then distinguished by nothing."""
     if len(ranks) < 2:
         return []
     shown = ", ".join(sorted(ranks)[:4]) + (" and more" if len(ranks) > 4 else "")
@@ -333,7 +333,7 @@ def _process_names(collected: _Collected) -> dict[str, str]:
 
 
 def _left_out(collected: _Collected, processes: dict[str, str], hosts: set[str]) -> tuple[LeftOut, ...]:
-    """The spans that no table holds: those of processes that are not `hosts`, in which no op or call was read, stand first, and the longest of them."""
+    """The spans that no table holds: those of processes that are not `hosts`, in which no op or call was read, are first, and the longest of them."""
     found: dict[tuple[bool, str], tuple[int, int]] = {}
     for (category, process), (events, ns) in collected.left_out.items():
         whose = processes.get(process) or (process if not process.isdecimal() else "")

@@ -1,7 +1,7 @@
 """Cuts the text of a trace into pieces that hold whole events, and finds what stands around them.
 
 Cuts are guessed from the separator that the file itself uses, and the decode validates every guess: a
-prefix of a list of events that was cut anywhere but after a whole event is not JSON. Where a guess is wrong, the
+prefix of a list of events that was cut anywhere but after a whole event is not JSON. If a guess is wrong, the
 exact structure decides; where the text itself is broken, `salvage` keeps what it can.
 """
 
@@ -24,7 +24,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Elsewhere(Protocol[T_co]):
-    """Decodes pieces beside this process and gives the results in order (see `helper`)."""
+    """Decodes pieces next to this process and gives the results in order (see `helper`)."""
 
     @property
     def free(self) -> bool: ...
@@ -191,7 +191,7 @@ class Text:
         self._take_trailer()
 
     def _together(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> Iterator[T]:
-        """Decode pieces here and elsewhere while every guess is right; then stand before the first piece that is not done."""
+        """Decode pieces here and elsewhere while every guess is right; then are before the first piece that is not done."""
         pending: deque[_Pending[T]] = deque()
         more = True
         while more or pending:
@@ -241,7 +241,7 @@ class Text:
         self._offset += blank
 
     def _exact(self, decode: Callable[[bytes], T], ended: bool) -> Iterator[T]:
-        """Decode the whole events that the exact structure shows; salvage where that is not JSON."""
+        """Decode the whole events that the exact structure shows; salvage if that is not JSON."""
         found = objects(self._buffer)
         last = int(found.ends[-1]) if found.starts.size and found.ends.size else 0  # brackets of two kinds that close each other are no event
         if last:
@@ -271,7 +271,7 @@ class Text:
         self._advance(kept.used)
 
     def _take_trailer(self) -> None:
-        """Keep what stands after the events; where the list was not closed nothing does."""
+        """Keep what is after the events; where the list was not closed nothing does."""
         self.whole = self.closed or (self.bare and not self._buffer.strip(_BLANK + b","))
         if self.closed:
             rest = self._buffer + self._read(MAX_TRAILER_BYTES)

@@ -94,9 +94,9 @@ def floats(values: Sequence[Any]) -> NDArray[np.float64]:
 
 
 def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Microseconds, numbers or text, as exact nanoseconds; and where they are valid times.
+    """Microseconds, numbers or text, as exact nanoseconds; and if they are valid times.
 
-    Raises InexactTimes where float64 cannot hold one; given as `Microseconds` each is exact.
+    Raises InexactTimes if float64 cannot hold one; given as `Microseconds` each is exact.
     """
     if values and isinstance(values[0], Microseconds):
         exact = [value.nanoseconds() for value in values]
@@ -121,7 +121,7 @@ class Microseconds:
     text: str
 
     def nanoseconds(self) -> int | None:
-        """Rounded half to even, as numpy's rint does; None where it is no time."""
+        """Rounded half to even, as numpy's rint does; None if it is no time."""
         from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 
         try:

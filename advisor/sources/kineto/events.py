@@ -174,7 +174,7 @@ _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def parse(piece: bytes) -> list[Event]:
-    """Decode `{…}, {…}`, the inside of a list. Raises MalformedError where that is not what it is."""
+    """Decode `{…}, {…}`, the inside of a list. Raises MalformedError if that is not what it is."""
     text = b"[" + piece + b"]"
     try:
         return _EVENTS.decode(text)
@@ -200,7 +200,7 @@ _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a
 
 
 def _mended(text: bytes) -> bytes:
-    """The text with `null` for what C writes where there is no number, and with `?` for each escaped half of a surrogate pair
+    """The text with `null` for what C writes if there is no number, and with `?` for each escaped half of a surrogate pair
     without its other half, which is no character."""
     text = without_no_numbers(text)
     return _ESCAPE.sub(lambda found: b"?" if found["half"] else found[0], text)

@@ -1,6 +1,6 @@
 """The fields of events that each table is made of, and one table's of them as typed columns.
 
-Both decoders hand these on: msgspec's structs (`OfStructs`), and the native one where it is installed (`native`).
+Both decoders hand these on: msgspec's structs (`OfStructs`), and the native one if it is installed (`native`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MISSING = INT64[0]
 """An optional integer that was not recorded."""
 
 Kind = Literal["integer", "float", "text", "either", "label", "raw"]
-"""integer: of whatever stands there. text: a string. either: a string, or a number that says nothing. label: a string or a number as
+"""integer: of whatever is there. text: a string. either: a string, or a number that says nothing. label: a string or a number as
 one. raw: any value, as the JSON text that was recorded."""
 
 _LABELS = ("group", "communicator", "source_rank", "target_rank", "thread")
@@ -106,19 +106,19 @@ class Fields(Protocol):
     def rows(self) -> int: ...
 
     def integers(self, name: str) -> NDArray[np.int64]:
-        """-1 where it was not recorded."""
+        """-1 if it was not recorded."""
 
     def optional(self, name: str) -> NDArray[np.int64]:
-        """`MISSING` where it was not recorded."""
+        """`MISSING` if it was not recorded."""
 
     def numbers(self, name: str) -> NDArray[np.int64]:
         """Only what is an integer counts, all else is 0."""
 
     def floats(self, name: str) -> NDArray[np.float64]:
-        """NaN where it was not recorded."""
+        """NaN if it was not recorded."""
 
     def texts(self, name: str) -> Strings:
-        """ "" where it was not recorded."""
+        """ "" if it was not recorded."""
 
 
 class OfStructs:

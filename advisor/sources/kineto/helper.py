@@ -1,6 +1,6 @@
 """A second process that decodes pieces of a large file while this one decodes others.
 
-It is an interpreter of its own (`isolated`) that reads pieces from a pipe and answers in the same order. Where it cannot be
+It is an interpreter of its own (`isolated`) that reads pieces from a pipe and answers in the same order. If it cannot be
 started, or dies, the pieces are decoded here. It ends with its input, whatever ends this process.
 """
 
@@ -83,7 +83,7 @@ class Helper:
         return bool(select.select([self._process.stdout.fileno()], [], [], 0)[0])
 
     def submit(self, piece: bytes) -> bool:
-        """Give it a piece; False where it is gone."""
+        """Give it a piece; False if it is gone."""
         if self._process is None:
             return False
         try:
@@ -94,7 +94,7 @@ class Helper:
         return True
 
     def result(self) -> Piece | None:
-        """The columns of the oldest piece that it holds; None where it is gone. Raises MalformedError as decode_piece does."""
+        """The columns of the oldest piece that it holds; None if it is gone. Raises MalformedError as decode_piece does."""
         answer = self._receive()
         self._queued -= 1
         if answer == _MALFORMED:

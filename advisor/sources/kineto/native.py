@@ -1,6 +1,6 @@
 """The extension's decoder: a piece's text straight to columns of fields.
 
-It takes only pieces in which everything is regular and gives the others back: those, and all where it is not installed, msgspec
+It takes only pieces in which everything is regular and gives the others back: those, and all if it is not installed, msgspec
 decodes. What comes after is the same.
 """
 
@@ -81,7 +81,7 @@ class OfColumns:
 
 
 def _made() -> Any:
-    """The decoder, None where there is none."""
+    """The decoder, None if there is none."""
     if EXTENSION is None:
         return None
 
@@ -103,7 +103,7 @@ DECODER = _made()
 
 
 def decode(text: bytes) -> Decoded | None:
-    """The columns of a piece, None where the other decoder is to read it."""
+    """The columns of a piece, None if the other decoder is to read it."""
     found = DECODER.decode(text) if DECODER is not None else None
     if found is None:
         return None

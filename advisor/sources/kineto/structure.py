@@ -1,6 +1,6 @@
 """The exact structure of a piece of JSON text: which brackets stand outside of strings, and how deep.
 
-Always right where the text is JSON, whatever its layout; where it is not, the caller's decode says so.
+Always right where the text is JSON, whatever its layout; if it is not, the caller's decode says so.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def objects(text: bytes) -> Objects:
 
 
 def _escaped(text: bytes, data: NDArray[np.uint8], quotes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which quotes are escaped: an odd number of backslashes stands before them."""
+    """Which quotes are escaped: an odd number of backslashes is before them."""
     escaped = np.zeros(quotes.size, bool)
     after_backslash = np.flatnonzero((quotes > 0) & (data[quotes - 1] == _BACKSLASH))
     for i, quote in zip(after_backslash.tolist(), quotes[after_backslash].tolist(), strict=True):

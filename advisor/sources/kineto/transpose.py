@@ -80,7 +80,7 @@ def decode_piece(text: bytes, exact: bool = False) -> Piece:
 
 
 def decode_in_c(text: bytes) -> Piece | None:
-    """As decode_piece, by the decoder in C; None where there is none, or it gives the piece back."""
+    """As decode_piece, by the decoder in C; None if there is none, or it gives the piece back."""
     decoded = native.decode(text)
     if decoded is None or set(decoded.categories) - {WINDOW}:
         return None  # how long spans of no table last, and whose they are, it does not say
@@ -197,7 +197,7 @@ def _add_table(piece: Piece, table: str, events: list[Event]) -> None:
 
 
 def _durations(events: list[Event], piece: Piece) -> NDArray[np.int64]:
-    """Durations in nanoseconds, 0 where the recorded one cannot be."""
+    """Durations in nanoseconds, 0 if the recorded one cannot be."""
     duration, valid = nanoseconds(get(events, "dur"))
     bad = ~valid | (duration < 0) | (duration > LONGEST_NS)
     piece.bad_durations += int(bad.sum())
@@ -222,7 +222,7 @@ def _nowhere(text: Strings) -> bool:
 
 
 def _either(first: Strings, second: Strings) -> Strings:
-    """The first where it was recorded, else the second."""
+    """The first if it was recorded, else the second."""
     if _nowhere(second) or "" not in first.values:
         return first
     return second if _nowhere(first) else strings([one or other for one, other in zip(first.rows(), second.rows(), strict=True)])
@@ -250,7 +250,7 @@ def _external_id(fields: Fields) -> NDArray[np.int64]:
 
 
 def _device(fields: Fields) -> NDArray[np.int32]:
-    """The device an event names, else its process where that is a number: Kineto files GPU work under its device."""
+    """The device an event names, else its process if that is a number: Kineto files GPU work under its device."""
     own = fields.optional("device")
     missing = own == MISSING
     return _small(np.where(missing, fields.numbers("pid"), own) if missing.any() else own)
@@ -264,7 +264,7 @@ def _stream(fields: Fields) -> NDArray[np.int64]:
 
 
 def _ran_on(fields: Fields) -> NDArray[np.int64]:
-    """The stream that work ran on. Of a CUDA graph's, torch 2.15 can write the lane that it is drawn on as its stream, and the stream beside it."""
+    """The stream that work ran on. Of a CUDA graph's, torch 2.15 can write the lane that it is drawn on as its stream, and the stream next to it."""
     ran_on = fields.optional("original_stream")
     drawn = ran_on != MISSING
     return np.where(drawn, ran_on, _stream(fields)) if drawn.any() else _stream(fields)
@@ -275,7 +275,7 @@ def _no_unsigned_none(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _product(coded: Strings) -> NDArray[np.int64]:
-    """Blocks of a grid, threads of a block: `[x, y, z]` multiplied; -1 where it was not recorded."""
+    """Blocks of a grid, threads of a block: `[x, y, z]` multiplied; -1 if it was not recorded."""
     return np.array([_product_of(text) for text in coded.values], np.int64)[coded.codes]
 
 

@@ -24,7 +24,7 @@ _MAX_LONG_BYTES = 16
 
 
 _KEYS = frozenset((str, int, float, bool, bytes, type(None)))
-"""What keys a dict. Hashing a tuple walks all that it holds, each time anew where it holds one thing twice: a few hundred bytes can take for ever."""
+"""What keys a dict. Hashing a tuple walks all that it holds, each time anew if it holds one thing twice: a few hundred bytes can take for ever."""
 
 
 class _Malformed(Exception):
@@ -187,7 +187,7 @@ _OTHERS: dict[int, Callable[[_Machine], Any]] = {
 def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
     """The value that the pickle `data` holds, of protocol 2 to 5, with what `fold` makes of rows of a list in their place.
 
-    Raises TraceError where it would make or call anything but plain data (with its name), or is damaged.
+    Raises TraceError if it would make or call anything but plain data (with its name), or is damaged.
     """
     try:
         with uncollected():
@@ -201,7 +201,7 @@ def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
 
 
 def _run(m: _Machine) -> Any:
-    """Run the machine until the value is complete. The opcodes that events are made of stand here, where they cost no call."""
+    """Run the machine until the value is complete. The opcodes that events are made of are here, if they cost no call."""
     data, stack, marks, memo = m.data, m.stack, m.marks, m.memo
     push, memoize, texts = stack.append, memo.append, m.texts
     at = 0
@@ -266,7 +266,7 @@ def _run(m: _Machine) -> Any:
 
 
 def _rows(m: _Machine, at: int) -> int:
-    """Where the rows end that begin at `at`, which then are one value on the stack; 0 where the machine has to read them."""
+    """Where the rows end that begin at `at`, which then are one value on the stack; 0 if the machine has to read them."""
     if m.fold is None or not m.marks or type(m.stack[m.marks[-1] - 1]) is not list:
         return 0
     if m.skip:

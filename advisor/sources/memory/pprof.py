@@ -1,4 +1,4 @@
-"""JAX's memory profile (`jax.profiler.save_device_memory_profile`): what is held now, by where it was made; pprof's protobuf.
+"""JAX's memory profile (`jax.profiler.save_device_memory_profile`): what is held now, by if it was made; pprof's protobuf.
 
 Fields: https://github.com/google/pprof/blob/main/proto/profile.proto
 """
@@ -22,7 +22,7 @@ _DEVICE = re.compile(r"(?P<kind>[A-Za-z]+)[:_](?P<number>\d{1,9})")
 
 
 def read(data: bytes, path: str) -> MemorySnapshot:
-    """Read a profile. Raises TraceError where it is damaged or holds no bytes of a device."""
+    """Read a profile. Raises TraceError if it is damaged or holds no bytes of a device."""
     try:
         return _snapshot(data, path)
     except (ValueError, IndexError, KeyError, OverflowError) as error:

@@ -13,7 +13,7 @@ from advisor.recordings.snapshot import DeviceSnapshot, Mark, MemorySnapshot, Se
 
 
 def of_ranks(recordings: Sequence[Recording], ranks: Sequence[int | None], path: str) -> Recording:
-    """The snapshots of several ranks, which are numbered as they come where their names do not say. Raises TraceError where one is none."""
+    """The snapshots of several ranks, which are numbered as they come where their names do not say. Raises TraceError if one is none."""
     devices: list[DeviceSnapshot] = []
     stacks: list[Stack] = []
     marks: list[Mark] = []

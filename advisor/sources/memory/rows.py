@@ -1,6 +1,6 @@
 """Rows of a list that a pickle holds as dicts spelled alike, read as columns: a million of them in a second or two.
 
-Allocator events are such rows: the same keys in the same order, values that are numbers or stand in the memo. The first row says how
+Allocator events are such rows: the same keys in the same order, values that are numbers or are in the memo. The first row says how
 the others are spelled; one regular expression finds where each of those ends, and numpy reads all values of a field at once. A row
 that is spelled otherwise is left to the machine (`pickles`).
 """
@@ -19,7 +19,7 @@ FEWEST, MOST = 24, 1 << 16
 """Rows read at once: below the one, reading them singly costs less."""
 
 Column = Any
-"""(n,) int64 of a field of numbers, a list of values of a field that stands in the memo."""
+"""(n,) int64 of a field of numbers, a list of values of a field that is in the memo."""
 
 _HEAD = b"}\x94("
 """A dict, memoized, and a mark: its fields follow."""
@@ -51,7 +51,7 @@ class Template(NamedTuple):
 
 
 def template_of(data: bytes, at: int) -> Template | None:
-    """The spelling of the dict that begins at `at`; None where it is not of such rows."""
+    """The spelling of the dict that begins at `at`; None if it is not of such rows."""
     if not data.startswith(_HEAD, at):
         return None
     at += len(_HEAD)
@@ -102,7 +102,7 @@ def _pattern(template: Template) -> re.Pattern[bytes]:
 @dataclass(frozen=True)
 class Rows:
     """Rows of a template: how many there are, their columns in the order of its fields, None of texts, and where the last one ends.
-    No columns where they are too few."""
+    No columns if they are too few."""
 
     count: int
     columns: list[Column]
@@ -110,7 +110,7 @@ class Rows:
 
 
 def read(data: bytes, at: int, template: Template, memo: Sequence[Any]) -> Rows:
-    """The rows from `at` on that are spelled so. Raises IndexError where one names what is not in the memo."""
+    """The rows from `at` on that are spelled so. Raises IndexError if one names what is not in the memo."""
     scan = _pattern(template).scanner(data, at)  # type: ignore[attr-defined]
     ends = []
     for match in iter(scan.match, None):

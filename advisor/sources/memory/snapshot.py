@@ -168,7 +168,7 @@ class _Rows(NamedTuple):
 
 
 def _of_dicts(rows: list[dict[str, Any]]) -> _Rows | None:
-    """Rows of a trace as columns; None where they cannot be read."""
+    """Rows of a trace as columns; None if they cannot be read."""
     try:
         return _columns(rows)
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -193,7 +193,7 @@ _NUMBERS = {"address": ("addr", -1), "size": ("size", 0), "stream": ("stream", 0
 
 
 def _of_columns(count: int, columns: dict[str, Any]) -> _Rows | None:
-    """The same of rows that are columns already; None where a field is not what an event has."""
+    """The same of rows that are columns already; None if a field is not what an event has."""
     actions, frames = columns.get("action"), columns.get("frames", [None] * count)
     if not isinstance(actions, list) or not isinstance(frames, list):
         return None

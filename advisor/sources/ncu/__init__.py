@@ -12,6 +12,6 @@ from advisor.sources.sniff import NCU_MAGIC
 
 
 def record(opened: Opened) -> Recording:
-    """The kernels of a report or of a CSV page. Raises TraceError where it holds none."""
+    """The kernels of a report or of a CSV page. Raises TraceError if it holds none."""
     reader = report.read if opened.head.startswith(NCU_MAGIC) else tables.read
     return Recording("kernels", opened.path, (reader(opened.stream, opened.path),))

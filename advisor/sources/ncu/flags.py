@@ -22,7 +22,7 @@ _REGISTERS = re.compile(r"(?:^|\s)--?maxrregcount[ =](\d{1,3})(?=\s|$)")
 
 
 def flags_of(binary: memoryview) -> Flags | None:
-    """None where the binary has no such note, as of an older toolkit. Never raises."""
+    """None if the binary has no such note, as of an older toolkit. Never raises."""
     try:
         sections = sections_of(binary)
         options = next((options for tool, options in _tools(sections.get(NOTE, memoryview(b""))) if tool == "ptxas"), None)

@@ -1,4 +1,4 @@
-"""Where a kernel stands in its program: the first line that the line table of its binary names.
+"""Where a kernel is in its program: the first line that the line table of its binary names.
 
 Triton writes that table (DWARF's `.debug_line`, which ptxas keeps) for every kernel, nvcc with -lineinfo. A binary of several kernels
 does not say here which rows are whose, so that only those of one kernel are told.
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 def first_line(binary: memoryview) -> Line | None:
-    """Of the one kernel in an ELF file; None where it holds several or no table. Never raises."""
+    """Of the one kernel in an ELF file; None if it holds several or no table. Never raises."""
     try:
         return _first_line(binary)
     except (struct.error, LookupError, ValueError, ArithmeticError):

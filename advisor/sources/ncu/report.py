@@ -46,7 +46,7 @@ Profiled = tuple[KernelProfile, str, int]
 
 
 def read(stream: Stream, path: str) -> KernelProfiles:
-    """The kernels of a report; one that ends early gives those before its end. Raises TraceError where it holds none."""
+    """The kernels of a report; one that ends early gives those before its end. Raises TraceError if it holds none."""
     waiting: list[tuple[memoryview, Sequence[str]]] = []
     found: list[Profiled | int] = []
     binaries: dict[int, Binary] = {}
@@ -178,7 +178,7 @@ def _strings(table: memoryview) -> list[str]:
 
 
 def _largest_name(result: memoryview) -> int:
-    """The last of the strings that a result's metrics are named by, -1 where it has none."""
+    """The last of the strings that a result's metrics are named by, -1 if it has none."""
     metrics = (value for number, value in fields(result) if number == 13)
     return max((whole(part) for value in metrics for number, part in fields(message(value)) if number == 1), default=-1)
 
@@ -221,7 +221,7 @@ def _stream_id(value: Value) -> int:
 
 
 def _name(value: Value, strings: Sequence[str]) -> str:
-    """A name stands in the message, or in the string table (older reports)."""
+    """A name is in the message, or in the string table (older reports)."""
     return strings[value] if isinstance(value, int) else text(value)
 
 
@@ -231,7 +231,7 @@ def _dim(value: memoryview) -> Dim:
 
 
 def _metric(value: memoryview, strings: Sequence[str], metrics: dict[str, float], texts: dict[str, str]) -> None:
-    """One metric into `metrics`, or into `texts` where it is one. Its values by instruction are left out."""
+    """One metric into `metrics`, or into `texts` if it is one. Its values by instruction are left out."""
     name = ""
     for number, part in fields(value):
         if number == 1:

@@ -1,6 +1,6 @@
 """What `ncu --csv` prints, of ncu 2020 to 2026: the raw page, a column a metric, and the details page, a row a metric.
 
-Lines of text may stand before the table (`==PROF==` and whatever the program printed). Numbers may be grouped, with a comma
+Lines of text may are before the table (`==PROF==` and whatever the program printed). Numbers may be grouped, with a comma
 or a point for the decimal, as the locale of whoever recorded has it; units are base units or scaled ones.
 """
 
@@ -23,7 +23,7 @@ _LONGEST_PREAMBLE = 100_000
 
 
 def read(stream: Stream, path: str) -> KernelProfiles:
-    """The kernels of a CSV page. Raises TraceError where there is no table or it holds none."""
+    """The kernels of a CSV page. Raises TraceError if there is no table or it holds none."""
     taken: list[str] = []
     rows = csv.reader(_kept(lines_of(stream), taken))
     csv.field_size_limit(_LONGEST_FIELD)
@@ -76,7 +76,7 @@ def lines_of(stream: Stream) -> Iterator[str]:
 
 
 def find_header(rows: Iterable[Sequence[str]]) -> list[str] | None:
-    """The table's header, past what was printed before it; None where there is none."""
+    """The table's header, past what was printed before it; None if there is none."""
     for i, row in enumerate(rows):
         if _NAME in row and ("ID" in row or "Process ID" in row or "Metric Name" in row):
             return [cell.strip() for cell in row]

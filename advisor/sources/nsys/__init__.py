@@ -50,14 +50,14 @@ def record(opened: Opened) -> Recording:
 
 
 def of_rocm(path: str) -> bool:
-    """Whether it is a database of ROCm, which its first bytes may not tell. Raises TraceError where it is damaged."""
+    """Whether it is a database of ROCm, which its first bytes may not tell. Raises TraceError if it is damaged."""
     with opened_database(path) as db:
         known = formats.of_tables(db.tables)
     return known is not None and known.read == "yes"
 
 
 def read(path: str) -> Timeline:
-    """Read an export. Raises TraceError where it is damaged or holds no GPU work."""
+    """Read an export. Raises TraceError if it is damaged or holds no GPU work."""
     with opened_database(path) as db:
         texts = db.texts("StringIds", "id", "value")
         processes = Processes(db)
@@ -132,7 +132,7 @@ _UNDER_WSL = (
 
 
 def _returned_by_launches(db: Database) -> Ints:
-    """What each call returned that launched a kernel or a graph; -1 where that was not recorded."""
+    """What each call returned that launched a kernel or a graph; -1 if that was not recorded."""
     texts = db.texts("StringIds", "id", "value")
     launching = (cuda_api.ApiRole.LAUNCH, cuda_api.ApiRole.GRAPH_LAUNCH)
     numbers = [number for number, text in texts.items() if cuda_api.role(cuda_api.plain(text)) in launching]
@@ -253,7 +253,7 @@ def _epoch_ns(db: Database) -> int:
 
 
 def _unmerged(db: Database, path: str) -> list[ReadIssue]:
-    """What SQLite wrote beside the file and could not be read as part of it."""
+    """What SQLite wrote next to the file and could not be read as part of it."""
     name = os.path.basename(path)
     detail = (
         f"{db.unread_bytes:,} bytes lie beside the file, in {name}-wal, and were not read: rows may be missing. Merge them with: "

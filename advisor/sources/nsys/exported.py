@@ -17,10 +17,10 @@ _LONGEST_S = 3600
 
 
 def exported(path: str) -> str:
-    """The path of the export of the report at `path`, made where there is none yet; "" where it is no report, or nsys is not on the PATH.
+    """The path of the export of the report at `path`, made if there is none yet; "" if it is no report, or nsys is not on the PATH.
 
     Exports are kept in the user's cache, under a name made of the report's path, size and time, so that a changed report is exported again.
-    Raises TraceError where nsys cannot export it.
+    Raises TraceError if nsys cannot export it.
     """
     nsys = shutil.which("nsys")
     if nsys is None or not path.endswith(SUFFIXES) or not os.path.isfile(path):

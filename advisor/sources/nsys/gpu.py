@@ -88,7 +88,7 @@ def _kernels(db: Database, texts: dict[int, str], processes: Processes) -> dict[
 
 
 def _volume(x: Ints, y: Ints, z: Ints) -> Ints:
-    """Blocks of a grid or threads of a block, -1 where they were not recorded."""
+    """Blocks of a grid or threads of a block, -1 if they were not recorded."""
     return np.where(x > 0, x * y.clip(1) * z.clip(1), -1)
 
 

@@ -1,4 +1,4 @@
-"""The log (`-wal`) that SQLite leaves beside a database that was not closed, as by an export that was stopped: part of its rows."""
+"""The log (`-wal`) that SQLite leaves next to a database that was not closed, as by an export that was stopped: part of its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 LARGEST_COPY = 2 << 30
-"""A file and its log are merged in a copy, since nothing is written where they lie; copying more than 2 GiB costs longer than to export again."""
+"""A file and its log are merged in a copy, since nothing is written if they lie; copying more than 2 GiB costs longer than to export again."""
 
 
 def uri(path: str | os.PathLike[str]) -> str:
@@ -21,9 +21,9 @@ def uri(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def merged(path: str) -> Iterator[tuple[str, int]]:
-    """The path of a database with its log's rows in it, and the bytes of the log that are not: 0 where all of it was read.
+    """The path of a database with its log's rows in it, and the bytes of the log that are not: 0 if all of it was read.
 
-    The path itself where no log lies beside it. SQLite checks the log by its own checksums, and takes only what was committed.
+    The path itself where no log lies next to it. SQLite checks the log by its own checksums, and takes only what was committed.
     """
     size = _size(f"{path}-wal")
     if not size or size + os.path.getsize(path) > LARGEST_COPY:

@@ -27,7 +27,7 @@ ABSENT = -(2**62)
 class Database:
     """Tables of an open file by name. Only real tables: a view, trigger or virtual table of the same name is not run.
 
-    unread_bytes: of the log that SQLite left beside the file, where it could not be read as part of it.
+    unread_bytes: of the log that SQLite left next to the file, if it could not be read as part of it.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: str, unread_bytes: int = 0) -> None:
@@ -46,11 +46,11 @@ class Database:
         return tuple(self._columns)
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Names of a table's columns, none where there is no such table."""
+        """Names of a table's columns, none if there is no such table."""
         return self._columns.get(table, ())
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        """All rows of a small table; None for a column that it lacks. No rows where there is no such table."""
+        """All rows of a small table; None for a column that it lacks. No rows if there is no such table."""
         if table not in self._columns:
             return []
         return list(self.iterate(table, columns))
@@ -65,7 +65,7 @@ class Database:
     def integers(self, table: str, columns: Sequence[str], where: str = "", needs: Sequence[str] = ()) -> dict[str, Ints]:
         """Columns as int64, NOT_RECORDED for NULL and for a column that the table lacks; ABSENT for NULL in one of `needs`.
 
-        No rows where the table lacks one of `needs`. Raises TraceError where a column holds text.
+        No rows where the table lacks one of `needs`. Raises TraceError if a column holds text.
         """
         return self._numbers(table, columns, where, needs, np.int64)
 
@@ -131,7 +131,7 @@ def _quoted(name: str) -> str:
 
 
 def lenient(raw: bytes) -> str:
-    """Text as it stands in the file: names of hosts and times in local formats are not always UTF-8."""
+    """Text as it is in the file: names of hosts and times in local formats are not always UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
@@ -155,7 +155,7 @@ class _Steps:
 def opened(path: str) -> Iterator[Database]:
     """The database at `path`, read-only and immutable, no code of the file run.
 
-    Raises TraceError where the file is damaged.
+    Raises TraceError if the file is damaged.
     """
     try:
         with merged(path) as (whole, unread), closing(sqlite3.connect(uri(whole), uri=True)) as connection:
@@ -173,7 +173,7 @@ def opened(path: str) -> Iterator[Database]:
 
 
 def categorical(codes: Ints, texts: dict[int, str]) -> pd.Categorical:
-    """Numbers of strings as a categorical; "" for a number that stands for nothing."""
+    """Numbers of strings as a categorical; "" for a number that represents nothing."""
     inverse, used = pd.factorize(codes)
     names = [texts.get(int(code), "") for code in used]
     categories = list(dict.fromkeys(names))

@@ -16,7 +16,7 @@ AGAIN = "Copy the file again, or record it again."
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one session. Raises TraceError where it is damaged or holds no kernel."""
+    """The recording of one session. Raises TraceError if it is damaged or holds no kernel."""
     stream, path, parts = opened.stream, opened.path, []
     while part := stream.read(1 << 24):
         parts.append(part)

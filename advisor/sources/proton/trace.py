@@ -22,7 +22,7 @@ from advisor.sources.time_issues import time_issues
 RECORD = 'Record with: proton.start("name", data="trace", hook="triton"), a few steps, proton.finalize(output_format="chrome_trace"); or with torch.profiler.'
 
 _GRAPHS, _DEVICES, _OF_A_DEVICE = 100_000, 200_000, 1_000_000
-"""Lanes: threads of the host stand below the first, graphs' scopes below the second; devices behind it, a million lanes each."""
+"""Lanes: threads of the host are below the first, graphs' scopes below the second; devices behind it, a million lanes each."""
 _PROCESS = 0
 """The host's: Proton records its own alone."""
 _MOST_NAMED = 6
@@ -43,7 +43,7 @@ class _Document(msgspec.Struct):
 
 
 class _Work(NamedTuple):
-    """What Triton's metadata, or the user's, says that a kernel does; NaN where it says nothing."""
+    """What Triton's metadata, or the user's, says that a kernel does; NaN if it says nothing."""
 
     name: str
     flops: float
@@ -51,7 +51,7 @@ class _Work(NamedTuple):
 
 
 def read(data: bytes, path: str, truncated: str = "") -> Timeline:
-    """The timeline. Raises TraceError where no kernel is left of it, or where it is of the inside of kernels."""
+    """The timeline. Raises TraceError if no kernel is left of it, or if it is of the inside of kernels."""
     events, bad = _events(data)
     spans = [event for event in events if event.ph == "X"]
     inside = [event for event in spans if "Finalization Time (ns)" in event.args]
@@ -137,7 +137,7 @@ def _work(event: _Event) -> _Work | None:
 
 
 def work_of(metrics: dict[str, Any]) -> tuple[float, float]:
-    """FLOPs, of whatever width, and bytes; NaN where neither is said."""
+    """FLOPs, of whatever width, and bytes; NaN if neither is said."""
     counts = {name: number(metrics[name]) for name in ("flops", "flops8", "flops16", "flops32", "flops64", "bytes") if name in metrics}
     moved = counts.pop("bytes", float("nan"))
     known = [count for count in counts.values() if not np.isnan(count)]

@@ -39,7 +39,7 @@ class _Sum:
 
 
 def read(data: bytes, path: str) -> KernelProfiles:
-    """The kernels, most time first. Raises TraceError where the file is damaged or holds none."""
+    """The kernels, most time first. Raises TraceError if the file is damaged or holds none."""
     try:
         value = msgspec.json.decode(data) if is_json(data[:64]) else msgspec.msgpack.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

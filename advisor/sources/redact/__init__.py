@@ -60,7 +60,7 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
     """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed, in .trace.zst converted to columns. names: those given to other
     files that it belongs with, so that what is alike in them stays alike.
 
-    The whole copy appears at once, and never in place of a file. Raises UsageError where `target` exists already,
+    The whole copy appears at once, and never in place of a file. Raises UsageError if `target` exists already,
     TraceError where `source` cannot be read, is damaged or is of no kind that is known.
     """
     if os.path.lexists(target):

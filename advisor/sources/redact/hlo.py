@@ -70,7 +70,7 @@ def _step(part: str, names: Names, depth: int = 0) -> str:
 
 
 def redacted(proto: memoryview, names: Names) -> bytes:
-    """A serialised HloProto of what the reader reads. Raises ValueError where it is damaged."""
+    """A serialised HloProto of what the reader reads. Raises ValueError if it is damaged."""
     return _message(proto, _PROTO, _Given(names))
 
 

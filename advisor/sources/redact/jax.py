@@ -43,7 +43,7 @@ _CALL = re.compile(r"(?:cu|hip)[A-Z]\w+(?: \(CudaGraph:\d{1,9}\))?|PjitFunction\
 
 
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
-    """A profile to give away. Raises TraceError where it is damaged."""
+    """A profile to give away. Raises TraceError if it is damaged."""
     data = stream.read(DEFAULT_MAX_BYTES + 1)
     if stream.truncated:
         raise TraceError(f"{path} is cut off: {stream.truncated}", "Copy the file again, or record it again.")
@@ -116,7 +116,7 @@ class _Plane:
         return written(1, 1) + written(xplane._NAME, known) + b"".join(lines) + titles + self.known.entries(xplane._STAT_METADATA) + own
 
     def _shown(self) -> dict[int, str]:
-        """New names of events by their old numbers; nothing where no events of the plane are kept."""
+        """New names of events by their old numbers; nothing if no events of the plane are kept."""
         names, found = self.given, {}
         for at, (key, entry) in enumerate(self.old.items() if self.is_gpu or self.is_tpu or self.is_host else ()):
             name = _name_of(entry)
@@ -212,5 +212,5 @@ def _chrome(data: bytes, names: Names) -> Iterator[bytes]:
 
 
 def _op(name: str, number: int, names: Names) -> str:
-    """A TPU's op without its text, by which ops of one name were told apart: by a number now; or a program."""
+    """A TPU's op without its text, by which ops of one name were distinguished: by a number now; or a program."""
     return f"{names.kernel(name.removeprefix('%').split(' ', 1)[0])} = {number}" if " = " in name else hlo.program(name, names)

@@ -180,7 +180,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 def redacted(stream: Stream, path: str, names: Names) -> Iterator[bytes]:
-    """The text of a trace to give away, piece by piece. Raises TraceError where it is damaged: what cannot be read cannot be judged."""
+    """The text of a trace to give away, piece by piece. Raises TraceError if it is damaged: what cannot be read cannot be judged."""
     text = Text(stream.read)
     if not text.found:
         raise TraceError(f"{path} has no list of events", "Give a trace of torch.profiler.")
@@ -207,7 +207,7 @@ def _damaged(path: str, why: str) -> TraceError:
 
 
 def _top(metadata: Mapping[str, Any]) -> bytes:
-    """The members beside the events, each with a comma before it."""
+    """The members next to the events, each with a comma before it."""
     kept: dict[str, Any] = {key: metadata[key] for key in _TOP_NUMBERS if isinstance(metadata.get(key), (int, float))}
     kept |= {key: found for key in _TOP_VERSIONS if (found := version(metadata.get(key))) is not None}
     kept |= {key: metadata[key] for key in ("displayTimeUnit",) if metadata.get(key) in ("ms", "ns")}

@@ -23,7 +23,7 @@ _SETTINGS = ("expandable_segments", "max_split_size", "garbage_collection_thresh
 
 
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
-    """A snapshot or a memory profile to give away. Raises TraceError where it is damaged."""
+    """A snapshot or a memory profile to give away. Raises TraceError if it is damaged."""
     data = b"".join(iter(lambda: stream.read(1 << 24), b""))
     if stream.truncated:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")

@@ -1,6 +1,6 @@
 """What of a name may be given away: what frameworks, compilers and drivers call things stays, all else gets another name.
 
-Names of kernels, ops, functions and files are what a report is about: they stay where they are spelled as such, with anything in
+Names of kernels, ops, functions and files are what a report is about: they stay if they are spelled as such, with anything in
 them that looks like a secret, a path, an address or an account masked. What people write freely (ranges, threads, groups) stays
 where each word of it is one of a few hundred that say nothing about anybody.
 """
@@ -224,7 +224,7 @@ class Names:
         return f"{self.directory(directory)}/{shown}" if slash else shown
 
     def directory(self, name: str) -> str:
-        """Another name, with the last one of its own where that is a plain word: `optim` says what the code in it does."""
+        """Another name, with the last one of its own if that is a plain word: `optim` says what the code in it does."""
         above, _, last = name.rpartition("/")
         return f"{self.given('src', above)}/{last}" if above and _plain_words(last) else self.given("src", name)
 
@@ -259,7 +259,7 @@ def version(text: object) -> object:
 
 
 def one_of(known: Callable[[str], object], text: str) -> str:
-    """The text where it is known, else nothing."""
+    """The text if it is known, else nothing."""
     return text if known(text) else ""
 
 
@@ -297,7 +297,7 @@ def _humps(text: str) -> list[str]:
 
 
 def _parts(frame: str) -> tuple[str, str, str]:
-    """File, line and function of `file(line): function`; no line where it is no such frame."""
+    """File, line and function of `file(line): function`; no line if it is no such frame."""
     at = frame.find("): ")
     opened = frame.rfind("(", 0, at) if at > 0 else -1
     line = frame[opened + 1 : at] if opened > 0 else ""

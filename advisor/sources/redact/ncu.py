@@ -30,7 +30,7 @@ _REQUIRED = b"".join(written(number, 0) for number in (2, 3, 4)) + written(8, 3)
 
 
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
-    """The kernels of a report or a page to give away. Raises TraceError where it is damaged."""
+    """The kernels of a report or a page to give away. Raises TraceError if it is damaged."""
     is_report = head.startswith(NCU_MAGIC)
     profiles = report.read(stream, path) if is_report else tables.read(stream, path)
     if profiles.damage:

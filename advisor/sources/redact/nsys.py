@@ -195,7 +195,7 @@ _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
 def redacted(source: Path, part: Path, names: Names) -> None:
-    """Write a copy to give away. Raises TraceError where `source` is no export, sqlite3.Error where it cannot be read."""
+    """Write a copy to give away. Raises TraceError if `source` is no export, sqlite3.Error where it cannot be read."""
     with closing(sqlite3.connect(f"file:{quote(str(part.resolve()))}", uri=True, isolation_level=None)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         db.execute("PRAGMA trusted_schema = OFF")

@@ -20,7 +20,7 @@ _CATEGORIES, _KINDS = ("kernel", "scope", "metric"), ("CUDA", "HIP")
 
 
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
-    """A trace or a tree to give away. Raises TraceError where it is damaged."""
+    """A trace or a tree to give away. Raises TraceError if it is damaged."""
     data = b"".join(iter(lambda: stream.read(1 << 24), b""))
     if stream.truncated:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")

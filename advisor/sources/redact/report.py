@@ -17,7 +17,7 @@ _DEVICES = "devices"
 
 
 def redacted(path: Path, names: Names) -> bytes:
-    """The report. Raises TraceError where the file is none."""
+    """The report. Raises TraceError if the file is none."""
     report = msgspec.to_builtins(read_report(path))
     names.know(*accounts(as_json(report).decode()))
     return as_json(given_away(report, names))

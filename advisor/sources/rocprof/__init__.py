@@ -15,14 +15,14 @@ from advisor.sources.sniff import is_sqlite
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one file. Raises TraceError where it is damaged or holds no GPU work."""
+    """The recording of one file. Raises TraceError if it is damaged or holds no GPU work."""
     timeline = read(opened)
     made = recording_of(timeline, opened.path)
     return made if made.kind == "job" else Recording("trace", opened.path, (of_busiest_process(timeline),))
 
 
 def read(opened: Opened) -> Timeline:
-    """What all processes of a file did. Raises TraceError where it is damaged or holds no GPU work."""
+    """What all processes of a file did. Raises TraceError if it is damaged or holds no GPU work."""
     return _database(opened) if is_sqlite(opened.head) else sdk_json.read(opened)
 
 

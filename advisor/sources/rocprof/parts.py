@@ -24,7 +24,7 @@ Part = dict[str, Any]
 
 
 def timeline(path: str, size: int, parts: dict[str, list[Part]], devices: Sequence[Device], issues: Iterable[ReadIssue], left: Sequence[LeftOut]) -> Timeline:
-    """The timeline of these parts. Raises TraceError where no GPU work with a valid time is left."""
+    """The timeline of these parts. Raises TraceError if no GPU work with a valid time is left."""
     timed = Timed()
     kept = {name: [timed.valid(part) for part in of_table if len(part["start_ns"])] for name, of_table in parts.items()}
     if not any(len(part["start_ns"]) for part in kept["gpu_ops"]):

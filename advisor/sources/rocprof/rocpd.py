@@ -24,13 +24,13 @@ def is_of(db: Database) -> bool:
 
 
 def _name(db: Database, table: str) -> str:
-    """A table's name in this file, "" where it has none. Where recordings were merged into one file, the first one's."""
+    """A table's name in this file, "" if it has none. If recordings were merged into one file, the first one's."""
     names = (name for name in db.tables if name == f"rocpd_{table}" or name.startswith(f"rocpd_{table}_"))
     return min(names, default="")
 
 
 def read(db: Database, path: str) -> Timeline:
-    """The timeline. Raises TraceError where it is damaged or holds no GPU work."""
+    """The timeline. Raises TraceError if it is damaged or holds no GPU work."""
     texts = db.texts(_name(db, "string"), "id", "string")
     events = _Events(db)
     agents = _agents(db)
@@ -40,7 +40,7 @@ def read(db: Database, path: str) -> Timeline:
 
 
 class _Events:
-    """What stands in the table of events, by the ids that other tables name."""
+    """What is in the table of events, by the ids that other tables name."""
 
     def __init__(self, db: Database) -> None:
         columns = db.integers(_name(db, "event"), ("id", "stack_id", "category_id"), needs=("id",))

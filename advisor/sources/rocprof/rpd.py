@@ -19,7 +19,7 @@ _KERNELS, _COPY, _FILL = ("KernelExecution", "Task"), "Copy", "Fill"
 
 
 def read(db: Database, path: str) -> Timeline:
-    """The timeline. Raises TraceError where it is damaged or holds no GPU work."""
+    """The timeline. Raises TraceError if it is damaged or holds no GPU work."""
     texts = db.texts("rocpd_string", "id", "string")
     said = texts | db.texts("rocpd_ustring", "id", "string") if "rocpd_ustring" in db.tables else texts
     calls = db.integers("rocpd_api", ("id", "pid", "tid", "start", "end", "apiName_id", "args_id"), needs=("id", "start", "end"))
@@ -64,7 +64,7 @@ def _ops(db: Database, texts: dict[int, str], calls: dict[str, Ints]) -> tuple[l
 
 
 def _look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
-    """The value of each wanted key, -1 where there is none; of several the first."""
+    """The value of each wanted key, -1 if there is none; of several the first."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(keys, kind="stable")

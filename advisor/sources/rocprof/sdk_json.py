@@ -1,4 +1,4 @@
-"""rocprofv3's JSON: records by kind, names in tables beside them."""
+"""rocprofv3's JSON: records by kind, names in tables next to them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ _GPU = 2  # rocprofiler_agent_type_t
 
 
 def read(opened: Opened) -> Timeline:
-    """The timeline of the process that the file is of. Raises TraceError where it is damaged, holds no GPU work, or is of several processes."""
+    """The timeline of the process that the file is of. Raises TraceError if it is damaged, holds no GPU work, or is of several processes."""
     parts = []
     while part := opened.stream.read(1 << 24):
         parts.append(part)

@@ -97,7 +97,7 @@ def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None
 
 
 def _middle(cutter: Cutter, start: float, end: float, most: int) -> Cut | None:
-    """The stretch, or where it holds too many slices as much of its middle as has so many: the longest alone would say nothing of it."""
+    """The stretch, or if it holds too many slices as much of its middle as has so many: the longest alone would say nothing of it."""
     while cutter.count(start, end) > most:
         start, end = start + (end - start) / 8, end - (end - start) / 8
     cut = cutter.cut(start, end, most)

@@ -20,7 +20,7 @@ SLICES = 3_000
 MARKS = 200  # of one moment, likewise
 
 _SAME_US = 1e-6
-"""Evidence carries the start of its first row as it stands in a table; only a saved one is off by rounding."""
+"""Evidence carries the start of its first row as it is in a table; only a saved one is off by rounding."""
 
 
 class Occurrence(NamedTuple):
@@ -34,7 +34,7 @@ class Occurrence(NamedTuple):
 
 
 def moment(cutter: Cutter, finding: Finding) -> Moment | None:
-    """The first occurrence of the finding's largest evidence with what went on around it; None where nothing was recorded."""
+    """The first occurrence of the finding's largest evidence with what went on around it; None if nothing was recorded."""
     first = finding.evidence[0]
     mean = first.dur_us / max(first.count, 1)
     found = _occurrence(cutter, first) or Occurrence("", "", first.start_us, mean)

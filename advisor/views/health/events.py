@@ -28,7 +28,7 @@ LINKED = 0.7
 EARLY_START_US = cost("early-start")
 
 ABOVE = 1.05
-"""A kernel that is faster than the datasheet allows by more than this is not told by rounding: its work, its clock or its cache is."""
+"""A kernel that is faster than the datasheet allows by more than this is unknown by rounding: its work, its clock or its cache is."""
 
 
 def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:

@@ -36,7 +36,7 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Heal
 
 def complete(timeline: Timeline) -> Health:
     """Whether the file was read to its end. One that was cut lacks what was written last, mostly kernels: what is there can be looked at, but
-    nothing is sure; where no GPU work is left, nobody can look, and to record that too would not help."""
+    nothing is sure; if no GPU work is left, nobody can look, and to record that too would not help."""
     again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends, and copy the whole file"
     made = as_read(timeline, "complete-file", "the file was read to its end, and no event in it was unreadable", again)
     if not timeline.source.cut or made.status == "failed":
@@ -52,7 +52,7 @@ def open_ranges(timeline: Timeline) -> tuple[Health, ...]:
 
 
 def several(timeline: Timeline) -> tuple[Health, ...]:
-    """Files that hold more than one recording: the first of documents stands for itself, merged ranks for nothing."""
+    """Files that hold more than one recording: the first of documents represents itself, merged ranks for nothing."""
     kinds = {
         "one-document": ((), "give each recording as a file of its own"),
         "one-rank": ((*HOST, *KERNELS), "give the directory of the ranks' own traces, from which the merge was made, or one of them"),

@@ -1,4 +1,4 @@
-"""Whether the steps stand for how the program runs."""
+"""Whether the steps represent how the program runs."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
 
 
 def _lost_outside_window(timeline: Timeline, start: Floats, lost: Mask, outside: Mask) -> str:
-    """Where launches outside of the window lost their ops, in words; "" where none did."""
+    """Where launches outside of the window lost their ops, in words; "" if none did."""
     if not lost.any():
         return ""
     told = f"; outside the window {int(lost.sum()):,} of {int(outside.sum()):,} have none"

@@ -109,7 +109,7 @@ def _occupancy(kernel: MeasuredKernel) -> Answer | None:
 
 
 ENOUGH = 0.5
-"""Of the warps that a multiprocessor holds: 50 to 75 % hide the latency of most kernels, and more seldom help (Best Practices Guide, "Occupancy")."""
+"""Of the warps that an SM holds: 50 to 75 % hide the latency of most kernels, and more seldom help (Best Practices Guide, "Occupancy")."""
 
 
 def _limits(kernel: MeasuredKernel) -> Answer | None:
@@ -135,7 +135,7 @@ def _warp_size(kernel: MeasuredKernel) -> Answer | None:
 
 
 OPTIMISED = 3
-"""The level of optimisation that ptxas takes where none is asked for."""
+"""The level of optimisation that ptxas takes if none is asked for."""
 NO_FLAGS = (
     "a .ncu-rep holds the kernel's binary, and newer compilers leave their flags in it; this file says none",
     "ncu --set full -o report COMMAND",
@@ -282,4 +282,4 @@ QUESTIONS: dict[str, tuple[Callable[[MeasuredKernel], Answer | None], str]] = {
     "clock": (_clock, "SpeedOfLight"),
     "flags": (_flags, ""),
 }
-"""The questions by name, each with the section of ncu that collects what it takes; none where the file itself holds it."""
+"""The questions by name, each with the section of ncu that collects what it takes; none if the file itself holds it."""

@@ -117,7 +117,7 @@ class Atomics:
 
 
 def atomics(kernel: KernelProfile) -> Atomics | None:
-    """Its atomic operations on global memory; None where they were not counted."""
+    """Its atomic operations on global memory; None if they were not counted."""
     known = [kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", f"lts__t_sectors_srcunit_tex_op_{op}.sum") for op in ("red", "atom")]
     if all(n is None for n in known):
         return None
@@ -146,7 +146,7 @@ _LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 
 def stalls(kernel: KernelProfile) -> dict[str, float]:
-    """Share of a warp's time by reason, largest first; none where they were not collected."""
+    """Share of a warp's time by reason, largest first; none if they were not collected."""
     cycles = {name: kernel.get(_STALL.format(name)) for name in STALLS}
     known = {name: c for name, c in cycles.items() if c is not None and c > 0}
     total = max(kernel.get(_LATENCY) or 0.0, sum(known.values()))
@@ -218,7 +218,7 @@ def pipe_busy(kernel: KernelProfile, pipe: str) -> float | None:
 
 
 def fused_share(kernel: KernelProfile) -> float | None:
-    """Share of the FP32 instructions that are fused multiply-adds. Where they were not counted, from how much of the peak the
+    """Share of the FP32 instructions that are fused multiply-adds. If they were not counted, from how much of the peak the
     units reach for their time: a fused one does two operations, another one."""
     ops = {op: thread_ops(kernel, op) for op in ("fadd", "fmul", "ffma")}
     total = sum(n or 0.0 for n in ops.values())

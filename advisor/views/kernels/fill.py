@@ -14,7 +14,7 @@ def warps(kernel: MeasuredKernel) -> int:
 
 
 def fill(kernel: MeasuredKernel) -> float:
-    """Blocks over multiprocessors. A block of one warp leaves all schedulers of its multiprocessor but one without work."""
+    """Blocks over SMs. A block of one warp leaves all schedulers of its SM but one without work."""
     return kernel.profile.blocks * min(warps(kernel), SCHEDULERS) / (kernel.sm_count * SCHEDULERS)
 
 
@@ -23,8 +23,8 @@ MORE, AS_MANY, AS_SLOW = 2.0, 0.05, 0.8
 
 
 def divided_in_vain(kernel: MeasuredKernel, others: Iterable[MeasuredKernel]) -> int:
-    """The most blocks in which the same report shows the same kernel's threads to be about as slow, 0 where it does not: each thread's own
-    work is then what takes the time, however many multiprocessors share the threads."""
+    """The most blocks in which the same report shows the same kernel's threads to be about as slow, 0 if it does not: each thread's own
+    work is then what takes the time, however many SMs share the threads."""
     one = kernel.profile
     threads = one.blocks * one.threads
     return max(

@@ -17,7 +17,7 @@ Key = tuple[str, int, int]
 """A kernel's name as compared, its blocks and the threads of each."""
 
 EVERY = -1
-"""Stands for every launch of a kernel in a step, where it is not known which one was measured."""
+"""Stands for every launch of a kernel in a step, if it is not known which one was measured."""
 
 
 SHARED = LITTLE
@@ -69,7 +69,7 @@ class Join:
         return cls(work, found, *_turns(number, work.step, [list(found).index(_key(k)) for k in kernels], list(found.values())), share, known)
 
     def positions(self, kernel: KernelProfile, turn: int = EVERY) -> Ints:
-        """Where in the schedule this kernel runs, or that one of a step's launches of it; empty where it does not."""
+        """Where in the schedule this kernel runs, or that one of a step's launches of it; empty if it does not."""
         at = self.at.get(_key(kernel), np.empty(0, np.int64))
         return at if turn == EVERY else at[self.turn[at] == turn]
 

@@ -30,22 +30,22 @@ def _l1_of_all(kernel: KernelProfile) -> float | None:
 
 
 _LOADS = ("lsu", "tex")
-"""Pipes of a multiprocessor that issue loads and stores, to L1 and shared memory; all others compute or steer."""
+"""Pipes of an SM that issue loads and stores, to L1 and shared memory; all others compute or steer."""
 
 SAME = 0.99
-"""A pipe this near to the rate of the whole multiprocessor is the one that it was taken from."""
+"""A pipe this near to the rate of the whole SM is the one that it was taken from."""
 
 _PIPE = re.compile(r"^sm__(?:pipe_(?P<unit>\w+?)_cycles_active|inst_executed_pipe_(?P<pipe>\w+?)|instruction_throughput)\.avg\.pct_of_peak_sustained_\w+$")
 
 
 def _loading(kernel: KernelProfile) -> float | None:
-    """How busy the busiest pipe is that issues loads and stores, in percent; None where that was not collected."""
+    """How busy the busiest pipe is that issues loads and stores, in percent; None if that was not collected."""
     known = [kernel.get(f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_elapsed") for pipe in _LOADS]
     return max((pct for pct in known if pct is not None), default=None)
 
 
 def _computing(kernel: KernelProfile) -> float | None:
-    """How busy the busiest pipe is that computes, in percent; None where none was collected."""
+    """How busy the busiest pipe is that computes, in percent; None if none was collected."""
     pipes = ((_PIPE.match(name), pct) for name, pct in kernel.metrics.items())
     return max((pct for found, pct in pipes if found and (found["unit"] or found["pipe"]) not in _LOADS), default=None)
 
@@ -68,7 +68,7 @@ class Limits:
 
     @classmethod
     def of(cls, kernel: KernelProfile) -> Limits:
-        """From its counters; a pipe that issues loads and stores is L1's, though ncu counts it to the multiprocessor."""
+        """From its counters; a pipe that issues loads and stores is L1's, though ncu counts it to the SM."""
         busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
         if busy[L1] is None:
             busy[L1] = _l1_of_all(kernel)
@@ -89,7 +89,7 @@ class Limits:
 
     @property
     def limiter(self) -> str:
-        """The busiest resource; "latency" where none is busy (ncu: under 0.6 of its peak), "" where that cannot be told: what was not
+        """The busiest resource; "latency" if none is busy (ncu: under 0.6 of its peak), "" where that cannot be told: what was not
         collected may be."""
         if self.highest >= BUSY:
             return max(self.busy, key=lambda name: self.busy[name])

@@ -22,7 +22,7 @@ from advisor.views.replay.gpu_work import GpuWork
 
 @dataclass(frozen=True)
 class Occupancy:
-    """theoretical: warps that fit on a multiprocessor over those that it holds, 0 to 1. achieved: on average, of those that it
+    """theoretical: warps that fit on an SM over those that it holds, 0 to 1. achieved: on average, of those that it
     holds. limiter: what keeps more from fitting, of `occupancy.LIMITERS`. blocks: those that fit at once, by limiter in `limits`.
     """
 
@@ -37,17 +37,17 @@ class Occupancy:
 class MeasuredKernel:
     """Launches of one kernel with one grid and block: `profile` is the one of median duration.
 
-    turn: which of a step's launches of it these are, in the timeline that it was joined to; `EVERY` where that is not known.
+    turn: which of a step's launches of it these are, in the timeline that it was joined to; `EVERY` if that is not known.
     """
 
     profile: KernelProfile
     launches: int
     total_us: float
-    """What all of them took under the profiler, 0 where that was not collected."""
+    """What all of them took under the profiler, 0 if that was not collected."""
     limits: Limits
     occupancy: Occupancy | None
     sm_count: int
-    """Multiprocessors of its device, 0 where neither the report nor the device's data says."""
+    """Multiprocessors of its device, 0 if neither the report nor the device's data says."""
     peaks: Peaks | None
     turn: int = EVERY
 
@@ -101,7 +101,7 @@ class MeasuredKernels:
         return cls(_grouped(profiles, (EVERY,) * len(profiles.kernels), rates), profiles)
 
     def positions(self, kernel: MeasuredKernel) -> Ints:
-        """Where in the schedule of the timeline a kernel runs; empty where it does not, or no timeline was given."""
+        """Where in the schedule of the timeline a kernel runs; empty if it does not, or no timeline was given."""
         return np.empty(0, np.int64) if self.join is None else self.join.positions(kernel.profile, kernel.turn)
 
     @property

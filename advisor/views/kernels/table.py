@@ -106,7 +106,7 @@ _LIMITED = {
 
 
 def verdict(kernel: MeasuredKernel) -> str:
-    """Why the kernel takes as long as it does, in a sentence; "" where nothing was collected that tells."""
+    """Why the kernel takes as long as it does, in a sentence; "" if nothing was collected that tells."""
     limiter = kernel.limits.limiter
     if not limiter:
         return _few_blocks(kernel).strip()

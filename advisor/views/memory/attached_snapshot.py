@@ -33,7 +33,7 @@ class _Cause(NamedTuple):
 @dataclass(frozen=True)
 class MemoryBeside:
     """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
-    start_us, end_us: of its events, µs since the epoch; 0 where they were not recorded. trains: whether it allocates in backward passes or updates, None
+    start_us, end_us: of its events, µs since the epoch; 0 if they were not recorded. trains: whether it allocates in backward passes or updates, None
     where no stacks tell."""
 
     workspace: Workspace
@@ -55,7 +55,7 @@ class MemoryBeside:
 
 
 def _trains(attribution: Attribution) -> bool | None:
-    """Whether the program trains; None where nothing tells: a backward pass has no stack where only Python's frames were recorded."""
+    """Whether the program trains; None if nothing tells: a backward pass has no stack where only Python's frames were recorded."""
     known = [origin for origin in attribution.origins.of if origin.known]
     if any(origin.phase is not Phase.FORWARD for origin in known):
         return True
@@ -95,7 +95,7 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
 
 
 def _line_of_events(attribution: Attribution, events: np.ndarray) -> str:
-    """The line of the program where most of these events came from, in brackets; "" where none is known."""
+    """The line of the program where most of these events came from, in brackets; "" if none is known."""
     stacks = attribution.device.events.stack[events].tolist()
     lines = Counter(source for stack in stacks if (source := attribution.origins.of[stack].source))
     return f" ({lines.most_common(1)[0][0]})" if lines else ""

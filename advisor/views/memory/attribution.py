@@ -1,4 +1,4 @@
-"""What each allocation is for, told by where it was made and how long it lived."""
+"""What each allocation is for, told by if it was made and how long it lived."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CATEGORIES = tuple(Category)
 
 @dataclass(frozen=True)
 class Runs:
-    """The phases of the window one after the other, as the allocations show them."""
+    """The phases of the window in turn, as the allocations show them."""
 
     phase: npt.NDArray[np.int8]
     start: Ints

@@ -26,7 +26,7 @@ class Allocations:
     born: Ints
     """Index of the event, -1 before the window."""
     freed: Ints
-    """Index of the event that gave it back; the number of events where it is still held."""
+    """Index of the event that gave it back; the number of events if it is still held."""
     completed: Ints
     """Index of the event after which it could be used again."""
     stream: Ints

@@ -37,9 +37,9 @@ _LIBRARY = re.compile(IN_LIBRARY)
 
 @dataclass(frozen=True)
 class MemoryJoined:
-    """same_run: whether both were recorded at the same time, None where a time was not recorded. sizes: of the sizes at the snapshot's peak, the share
-    of which the timeline has tensors; files: the program's own that both name; each None where one of both does not tell. differ: how they
-    contradict each other on whether the program trains, "" where they do not.
+    """same_run: whether both were recorded at the same time, None if a time was not recorded. sizes: of the sizes at the snapshot's peak, the share
+    of which the timeline has tensors; files: the program's own that both name; each None if one of both does not tell. differ: how they
+    contradict each other on whether the program trains, "" if they do not.
     """
 
     same_run: bool | None

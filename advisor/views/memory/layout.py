@@ -66,7 +66,7 @@ def sizes_of(lives: Lives, seeded: int, segments: Iterable[Segment], device: Dev
     """The bytes of each allocation's block: requests rounded, and what could not be split off added.
 
     A free block of the large pool is never as small as what splitting must leave, so in a segment laid out at the
-    window's start what lies between a block and the next is its own where it is that small.
+    window's start what lies between a block and the next is its own if it is that small.
     """
     exact = {b.address: b.size for segment in device.segments for b in segment.blocks if b.allocated}
     sizes = [settings.rounded(r) for r in lives.requested]

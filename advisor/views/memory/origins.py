@@ -27,7 +27,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True)
 class Origin:
-    """What one stack says; "" and 0 where it does not."""
+    """What one stack says; "" and 0 if it does not."""
 
     op: str = ""
     """As torch names it: `addmm`, `_softmax`; a Python function where C++ frames were not recorded."""
@@ -36,7 +36,7 @@ class Origin:
     """Innermost line that is neither PyTorch's nor an installed package's."""
     function: str = ""
     caller: str = ""
-    """Where the program called that function: `file:function` of the next of its own frames, "" where there is none."""
+    """Where the program called that function: `file:function` of the next of its own frames, "" if there is none."""
     module: str = ""
     """Calls of `forward`, outermost first, as `model.py:attend > linear`."""
     phase: Phase = Phase.FORWARD
@@ -76,11 +76,11 @@ _SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameter
 
 @dataclass(frozen=True)
 class Origins:
-    """The origin of each stack of a snapshot; the last one stands for allocations without a stack (index -1)."""
+    """The origin of each stack of a snapshot; the last one represents allocations without a stack (index -1)."""
 
     of: tuple[Origin, ...]
     native: bool
-    """Whether C++ frames were recorded: only then does an op of the backward pass show where it is."""
+    """Whether C++ frames were recorded: only then does an op of the backward pass show if it is."""
 
     @classmethod
     def build(cls, snapshot: MemorySnapshot) -> Origins:
@@ -127,7 +127,7 @@ def _of_library_optimizer(frame: Frame, own: str) -> bool:
 
 
 def _started(python: list[Frame]) -> str:
-    """How the paths of the program's own files begin, "" where it is not told: the file that was started, which may lie in a folder that is called
+    """How the paths of the program's own files begin, "" if it is unknown: the file that was started, which may lie in a folder that is called
     like a library; of an installed package that was run as a module, all of the package."""
     file = next((frame.file for frame in reversed(python) if frame.name == "<module>"), "")
     package = _INSTALLED.match(file)
@@ -160,7 +160,7 @@ def _op(native: Iterable[Frame]) -> str:
 
 
 def _python_op(python: list[Frame]) -> str:
-    """The function of PyTorch that the program called, where nothing says more."""
+    """The function of PyTorch that the program called, if nothing says more."""
     if not python:
         return ""
     inner = python[0]

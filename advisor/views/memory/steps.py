@@ -30,7 +30,7 @@ class MemorySteps:
     basis: Basis
     n_events: int
     span_us: float
-    """Time from the second step on: the first holds what happens once. All of it where there is no second."""
+    """Time from the second step on: the first holds what happens once. All of it if there is no second."""
 
     def __len__(self) -> int:
         return len(self.start)

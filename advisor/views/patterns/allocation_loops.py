@@ -22,7 +22,7 @@ def lost_us(main: DevicePartition | None, steps: Steps) -> tuple[float, float]:
 
 def looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
     """Of allocating and freeing calls, those between the first and the last launch of a kernel that is launched as often as memory
-    is given back in between; none where no kernel is."""
+    is given back in between; none if no kernel is."""
     names = work.column("name")[work.kernel].astype(str)
     launched = work.schedule.op_call[work.kernel]
     freeing = chosen[[bool(cuda_api.RETURNS.search(name)) for name in calls.names(chosen)]] if len(chosen) else chosen

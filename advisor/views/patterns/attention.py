@@ -31,7 +31,7 @@ MOST_BETWEEN = 12
 """Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""
 
 MIN_BETWEEN_SHARE = 0.3
-"""What these take of the products' time, at least, where not even ops were recorded."""
+"""What these take of the products' time, at least, if not even ops were recorded."""
 
 _EXPONENTIAL = names_of("exponential")
 _PRODUCT_OP = names_of("activation_product")
@@ -51,7 +51,7 @@ class Product:
     inner: int
     columns: int
     first: bool | None
-    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient. None where a head is as wide as
+    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient. None if a head is as wide as
     a sequence of keys is long, so that sizes do not tell."""
 
     @property
@@ -82,7 +82,7 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Attentions:
-    """Every written-out attention of the steps replayed; none where shapes were not recorded."""
+    """Every written-out attention of the steps replayed; none if shapes were not recorded."""
 
     found: tuple[WrittenOut, ...]
 
@@ -258,7 +258,7 @@ class _Reader:
 
 def _as_wide(products: list[Product]) -> list[Product]:
     """Of heads as wide as there are queries, whose first product has two places under one pair of sizes: each product once, open where these disagree.
-    None where there are no such."""
+    None if there are no such."""
     places: dict[int, list[Product]] = {}
     for product in products:
         places.setdefault(int(product.at[0]), []).append(product)
@@ -276,12 +276,12 @@ def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
 
 
 def batched(inputs: list[Tensor]) -> Batched | None:
-    """The sizes of a product of batches of matrices; None where they are none."""
+    """The sizes of a product of batches of matrices; None if they are none."""
     return multiplied([shape for shape, _ in inputs if len(shape) >= 3])
 
 
 def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
-    """Positions of the kernels of each attention where no shapes tell: a product, pointwise kernels with a softmax among them, a product."""
+    """Positions of the kernels of each attention where no shapes tell: a product, elementwise kernels with a softmax among them, a product."""
     # What is fetched by index is a bias for each place.
     filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING)
     signs = np.select([work.of(Family.GEMM), work.of(Family.SOFTMAX), filler], ["P", "S", "f"], ".")

@@ -153,7 +153,7 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
 
 @dataclass(frozen=True)
 class _CastContext:
-    """The casting ops around a kernel and the first op outside them, -1 where there is none."""
+    """The casting ops around a kernel and the first op outside them, -1 if there is none."""
 
     casting: list[int]
     op: int

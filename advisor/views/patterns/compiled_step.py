@@ -46,7 +46,7 @@ UNALIGNED = names_of("unaligned")
 class CompiledStep:
     """parts: how many graphs a step compiles to: one, or as many as have enough to fuse between reads of values that the forward pass goes on with. overhead: what
     they cost the host of a training step, as inference can be replayed from a graph. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
-    passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
+    passed: gathers and scatters with elementwise work between, as graph networks pass messages (positions), none if there is no such work.
     edit: what compiling, with a fused optimizer, does to the launches."""
 
     parts: float

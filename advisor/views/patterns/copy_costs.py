@@ -1,4 +1,4 @@
-"""What copies between host and device cost, and what is left of it where they are pinned, packed or not made."""
+"""What copies between host and device cost, and what is left of it if they are pinned, packed or not made."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CopyCost:
     """What some copies cost. Times in µs a step: exposed, that overlap no computing; waited, by the host as recorded; issuing, of small ones by the host;
     launching and paused, what the device then waits for the host; at_most and likely_at_most, what no fix gains more than.
 
-    pageable: share of the copies. pinned: whether all are known to be. many: whether issuing small ones is most of it. call: most of it is of, where nobody
+    pageable: share of the copies. pinned: whether all are known to be. many: whether issuing small ones is most of it. call: most of it is of, if nobody
     wrote a copy. created: share of those to the device that the host had just made. fetched: share of their time to the host.
     """
 

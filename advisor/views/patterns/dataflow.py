@@ -101,11 +101,11 @@ class Dataflow:
         return bool(self.work.backward[self.last(call)])
 
     def reads(self, call: int) -> list[Size]:
-        """Each tensor that it reads, in the order of its arguments; [] where that was not recorded."""
+        """Each tensor that it reads, in the order of its arguments; [] if that was not recorded."""
         return self._calls_of(call)[0]
 
     def makes(self, call: int) -> Size:
-        """What it makes; 0 elements where shapes do not tell, as of a reduction."""
+        """What it makes; 0 elements if shapes do not tell, as of a reduction."""
         return self._calls_of(call)[1]
 
     def _calls_of(self, call: int) -> tuple[list[Size], Size]:
@@ -116,7 +116,7 @@ class Dataflow:
         return bool(self._calls_with_token(token)[call])
 
     def inputs(self, call: int) -> list[Tensor]:
-        """Each tensor among its arguments; [] where that was not recorded."""
+        """Each tensor among its arguments; [] if that was not recorded."""
         return self.shapes.inputs(int(self.op[call]))
 
     def kernels(self, begin: int, end: int) -> Ints:
@@ -124,7 +124,7 @@ class Dataflow:
         return self.at[self.bounds[begin] : self.bounds[end]]
 
     def product(self, call: int) -> Product | None:
-        """The sizes of what a call multiplies, None where it multiplies nothing or that was not recorded."""
+        """The sizes of what a call multiplies, None if it multiplies nothing or that was not recorded."""
         return self._products.get(call)
 
     @property
@@ -216,7 +216,7 @@ class Dataflow:
 
     @cached_property
     def _sizes(self) -> tuple[Ints, list[tuple[int, ...]]]:
-        """(n,) a number for what each makes, -1 where that is not known, and those of what each reads; each distinct call is looked at once."""
+        """(n,) a number for what each makes, -1 if that is not known, and those of what each reads; each distinct call is looked at once."""
         numbers: dict[Size, int] = {}
         known: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
         names = np.r_[self.work.ops.names, -1][self.op].tolist()
@@ -230,7 +230,7 @@ class Dataflow:
 
 
 def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Size], Size]:
-    """What an op of that name reads, and what it makes: 0 elements where shapes do not tell, as of a reduction. pointwise: whether its kernel is."""
+    """What an op of that name reads, and what it makes: 0 elements if shapes do not tell, as of a reduction. elementwise: whether its kernel is."""
     read = [(prod(shape), kind) for shape, kind in inputs]
     if not read:
         return [], (0, "")
@@ -250,7 +250,7 @@ def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Si
 
 
 def _promoted(name: str, inputs: Sequence[Tensor]) -> str:
-    """The type of what a pointwise op makes: of its first tensor where it works in place, else the widest, complex before floating point before integral. A
+    """The type of what an elementwise op makes: of its first tensor where it works in place, else the widest, complex before floating point before integral. A
     tensor without dimensions widens nothing of its kind (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc)."""
     if name.endswith("_"):
         return inputs[0][1]

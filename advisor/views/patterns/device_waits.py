@@ -96,7 +96,7 @@ class DeviceWaits:
 
     @property
     def ops_around(self) -> list[str]:
-        """(n,) the op around each that the program calls, "" where there is none."""
+        """(n,) the op around each that the program calls, "" if there is none."""
         return [outermost_op(self.work.ops, op) for op in self.calls.op[self.at].tolist()]
 
     @property
@@ -122,7 +122,7 @@ def lost_us(main: DevicePartition | None) -> float:
 
 
 def wait_label(ops: Ops, op: int, name: str, to_host: bool) -> str:
-    """The op that waits, as the user knows it, which way it copies where it says only that it does, and the call it made."""
+    """The op that waits, as the user knows it, which way it copies if it says only that it does, and the call it made."""
     chain = [n for n in ops.chain(op) if n.startswith(TORCH)]
     if not chain:
         return name
@@ -133,7 +133,7 @@ def wait_label(ops: Ops, op: int, name: str, to_host: bool) -> str:
 
 
 def outermost_op(ops: Ops, op: int) -> str:
-    """The op around a call that the program calls, "" where there is none."""
+    """The op around a call that the program calls, "" if there is none."""
     return next((n for n in reversed(ops.chain(op)) if "::" in n and not n.startswith(AUTOGRAD)), "")
 
 

@@ -81,7 +81,7 @@ def _rows_read(shapes: Shapes, name: str, op: int) -> int:
 
 
 def _place(rows: Ints, of: Ints) -> Ints:
-    """Where each stands in sorted rows, -1 where it does not."""
+    """Where each is in sorted rows, -1 if it does not."""
     if not len(rows):
         return np.full(len(of), -1, np.int64)
     at = np.minimum(np.searchsorted(rows, of), len(rows) - 1)

@@ -1,4 +1,4 @@
-"""Kernels that leave multiprocessors without a block, and what they would take on a full device."""
+"""Kernels that leave SMs without a block, and what they would take on a full device."""
 
 from __future__ import annotations
 

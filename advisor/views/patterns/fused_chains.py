@@ -1,4 +1,4 @@
-"""Pointwise chains as one kernel each, and what a compiler changes beside them."""
+"""Pointwise chains as one kernel each, and what a compiler changes next to them."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ class FusedChains:
         return cls(work, steps, gaps, roofline, fusion, measured, compiled, attentions, first)
 
     def of(self, least_ops: int) -> Chains | None:
-        """Those of so many pointwise kernels at least."""
+        """Those of so many elementwise kernels at least."""
         found = (chains_by_shapes if self.work.timeline.source.shapes else chains_by_order)(self.work, self.fusion, self.roofline, least_ops)
         return Chains(*found, np.concatenate(found[0])) if found[0] else None
 
     @property
     def passed(self) -> Ints:
-        """Gathers and scatters (positions) with pointwise work between, which a compiler fuses too."""
+        """Gathers and scatters (positions) with elementwise work between, which a compiler fuses too."""
         return self.compiled.passed if self.compiled else np.zeros(0, int)
 
     @property
     def beside_us(self) -> float:
-        """A step, what a compiler saves on the GPU beside the chains."""
+        """A step, what a compiler saves on the GPU next to the chains."""
         return gpu_us_removed(self.work.schedule, self.compiled.beside) if self.compiled else 0.0
 
     def in_attention(self, chains: Chains) -> Ints:
@@ -76,7 +76,7 @@ class FusedChains:
         return np.intersect1d(chains.members, self.attentions.members(self.work))
 
     def edits(self, chains: Chains) -> Edits:
-        """Each chain compiled by itself; the whole model compiled; the same at the fastest, copies beside it too."""
+        """Each chain compiled by itself; the whole model compiled; the same at the fastest, copies next to it too."""
         work, compiled = self.work, self.compiled
         beside = fused_beside(work, chains.members)
         likely, fastest = (Fused.chains(chains.at, chains.durations_us[:, k], kernels) for k, kernels in ((1, self.fusion.kernels(chains.at)), (2, ())))
@@ -95,7 +95,7 @@ class FusedChains:
 
 
 def fused_beside(work: GpuWork, members: Ints) -> Ints:
-    """What else a compiler changes where the whole model is compiled: gathers, scatters, copies, single pointwise kernels, products on rows
+    """What else a compiler changes where the whole model is compiled: gathers, scatters, copies, single elementwise kernels, products on rows
     that are not aligned, which it pads."""
     found = work.of(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.of(Family.GEMM) & work.named(UNALIGNED))
     found &= work.kernel & ~in_optimizer(work)
@@ -108,7 +108,7 @@ BUSY_DRAM_PCT, IDLE_DRAM_PCT = 50.0, 25.0
 
 
 def memory_confidence(work: GpuWork, measured: Utilization, device: int) -> float:
-    """Higher with shapes; counters of the memory confirm or temper it where they were sampled."""
+    """Higher with shapes; counters of the memory confirm or temper it if they were sampled."""
     confidence = 0.9 if work.timeline.source.shapes else 0.6
     dram = measured.dram_pct(device)
     if dram is None:

@@ -1,4 +1,4 @@
-"""What a compiler makes one kernel of: stretches of pointwise work, casts, copies, reductions, norms and softmaxes between products."""
+"""What a compiler makes one kernel of: stretches of elementwise work, casts, copies, reductions, norms and softmaxes between products."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FUSED = (
 """Families that a compiler fuses with their neighbours."""
 
 FULL = 0.25
-"""Of a stretch's largest tensor: what is smaller costs nothing beside it."""
+"""Of a stretch's largest tensor: what is smaller costs nothing next to it."""
 
 AGAIN = 0.5
 """How often a further operand of a size that was read before is another tensor, not the same one again."""
@@ -41,13 +41,13 @@ SLOWER, LIKELY, FASTER = costs("generated-kernel")
 RANDOM_PER_S = cost("random-numbers")
 
 NARROW_US = LATENCY_BOUND_US
-"""Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
+"""Shorter kernels take as long as they take to start, on however few SMs (as for small-grid)."""
 
 _OPTIMIZER = names_of("optimizer_work")
 _RANDOM = names_of("random")
 _NEIGHBOURS = names_of("neighbours")
 """What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
-Taking the nearest is pointwise."""
+Taking the nearest is elementwise."""
 _JOINING = names_of("concatenate_or_stack")
 _ACROSS_ROWS = names_of("norm_across_rows")
 _STATISTICS = names_of("norm_statistics")
@@ -63,7 +63,7 @@ _PICKING = names_of("gather_or_scatter")
 class Traffic:
     """What ops in a row move, whichever kernels they launch.
 
-    largest: elements of the largest tensor that they read, or make where they read none; 0 where shapes do not tell. least, likely, most: bytes that must cross
+    largest: elements of the largest tensor that they read, or make where they read none; 0 if shapes do not tell. least, likely, most: bytes that must cross
     memory; left: of these, what is written. random: how many random numbers are made. kernels: how many are left of them: what reads a tensor again
     is one for the statistics and one for the rest. apart: casts of something else, launched beside. joins: which ops join tensors into one that no op among
     them reads, which has to be written whatever is fused. moved_on: whether, where all they do is move, what is joined is then moved on.
@@ -320,7 +320,7 @@ class _Reader:
 
     def _separate_casts(self, ops: list[int]) -> int:
         """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
-        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one. Where no shapes say what an op reads, a
+        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one. If no shapes say what an op reads, a
         cast right before another is such: none casts what was cast just then."""
         if not any(self._keys(op) for op in ops):
             return sum(op in self._casts and after in self._casts for op, after in pairwise(ops))
@@ -375,7 +375,7 @@ class _Reader:
         return sorted(map(_key, self._sizes(op)[0]), reverse=True)
 
     def _result(self, op: int) -> Key:
-        """The same of what an op makes, 0 where that is not known, and of picking one value a row."""
+        """The same of what an op makes, 0 if that is not known, and of picking one value a row."""
         return (0, 0) if is_a(self.work.ops.name(op), "gather") else _key(self._sizes(op)[1])
 
     def _sizes(self, op: int) -> tuple[list[Size], Size]:

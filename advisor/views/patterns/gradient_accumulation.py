@@ -31,10 +31,10 @@ _TO_ONE = names_of("send_receive")
 
 @dataclass(frozen=True, eq=False)
 class MicroBatches:
-    """Positions of GPU ops; none where a step has but one micro-batch, or parts that are not alike.
+    """Positions of GPU ops; none if a step has but one micro-batch, or parts that are not alike.
 
-    times: micro-batches of a step, 1 where there are none. kept: what the first of a step launches that others launch again. together_us: how long each of
-    these takes in all micro-batches of its step, one after the other; gradients are exchanged once. gone: what the others launch again, and what adds their
+    times: micro-batches of a step, 1 if there are none. kept: what the first of a step launches that others launch again. together_us: how long each of
+    these takes in all micro-batches of its step, in turn; gradients are exchanged once. gone: what the others launch again, and what adds their
     gradients up. waits: positions of the calls that wait between the first and the last.
     """
 

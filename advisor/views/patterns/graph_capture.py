@@ -53,11 +53,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
-    """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
+    """why_not: what keeps a step from being captured and replayed, "" if nothing does. removable: positions of the calls that wait inside the
     steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
     conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
     in_passes: whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler is given, the
-    trace does not tell. parts: what is alike in all steps, where they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes, before they ask for any. mostly: what most waits inside the
+    trace does not tell. parts: what is alike in all steps, if they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes, before they ask for any. mostly: what most waits inside the
     steps are for: "values" that are read, which may end a loop, what is "sent", or neither, as for sizes and copies to the host."""
 
     why_not: str

@@ -20,8 +20,8 @@ from advisor.views.trace.program import Program
 
 @dataclass(frozen=True)
 class Grids:
-    """Of each GPU op (n,): its blocks, the device's multiprocessors, and waves: blocks over the places for them on the whole
-    device, NaN where what a block needs was not recorded. Unavailable where grids or the device's size were not."""
+    """Of each GPU op (n,): its blocks, the device's SMs, and waves: blocks over the places for them on the whole
+    device, NaN if what a block needs was not recorded. Unavailable where grids or the device's size were not."""
 
     blocks: Ints
     sms: Ints
@@ -29,7 +29,7 @@ class Grids:
 
     @property
     def fill(self) -> Floats:
-        """Share of the multiprocessors that have a block."""
+        """Share of the SMs that have a block."""
         return self.blocks / np.maximum(self.sms, 1)
 
     @property
@@ -58,8 +58,8 @@ class Grids:
 
 
 def filled(work: GpuWork, grids: Grids | None) -> Floats:
-    """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the multiprocessors where what a block needs is not
-    known; 1 beside others, NaN where no grid is, and of communication."""
+    """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the SMs where what a block needs is not
+    known; 1 next to others, NaN if no grid is, and of communication."""
     if grids is None:
         return np.full(len(work.rows), np.nan)
     known = work.kernel & (grids.blocks > 0) & ~work.of(Family.COMMUNICATION)
@@ -100,7 +100,7 @@ def beside_others(work: GpuWork, at: Ints) -> Mask:
 
 
 def _by_value(asked: Ints, there: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Of each value in `there`, where it stands in `asked` and in `there`."""
+    """Of each value in `there`, if it is in `asked` and in `there`."""
     values, orders = np.unique(there), [np.argsort(each, kind="stable") for each in (asked, there)]
     sides = [np.searchsorted(each[order], values, side) for each, order in zip((asked, there), orders, strict=True) for side in ("left", "right")]
     for a, b, c, d in zip(*(side.tolist() for side in sides), strict=True):

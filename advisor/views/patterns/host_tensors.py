@@ -41,7 +41,7 @@ class MadeOnHost:
         return length(self.spans) / steps
 
     def told(self, steps: int, step_us: float) -> str:
-        """What making them takes the host, where it is worth a word."""
+        """What making them takes the host, if it is worth a word."""
         us = self.us(steps)
         return f"; making what they carry takes the host {duration(us)} as recorded" if us >= HARDLY_ANY * step_us else ""
 
@@ -126,7 +126,7 @@ def created_on_host(timeline: Timeline, ops: Ops, rows: Ints) -> float:
 
 
 def _op_before(ops: Ops, threads: Ints, op: int) -> int:
-    """The outermost op that precedes one on its thread, -1 where there is none."""
+    """The outermost op that precedes one on its thread, -1 if there is none."""
     before = op - 1
     while before >= 0 and (ops.outermost[before] != before or threads[before] != threads[op]):
         before -= 1

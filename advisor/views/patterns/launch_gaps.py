@@ -146,7 +146,7 @@ class LaunchGaps:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """The gaps by what ends them, with where that is launched."""
+        """The gaps by what ends them, with if that is launched."""
         next_op = self.gaps.next_op[self.at]
         return folded(
             before_what(self.work.ops, self.work.kernels, next_op),

@@ -1,4 +1,4 @@
-"""Low-rank adapters that are computed beside the layers that they adapt."""
+"""Low-rank adapters that are computed next to the layers that they adapt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Adapters:
-    """Every one of the steps replayed, in order; none where shapes were not recorded."""
+    """Every one of the steps replayed, in order; none if shapes were not recorded."""
 
     found: tuple[Adapter, ...]
 
@@ -38,7 +38,7 @@ class Adapters:
 
 
 def _adapters(flow: Dataflow) -> Iterator[Adapter]:
-    """`layer(x) + scale * up(down(x))`: the layer's product stands before the other two or behind them."""
+    """`layer(x) + scale * up(down(x))`: the layer's product is before the other two or behind them."""
     sizes = {product for _, product in flow.products}
     lows = defaultdict[tuple[int, int], list[Product]](list)
     for size in sizes:

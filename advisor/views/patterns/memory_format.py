@@ -127,7 +127,7 @@ PICTURES = 4
 @dataclass(frozen=True, eq=False)
 class ChannelsLast:
     """turned, of_sequences, norms, of_library, depthwise: positions of the kernels that turn images, and sequences, of PyTorch's own and cuDNN's batch norms on NCHW tensors, of cuDNN's alone and, in 16 bits,
-    of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, where they do not, cuDNN's norms
+    of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, if they do not, cuDNN's norms
     take so long that the layout is known to gain. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
     channels_last already. pictures: whether most convolutions go over two axes. by_compiler: whether a compiled training step would keep
@@ -230,7 +230,7 @@ def _of_images(work: GpuWork, shapes: Shapes, norms: Ints) -> Mask:
 
 def _by_compiler(weights: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
     """Whether Inductor keeps the images of a training step in channels_last: no convolution in groups of several channels, none but
-    pointwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
+    elementwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
     for channels, (made, taken, *sides) in weights:
         grouped = taken not in (1, channels)
         if grouped or (made * 2 <= taken and max(sides, default=1) > 1):
@@ -239,6 +239,6 @@ def _by_compiler(weights: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
 
 
 def _as_fast_as(ops: Ints, dur_us: Floats) -> Edit:
-    """Those ops in the time given, where it is known."""
+    """Those ops in the time given, if it is known."""
     known = ~np.isnan(dur_us)
     return WithDurations(ops[known], dur_us[known])

@@ -63,7 +63,7 @@ def longest_between(casts: Sequence[Cast], dur_us: Floats) -> tuple[str, ...]:
 
 
 def sixteen_bits(casts: Sequence[Cast]) -> str:
-    """The type of 16 bits that the program's casts name, "" where they are all between FP64 and FP32."""
+    """The type of 16 bits that the program's casts name, "" if they are all between FP64 and FP32."""
     named = [kind for cast in casts for kind in (cast.source, cast.target)]
     half, brain = (named.count(kind) for kind in ("c10::Half", "c10::BFloat16"))
     return "float16" if half > brain else "bfloat16" if brain else ""

@@ -139,7 +139,7 @@ def _signs(work: GpuWork) -> np.ndarray:
 
 
 def _checked(work: GpuWork, recorded: Shapes, kind: str, members: Ints, tokens: Sequence[str], composite: Mask) -> Chain | None:
-    """The chain as matched, less the scale or cast at its end that works on another tensor; None where shapes disagree."""
+    """The chain as matched, less the scale or cast at its end that works on another tensor; None if shapes disagree."""
     shapes = [tensors_of(recorded, op) for op in work.op[members].tolist()]
     if not all(shapes):
         # The kernels' names alone: take only what is longer than a few kernels that anything may launch.
@@ -182,7 +182,7 @@ def _is_weight(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    """Whether `row` holds one value for each row of `whole`: the same leading dimensions, the others reduced. Where one word is decoded there
+    """Whether `row` holds one value for each row of `whole`: the same leading dimensions, the others reduced. If one word is decoded there
     is one row, and its statistic has as many axes."""
     kept = list(row)
     while kept and kept[-1] == 1:
@@ -194,7 +194,7 @@ def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
 
 
 def tensors_of(shapes: Shapes, op: int) -> list[tuple[tuple[int, ...], int]]:
-    """Shape and bytes an element of each tensor with sides among an op's inputs; [] where they were not recorded."""
+    """Shape and bytes an element of each tensor with sides among an op's inputs; [] if they were not recorded."""
     return [(shape, DTYPE_BYTES[kind]) for shape, kind in shapes.inputs(op) if shape]
 
 

@@ -71,7 +71,7 @@ def _bandwidth_share(work: GpuWork, shapes: Shapes, chain: Chain) -> float:
 
 
 def rows_of(shapes: Shapes, ops: Sequence[int]) -> int:
-    """Rows of a chain's tensor: values of the statistics that stand beside it, one for all of its last axes, 0 where none do. What stands beside it with
+    """Rows of a chain's tensor: values of the statistics that stand next to it, one for all of its last axes, 0 if none do. What stands next to it with
     fewer, as a scale of one value, is none."""
     rows = 0
     for op in ops:

@@ -29,7 +29,7 @@ _STEP = names_of("optimizer_step_of_class")
 _MANY = names_of("foreach")
 _FUSED = names_of("fused_optimizer")
 _SPARSE = names_of("sparse_gradient")
-"""What an optimizer asks of a sparse gradient. foreach and fused take none: torch.optim goes parameter by parameter where there is one."""
+"""What an optimizer asks of a sparse gradient. foreach and fused take none: torch.optim goes parameter by parameter if there is one."""
 _ADAM = names_of("adam_update")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
@@ -41,7 +41,7 @@ MOST_OPS_A_PARAMETER = 16
 """No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""
 
 MOST_IN_ITS_RANGE = 32
-"""Likewise inside the range of an optimizer's step, where nothing else stands: Adafactor of transformers launches 24."""
+"""Likewise inside the range of an optimizer's step, if nothing else stands: Adafactor of transformers launches 24."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class OptimizerStep:
 
 
 def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
-    """Positions and host spans of runs of Adam's last op, where no optimizer marked itself."""
+    """Positions and host spans of runs of Adam's last op, if no optimizer marked itself."""
     at = np.flatnonzero(work.named(_ADAM) & ~work.named(_MANY))
     positions, starts, ends = [at[:0]], [], []
     calls, schedule = timeline.api_calls, work.schedule
@@ -134,7 +134,7 @@ LEFT_OF_FOREACH_SGD = costs("left-of-foreach-sgd")
 
 
 def fused_form(update: OptimizerStep) -> str:
-    """The optimizer of torch.optim that fused=True can be passed to, "" where it has no such form or is fused already. Where none is named it is of the Adam family."""
+    """The optimizer of torch.optim that fused=True can be passed to, "" if it has no such form or is fused already. Where none is named it is of the Adam family."""
     name = update.name or ("" if update.kind == "none" else "AdamW")
     return name if update.kind in ("none", "loop", "foreach") and name in HAVE_FUSED else ""
 

@@ -49,8 +49,8 @@ class ParameterLoop:
 class ParameterLoops:
     """zeroing: loops that only fill, each gradient that the backward pass then adds to. updating: all others.
 
-    Parameters are known by the shapes that autograd accumulates gradients of. A run of pointwise work and reductions outside the backward
-    pass, not interrupted by any other kernel, that does the same to tensors of these shapes is a loop over them. None where shapes were
+    Parameters are known by the shapes that autograd accumulates gradients of. A run of elementwise work and reductions outside the backward
+    pass, not interrupted by any other kernel, that does the same to tensors of these shapes is a loop over them. None if shapes were
     not recorded: untold are then the positions of runs behind a backward pass that may be such loops.
     """
 
@@ -105,7 +105,7 @@ def _category(work: GpuWork, name: str) -> int:
 
 
 def _shape(work: GpuWork, op: int) -> Shape:
-    """Of an op's first input; () where it is no tensor, or one of a single number."""
+    """Of an op's first input; () if it is no tensor, or one of a single number."""
     first = next(iter(arguments.numbers(work.timeline.op_text("dims", op))), [])
     return tuple(first) if all(isinstance(n, int) for n in first) else ()
 
@@ -143,7 +143,7 @@ def _taken(work: GpuWork, run: Ints) -> dict[str, Counter[Shape]]:
 
 
 def _tensors(work: GpuWork, run: Ints, parameters: Counter[Shape]) -> int:
-    """How many parameters a run goes over; 0 where it does something else."""
+    """How many parameters a run goes over; 0 if it does something else."""
     over = [taken.total() for taken in _taken(work, run).values() if sum(n for s, n in taken.items() if s in parameters) >= OF_PARAMETERS * taken.total()]
     # Some ops come more often a tensor than others, and some only for those tensors that need them.
     tensors = rounds(over)

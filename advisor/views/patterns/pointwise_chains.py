@@ -1,4 +1,4 @@
-"""Chains of pointwise kernels and the time of one kernel in place of each: by what shapes tell, or by how they follow each other."""
+"""Chains of elementwise kernels and the time of one kernel in place of each: by what shapes tell, or by how they follow each other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
 
 
 def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
-    """The same stretches where no shapes say more, and pointwise kernels in a row that are none: as long as their longest kernel tells."""
+    """The same stretches where no shapes say more, and elementwise kernels in a row that are none: as long as their longest kernel tells."""
     counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), work.kind
     chosen = [
         stretch.members
@@ -70,7 +70,7 @@ def by_longest(work: GpuWork, stretches: Sequence[Ints]) -> Floats:
 
 
 def _on_full_device(work: GpuWork) -> Floats:
-    """(n,) how long each kernel takes with a block on every multiprocessor, as a compiled one has: one of few blocks takes its time by their number, not by its bytes."""
+    """(n,) how long each kernel takes with a block on every SM, as a compiled one has: one of few blocks takes its time by their number, not by its bytes."""
     blocks, sms = work.column("grid_blocks"), work.timeline.sm_counts(work.column("device"))
     known = (blocks > 0) & (sms > 0)
     share: Floats = np.where(known, np.minimum(blocks / np.maximum(sms, 1), 1.0), 1.0)
@@ -89,7 +89,7 @@ def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
 
 
 def _chains(work: GpuWork, elements: Ints, left_out: Mask, min_chain: int) -> list[Ints]:
-    """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
+    """Positions of elementwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = work.of(Family.ELEMENTWISE)
     member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
     kind = work.kind

@@ -211,7 +211,7 @@ def _compiled_of_doubles(work: GpuWork) -> Mask:
 
 
 def _takes_doubles(work: GpuWork) -> Mask:
-    """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name where none is known. A number that
+    """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name if none is known. A number that
     stands beside tensors is recorded as a double without a shape, and is computed in their type."""
     found = (work.named(names_of("fp64_by_name")) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
     if not work.timeline.source.shapes:

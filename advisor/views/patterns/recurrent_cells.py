@@ -27,11 +27,11 @@ OTHER = LITTLE
 read before, the loop is no recurrence that a library has one call for."""
 
 HEAD = 0.4
-"""The same of products of the cells' state, and their activations, where nothing else is in the loop, and what they make is too wide or narrow to come back into a
+"""The same of products of the cells' state, and their activations, if nothing else is in the loop, and what they make is too wide or narrow to come back into a
 cell: all passes' can be made at once, behind it. One head and its activation beside one cell of three kernels are two fifths."""
 
 KERNELS_A_CELL = 2
-"""cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
+"""cuDNN launches a product and an elementwise kernel for each pass where it keeps none of the state on the chip."""
 
 OF_THE_TIME = cost("library-recurrence")
 
@@ -40,7 +40,7 @@ LAUNCH_US = cost("library-recurrence-launch")
 
 @dataclass(frozen=True, eq=False)
 class RecurrentLoop:
-    """cells: of a step, 0 where there is no loop over a cell and what can wait for its end. edit: what one call for all passes does to the step."""
+    """cells: of a step, 0 if there is no loop over a cell and what can wait for its end. edit: what one call for all passes does to the step."""
 
     cells: float
     edit: Edit

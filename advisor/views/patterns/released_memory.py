@@ -34,7 +34,7 @@ class ReleasedMemory:
         return self.host_time.without(self.spans)
 
     def told(self, step_us: float) -> str:
-        """What it takes the host, where it is worth a word."""
+        """What it takes the host, if it is worth a word."""
         return f"; giving their memory back takes the host {duration(self.us)}" if self.us >= HARDLY_ANY * step_us else ""
 
     @classmethod

@@ -16,7 +16,7 @@ from advisor.views.trace.steps import Steps
 
 @dataclass(frozen=True, eq=False)
 class ServedWork:
-    """engine, phase: of the steps in the window, "" where none is a server's. steps: those steps. phases: them by requests. elsewhere: other steps of the server,
+    """engine, phase: of the steps in the window, "" if none is a server's. steps: those steps. phases: them by requests. elsewhere: other steps of the server,
     of other phases among them. eager, graphs: positions of the calls in them that launch kernels and graphs. forward: host time from the first such call of each step to
     its last. between: host time outside of all steps. in_graph: (n_ops,) positions of the schedule that graphs launch in them."""
 

@@ -40,7 +40,7 @@ class Expanded(NamedTuple):
 class Repeated:
     """One copy of keys or values (position), and who reads it.
 
-    call: the row of `cpu_ops` that the program called for it, -1 where it is part of the product itself. reader: the kernels (positions) that read it.
+    call: the row of `cpu_ops` that the program called for it, -1 if it is part of the product itself. reader: the kernels (positions) that read it.
     times: heads that share one. queries: words that are asked of each, of one head. fused: whether the reader is the one call; masked: that with a mask.
     """
 
@@ -56,7 +56,7 @@ class Repeated:
 
 @dataclass(frozen=True)
 class RepeatedHeads:
-    """Every one of the steps replayed, in order; none where shapes and strides were not recorded."""
+    """Every one of the steps replayed, in order; none if shapes and strides were not recorded."""
 
     found: tuple[Repeated, ...]
 
@@ -112,7 +112,7 @@ def _places(tensors: Sequence[tuple[tuple[int, ...], str]], fused: bool) -> tupl
 
 def expansion(dims: Sequence[Sequence[Any]], strides: Sequence[Sequence[Any]]) -> Expanded | None:
     """What a copy, of those sizes and strides, writes out of an expanded tensor: [.., heads, times, words, width] or [.., words, heads, times, width], the
-    times without a stride; None where it is no such tensor."""
+    times without a stride; None if it is no such tensor."""
     for sizes, steps in zip(dims, strides, strict=False):
         if len(sizes) < 5 or len(steps) != len(sizes) or not all(isinstance(size, int) and size > 0 for size in sizes):
             continue

@@ -92,7 +92,7 @@ class HostCopies:
 
     def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
         """What a loader without worker processes makes is copied into pinned memory by the thread that then sends it; workers' batches are
-        pinned beside it."""
+        pinned next to it."""
         uploads = uploads[work.column("copy_kind")[uploads] == CopyKind.HTOD.value]
         has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].cat.categories)
         if has_workers or not len(uploads):
@@ -127,7 +127,7 @@ class StagedCopies:
 
     @property
     def text(self) -> str:
-        """What the program waits for, in words; "" where it does not."""
+        """What the program waits for, in words; "" if it does not."""
         return f"staged on the host first, for {duration(self.us)}" if self.us else ""
 
     @property

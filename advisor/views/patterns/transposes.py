@@ -34,7 +34,7 @@ class Turn:
 
     @classmethod
     def of(cls, sizes: Sequence[int], target: Sequence[int], source: Sequence[int]) -> Turn | None:
-        """From a copy's sizes and both tensors' strides; None where it keeps the order, or repeats or skips elements.
+        """From a copy's sizes and both tensors' strides; None if it keeps the order, or repeats or skips elements.
 
         Axes that lie together on both sides are one, so that a view with other axes gives the same turn.
         """
@@ -63,7 +63,7 @@ class RoundTrips:
     """there, back: positions of the copies of each round trip; none where strides were not recorded. left: copies of the backward pass
     that turn a gradient as a trip turned its tensor; mixed: kernels there that read one tensor turned so and another not, which takes
     a multiple of the time. around_products: whether products of weights lie between the copies of each trip, which contract the axis that
-    the turn brought to the end: from the left, as torch.bmm(weight, x), they take it where it was. untold: copies that lie as those of
+    the turn brought to the end: from the left, as torch.bmm(weight, x), they take it if it was. untold: copies that lie as those of
     trips do, where strides would tell and were not recorded."""
 
     there: Ints

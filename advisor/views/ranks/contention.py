@@ -1,4 +1,4 @@
-"""Whether kernels take longer while communication runs beside them."""
+"""Whether kernels take longer while communication runs next to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Contention(NamedTuple):
 
 
 def contention(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives) -> Contention:
-    """The same kernels (name and grid) with and without communication beside them."""
+    """The same kernels (name and grid) with and without communication next to them."""
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
     rows = np.flatnonzero(kernels.compute & steps.holds(start))

@@ -107,7 +107,7 @@ def _excess(job: Job, at: int, parts: tuple[str, ...], totals: np.ndarray | None
 
 
 BETWEEN = 0.8
-"""A host that is late mostly between steps, where nothing was launched yet, is waiting for what the step begins with."""
+"""A host that is late mostly between steps, if nothing was launched yet, is waiting for what the step begins with."""
 
 
 def _between_steps(job: Job, at: int, excess_us: float) -> bool:
@@ -121,7 +121,7 @@ IN_ONE_PLACE = 0.8
 
 
 def _in_one_place(job: Job, at: int) -> float:
-    """The most that the rank's host does beyond the median of the others between two collectives, µs, in the step where that is least."""
+    """The most that the rank's host does beyond the median of the others between two collectives, µs, in the step if that is least."""
     schedule = job.replay.corrected
     spent = schedule.stretches[:, :, PARTS.index("host")]
     excess = spent[at] - np.median(np.delete(spent, at, axis=0), axis=0)

@@ -17,7 +17,7 @@ PAIRS = 200
 """Pairs of a report at most, those that wait longest."""
 
 SHOWN_RANKS = 24
-"""Ranks around a collective: half of them the last to come, half the first; others of the job where there is room."""
+"""Ranks around a collective: half of them the last to come, half the first; others of the job if there is room."""
 
 BEFORE, AFTER = 1.5, 0.5
 """What is shown around a collective, as multiples of the longest wait for it; at least and at most so many µs."""
@@ -53,7 +53,7 @@ def wait_rows(job: Job) -> tuple[WaitRow, ...]:
 
 
 def worst(job: Job) -> CollectiveMoment | None:
-    """The window's collective with most waiting in it, and what ranks did around it; None where none is matched."""
+    """The window's collective with most waiting in it, and what ranks did around it; None if none is matched."""
     matched = job.matched
     if not matched.proved or not job.in_window.any():
         return None

@@ -33,7 +33,7 @@ class JobEdits(NamedTuple):
 
 
 class AsOthers(JobEdit, frozen=True):
-    """These ranks spend no more on these parts than the median of the others; all ranks where none is named."""
+    """These ranks spend no more on these parts than the median of the others; all ranks if none is named."""
 
     ranks: tuple[int, ...] = ()
     parts: tuple[str, ...] = OWN
@@ -78,7 +78,7 @@ class Evened(JobEdit, frozen=True):
 
 
 class LessComputing(JobEdit, frozen=True):
-    """Kernels of each rank (all alike where one figure is given) take so many µs less a step; more where it is negative."""
+    """Kernels of each rank (all alike where one figure is given) take so many µs less a step; more if it is negative."""
 
     us: tuple[float, ...]
 

@@ -55,7 +55,7 @@ class JobGraph:
         host_us: Floats,
         steps: int,
     ) -> JobGraph:
-        """A graph of these parts. Raises TraceError where its edges go in a circle: the ranks' orders then contradict each other."""
+        """A graph of these parts. Raises TraceError if its edges go in a circle: the ranks' orders then contradict each other."""
         return cls(dur_us, rank, *edges, *carried, *begin, closing, host_us, steps, _levels(len(dur_us), edges[0], edges[1]))
 
     def starts_us(self, at_least: Floats) -> Floats:

@@ -115,7 +115,7 @@ class Job:
 
     @cached_property
     def replay(self) -> JobReplay:
-        """Raises Unavailable where the collectives are not matched, or contradict each other."""
+        """Raises Unavailable if the collectives are not matched, or contradict each other."""
         if not self.matched.proved:
             raise Unavailable(self.matched.said.detail, RECORD_RANKS)
         try:
@@ -148,7 +148,7 @@ class Job:
 
     @cached_property
     def entry_lateness_us(self) -> Floats:
-        """(entries,) how much later than the median of its collective's ranks each arrived, where it was last; else 0. Of messages 0."""
+        """(entries,) how much later than the median of its collective's ranks each arrived, if it was last; else 0. Of messages 0."""
         return self._lateness_us(~self.messages)
 
     @cached_property
@@ -230,7 +230,7 @@ class Job:
 
     @property
     def server(self) -> str:
-        """The inference server that most ranks are part of, "" where none is."""
+        """The inference server that most ranks are part of, "" if none is."""
         return str(self._common("server", ""))
 
     @property

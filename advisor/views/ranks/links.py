@@ -15,7 +15,7 @@ ROWS = 200
 
 
 def bus_gbps(job: Job) -> np.ndarray:
-    """(collectives,) bus bandwidth of each in 1e9 bytes a second, 0 where its size is unknown or its transfer too short to time."""
+    """(collectives,) bus bandwidth of each in 1e9 bytes a second, 0 if its size is unknown or its transfer too short to time."""
     matched = job.matched
     factor = np.array([bus_factor(KINDS[k], n) for k, n in zip(matched.kind.tolist(), matched.size.tolist(), strict=True)])
     usable = (matched.bytes > 0) & (matched.transfer_us > 1.0)
@@ -24,7 +24,7 @@ def bus_gbps(job: Job) -> np.ndarray:
 
 
 def nodes(job: Job) -> np.ndarray:
-    """(collectives,) how many machines the ranks of each run on, 0 where that is unknown of one of them."""
+    """(collectives,) how many machines the ranks of each run on, 0 if that is unknown of one of them."""
     hosts = [s.facts.host for s in job.ranks]
     matched, number = job.matched, {host: i for i, host in enumerate(dict.fromkeys(hosts))}
     host = np.array([number[h] for h in hosts], np.int64)[matched.of]

@@ -1,7 +1,7 @@
 """Which collectives of different ranks are the same one, and the proof of it.
 
 All ranks leave a collective together, so the ends of matched ones differ by the ranks' clocks and little else: a matching is
-accepted only where that holds. Heads of a trace, work from before it began, carry no metadata and are left out.
+accepted only if that holds. Heads of a trace, work from before it began, carry no metadata and are left out.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _candidates(one: RankSummary) -> np.ndarray:
 
 
 def _keyed(ranks: Sequence[RankSummary], shift: Floats) -> tuple[list[list[tuple[int, int]]], str, int]:
-    """Entries (rank, row) by collective, how they were found, and how many rows stand alone."""
+    """Entries (rank, row) by collective, how they were found, and how many rows are alone."""
     found: dict[object, list[tuple[int, int]]] = defaultdict(list)
     messages: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
     streams: dict[str, dict[int, list[int]]] = defaultdict(dict)

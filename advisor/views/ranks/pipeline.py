@@ -21,7 +21,7 @@ FORWARD = cost("forward-share")
 
 @dataclass(frozen=True)
 class Pipeline:
-    """ranks: positions' ranks in the order of the stages, none where there is no pipeline. micro_batches: a step. bubble_share: the
+    """ranks: positions' ranks in the order of the stages, none if there is no pipeline. micro_batches: a step. bubble_share: the
     mean stage's waits in messages, of the step. own_us: (stages,) a step. kernels: (stages,) a step that micro-batches repeat.
     hop_us: from the end of one stage's part to the start of the next's. host_us: (stages,) a step.
     """

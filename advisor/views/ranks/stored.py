@@ -50,7 +50,7 @@ _FINITE = ("start_us", "end_us", "segment_start_us", "segment_end_us", "own", "s
 
 
 def unpacked(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz`. Raises ValueError where they are no such file, or hold more than `MOST_BYTES`."""
+    """The arrays of an `.npz`. Raises ValueError if they are no such file, or hold more than `MOST_BYTES`."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
@@ -64,7 +64,7 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
 
 
 def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) -> None:
-    """Raises ValueError where an array is not what it says. kinds: by name, numpy's letter of its type (b, i, f).
+    """Raises ValueError if an array is not what it says. kinds: by name, numpy's letter of its type (b, i, f).
     lists: by name of an array of positions, how many entries the list has that it points into."""
     for name in kinds:
         if not arrays[name].ndim:

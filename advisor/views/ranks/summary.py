@@ -57,7 +57,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     format: str = ""
     host: str = ""
-    """The machine that it ran on, "" where nothing says it."""
+    """The machine that it ran on, "" if nothing says it."""
     run: str = ""
     """The run of a log of JAX that was picked, by its directory's name."""
     device: str = ""
@@ -88,13 +88,13 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     framework: str = "torch"
     """Whose functions launch its work, as in `Program`."""
     server: str = ""
-    """The inference server that its program is, "" where it is none."""
+    """The inference server that its program is, "" if it is none."""
     frameworks: tuple[Framework, ...] = ()
     """Those in whose words fixes are said, as of `Stack.likely`."""
     accumulations: float = 1.0
     """Times a step that the same gradients are averaged."""
     contended_us: float = 0.0
-    """What kernels took longer, a step, while communication ran beside them."""
+    """What kernels took longer, a step, while communication ran next to them."""
     contention_ratio: float = 1.0
     bytes: int = 0
     events: int = 0
@@ -115,7 +115,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recording_us(self) -> float:
-        """What recording added to a step, by this rank's trace alone; nothing where it does not tell how long one takes without."""
+        """What recording added to a step, by this rank's trace alone; nothing if it does not tell how long one takes without."""
         true_us = self.true_step_us.expected
         return max(self.step_us - true_us, 0.0) if true_us > 0 else 0.0
 
@@ -179,7 +179,7 @@ class RankSummary:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RankSummary:
-        """Raises TraceError where the data are no summary of this version."""
+        """Raises TraceError if the data are no summary of this version."""
         try:
             arrays = stored.unpacked(data)
             facts = msgspec.json.decode(arrays.pop("facts").tobytes(), type=RankFacts)
@@ -271,7 +271,7 @@ class RankSummary:
 def _facts(
     timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives, lane: Lane, replay: Replay, device: int, program: Program, stack: Stack
 ) -> RankFacts:
-    """device: the one that works most, -1 where none does. What collectives are of, their lists, is left empty."""
+    """device: the one that works most, -1 if none does. What collectives are of, their lists, is left empty."""
     source, per_step = timeline.source, max(steps.steps, 1)
     described = timeline.device(device) if device >= 0 else None
     beside, own = contention(timeline, steps, kernels, found), _own_kernels(timeline, kernels, steps, device)
@@ -336,7 +336,7 @@ def _threads(timeline: Timeline) -> Floats:
 
 
 def _issuing_us(timeline: Timeline) -> float:
-    """Median time of the framework's op that issues a collective, 0 where none was recorded."""
+    """Median time of the framework's op that issues a collective, 0 if none was recorded."""
     ops = timeline.cpu_ops
     if not len(ops):
         return 0.0
@@ -348,7 +348,7 @@ _WRAPPED, _UPDATES = "DistributedDataParallel.forward", names_of("optimizer_step
 
 
 def _accumulations(timeline: Timeline, steps: Steps) -> float:
-    """Forward passes of the wrapper that averages gradients after each of them, a step. Where none is known, a recording is one that updates once."""
+    """Forward passes of the wrapper that averages gradients after each of them, a step. If none is known, a recording is one that updates once."""
     notes = timeline.annotations
     if not len(notes):
         return 1.0
@@ -363,7 +363,7 @@ def _accumulations(timeline: Timeline, steps: Steps) -> float:
 
 
 def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: int, found: RankCollectives, lane: Lane) -> Floats:
-    """(n,) when each collective could have begun as far as this rank's own work goes, NaN where that is before the window.
+    """(n,) when each collective could have begun as far as this rank's own work goes, NaN if that is before the window.
 
     A collective waits, as its stream does, for the last op that the host had launched before it. One that the host launched when
     the lane had run dry begins when the lane's own time, which the host took, is over.

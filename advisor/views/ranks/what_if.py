@@ -74,7 +74,7 @@ class WhatIf:
 
 
 def of_job(job: Job) -> Slowdown:
-    """The slowdown of a recorded job: by part of the ranks' time and by rank. Raises Unavailable where it cannot be replayed."""
+    """The slowdown of a recorded job: by part of the ranks' time and by rank. Raises Unavailable if it cannot be replayed."""
     replay = job.replay
     if replay.basis != "simulated":
         raise Unavailable(f"the unedited replay is {replay.error:.0%} from the recorded step", "record more steps")

@@ -61,12 +61,12 @@ class Ran:
 
     def paused_us(self, since: Floats, rows: Ints) -> Floats:
         """(n_rows,) how long each of these waited from a moment on for nothing that ran: no longer than its device idled, and than the op beside
-        which it began had run, of whose multiprocessors it may have had to wait for some."""
+        which it began had run, of whose SMs it may have had to wait for some."""
         waited = self.start[rows] - since
         return np.minimum(waited, self.idle_us(since, rows) + np.minimum(self._overlap_us(rows), PROMPT_US))
 
     def _overlap_us(self, rows: Ints) -> Floats:
-        """(n_rows,) how long the op that began last on another stream had run when each of these began, 0 where none ran then."""
+        """(n_rows,) how long the op that began last on another stream had run when each of these began, 0 if none ran then."""
         order = np.argsort(self.start, kind="stable")
         found = np.zeros(len(rows))
         for n, (k, first) in enumerate(zip(rows.tolist(), np.searchsorted(self.start[order], self.start[rows]).tolist(), strict=True)):
@@ -121,7 +121,7 @@ def gpu_rules(ran: Ran, launch: Floats, issued: Floats, staged: np.ndarray, told
 
 def told_to_wait(names: list[str], call_start: Floats, launch: Floats, stream: Ints) -> Ints:
     """(n,) for each op the one that its stream waits for by event: launched last, on another stream, before the last event was
-    recorded that the stream was then told to wait for; -1 where there is none.
+    recorded that the stream was then told to wait for; -1 if there is none.
 
     names, call_start: the calls about events, in order. Which event and stream they are about is not recorded, so a wait is
     taken to be that of the stream that is launched on next, and for the event that was recorded last.
@@ -153,7 +153,7 @@ def host_rules(
     earlier: Floats,
     frees: np.ndarray,
 ) -> tuple[Ints, Floats, Floats]:
-    """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait.
+    """Which op each call waits for, how long it takes to return after that, and what it costs next to the wait.
 
     held: (n_ops,) whether the call that launched it was held until it was done. earlier: ends of what was launched before the window, sorted.
     frees: (n_calls,) whether it frees device memory, for which the driver waits until the device is idle: one that found it so would

@@ -36,7 +36,7 @@ class Edit:
 
 @dataclass(frozen=True, eq=False)
 class Combined(Edit):
-    """Several edits, one after the other. What adds time of the host's comes behind what leaves a share of it, which is a share of what the host does now;
+    """Several edits, in turn. What adds time of the host's comes behind what leaves a share of it, which is a share of what the host does now;
     but before what issues all of it another way."""
 
     edits: tuple[Edit, ...] = ()
@@ -61,7 +61,7 @@ class Combined(Edit):
 
 
 def combine(*edits: Edit) -> Edit:
-    """All of several edits, one after the other; none of them changes nothing."""
+    """All of several edits, in turn; none of them changes nothing."""
     return edits[0] if len(edits) == 1 else Combined(edits)
 
 
@@ -222,7 +222,7 @@ class WithoutOps(Edit):
 
 
 def _without_calls(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tuple[Schedule, Ints]:
-    """`kept` take that long and stand for those gone; and the calls that are no longer made, as all their ops are gone."""
+    """`kept` take that long and represent those gone; and the calls that are no longer made, as all their ops are gone."""
     dur, skip, fused = schedule.dur_us.copy(), schedule.skip_op.copy(), schedule.fused.copy()
     dur[kept] = dur_us
     fused[kept], skip[gone] = True, True

@@ -43,13 +43,13 @@ MOST_LINKED = MOST
 
 
 def linked_share(timeline: Timeline, steps: Steps, launches: Launches) -> float:
-    """Of the window's GPU ops, the share whose launch was recorded; none where there are none."""
+    """Of the window's GPU ops, the share whose launch was recorded; none if there are none."""
     inside = steps.holds(timeline.gpu_ops["start_us"].to_numpy())
     return float((launches.call[inside] >= 0).mean()) if inside.any() else 0.0
 
 
 def unseen_host(timeline: Timeline, steps: Steps, launches: Launches) -> str:
-    """Why what the host does is not replayed, "" where it is."""
+    """Why what the host does is not replayed, "" if it is."""
     share = linked_share(timeline, steps, launches)
     if share >= MOST_LINKED:
         return ""
@@ -145,7 +145,7 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
 
 
 def ended_before_us(ops: pd.DataFrame, op_row: Ints, stream: Ints) -> Floats:
-    """(n_streams,) when what ran on each stream before its first op of the window ended, -inf where nothing did. stream: of each op of the window."""
+    """(n_streams,) when what ran on each stream before its first op of the window ended, -inf if nothing did. stream: of each op of the window."""
     start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
     first, found = np.full(int(stream.max(initial=-1)) + 1, np.inf), np.full(int(stream.max(initial=-1)) + 1, -np.inf)
     np.minimum.at(first, stream, start[op_row])

@@ -33,7 +33,7 @@ HELD_UP = cost("held-up-kernel")
 class GpuWork:
     """The n GPU ops of the recorded schedule, in the order of their launches. Unavailable where the trace holds none at all.
 
-    rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 where none was recorded.
+    rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 if none was recorded.
     launched_us: (n,) when its launch began, NaN where unknown. step: (n,) the step that launched it. kernel: (n,) neither copy nor memset nor a whole graph.
     step_us: the step as it runs when nobody records, in the trace's own times (`TrueStep.in_trace_us`), of which shares are taken and texts speak.
     """
@@ -78,7 +78,7 @@ class GpuWork:
         return found
 
     def launched_by(self, wanted: Callable[[str], object]) -> Mask:
-        """(n,) whether the op that launched it is one of those wanted by name; not where none was recorded."""
+        """(n,) whether the op that launched it is one of those wanted by name; not if none was recorded."""
         matching = np.array([*(bool(wanted(name)) for name in self.ops.categories), False], bool)
         found: Mask = matching[np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else self.op]
         return found
@@ -145,7 +145,7 @@ class GpuWork:
 
     @cached_property
     def kind(self) -> Ints:
-        """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
+        """(n,) the op that launched each, or if none was recorded the kernel's name, as numbers."""
         op = np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else np.full(len(self.op), -1)
         codes = self.timeline.gpu_ops["name"].cat.codes.to_numpy()[self.rows].astype(np.int64)
         found: Ints = np.where(op >= 0, op, -1 - codes)

@@ -32,7 +32,7 @@ class HostCalls:
     """The n calls of the recorded schedule, in order. Unavailable where no call that launches was recorded.
 
     rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each,
-    -1 where none was recorded. waits: (n,) whether it waits for the GPU.
+    -1 if none was recorded. waits: (n,) whether it waits for the GPU.
     """
 
     schedule: Schedule

@@ -23,7 +23,7 @@ from advisor.views.trace.steps import Steps
 @dataclass(frozen=True)
 class HostTime:
     """Where the host's time before each call of `Replay.recorded` lies, `launch`, the spans in which ops were issued, and
-    how much of it is left where nobody records (`corrected`). unseen: why the host is not in the schedule, "" where it is."""
+    how much of it is left where nobody records (`corrected`). unseen: why the host is not in the schedule, "" if it is."""
 
     spans: HostSpans
     launch: Spans

@@ -21,7 +21,7 @@ with the last op after the last call, is not yet seen."""
 
 
 class Path(NamedTuple):
-    """Steps in columns: the kind of each link as the critical path names them, "op" where it is an op; µs; the op's position, -1 of others."""
+    """Steps in columns: the kind of each link as the critical path names them, "op" if it is an op; µs; the op's position, -1 of others."""
 
     kind: list[str]
     us: Floats

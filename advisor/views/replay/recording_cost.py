@@ -47,10 +47,10 @@ class HostCost:
     dispatch_us, own_us, call_us, return_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time, of the
     calls themselves and of their return from a wait, what was recorded as events close to each other. issued_last: (n_ops,) ops of graphs,
     whose launch returns before they can begin. gone_us: (n_calls,) the recorder's own work; odd_us: pauses
-    that are not usual where they are (`Pauses`).
+    that are not usual if they are (`Pauses`).
     less_us: (n_calls,) all four less what recording them cost, by the trace. needed_us: what a host needs for these
-    events, None where they do not tell. python_call_us: what recording one Python call is taken to have added.
-    settled: the last step over the mean step, where they became shorter one after the other: the recorder, too, warms up. cold:
+    events, None if they do not tell. python_call_us: what recording one Python call is taken to have added.
+    settled: the last step over the mean step, if they became shorter in turn: the recorder, too, warms up. cold:
     whether the steps are the program's first.
     """
 
@@ -136,7 +136,7 @@ class HostCost:
 
     @classmethod
     def of(cls, timeline: Timeline, steps: Steps, host: HostActivity, schedule: Schedule) -> HostCost | None:
-        """That of a recorded schedule; None where the host's part was not recorded or nobody knows the recorder's cost."""
+        """That of a recorded schedule; None if the host's part was not recorded or nobody knows the recorder's cost."""
         # Frames of another trace of the same run were not recorded in this one.
         python_calls = timeline.python_calls.iloc[:0] if timeline.source.borrowed else timeline.python_calls
         frames = [f.loc[host.on_threads(f), ["name", "start_us", "dur_us"]] for f in (timeline.cpu_ops, timeline.api_calls, python_calls)]
@@ -249,7 +249,7 @@ def staged_as_measured(cost: HostCost, recorded: Schedule, staged: Mask, step_us
 def fitting(cost: HostCost, recorded: Schedule, step_us: float) -> tuple[Schedule, Schedule, Schedule]:
     """Likewise where the step was measured: only what lets a replayed step take as long.
 
-    Where the host is the bound one time fits, and all three are one. Where the GPU is, the step says little of the host: any
+    Where the host is the bound one time fits, and all three are one. If the GPU is, the step says little of the host: any
     time of it that hides behind the GPU will do, and the interval stays.
     """
 
@@ -275,7 +275,7 @@ def fitting(cost: HostCost, recorded: Schedule, step_us: float) -> tuple[Schedul
 
 
 def _needed_us(source: Source, counts: tuple[Ints, Ints, Ints], recorded_us: float, less_us: float, added: recording_cost.Added) -> float | None:
-    """What a host needs for so many ops, calls and Python calls; None where they do not tell.
+    """What a host needs for so many ops, calls and Python calls; None if they do not tell.
 
     Where few events lie in much time, it is not they that take it: what no recorder adds is needed too.
     """

@@ -25,7 +25,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 MAX_CALLS = 20_000
-"""Calls that are replayed: of a longer window its middle steps stand for all. A replay of so many takes some 50 ms."""
+"""Calls that are replayed: of a longer window its middle steps represent all. A replay of so many takes some 50 ms."""
 
 HIDDEN, SEEN = costs("hidden-host")
 
@@ -43,10 +43,10 @@ _TIMES = ("dur_us", "latency_us", "host_us", "dispatch_us", "call_us")
 @dataclass(frozen=True)
 class Replay:
     """`recorded` replays the trace as it is. `corrected` has the host's time as it is expected to be when nobody records,
-    `fastest` and `slowest` as low and as high as it may be. Where the step was measured without a profiler, those take as long.
+    `fastest` and `slowest` as low and as high as it may be. If the step was measured without a profiler, those take as long.
 
     step_us: the step as recorded, in whose time rules speak; the engine turns savings into parts of `true_step`. error: how far the unedited replay of the window, from the state in
-    which it began, ends from where it was recorded to end, as a share of the window. cost: None where it is not known.
+    which it began, ends from if it was recorded to end, as a share of the window. cost: None if it is not known.
     """
 
     recorded: Schedule
@@ -95,13 +95,13 @@ class Replay:
         return "simulated" if self.error <= MAX_ERROR else "bound"
 
     def share(self, schedule: Schedule, edit: Edit) -> float:
-        """Share of a step that an edit saves on one schedule, 0 where it saves nothing."""
+        """Share of a step that an edit saves on one schedule, 0 if it saves nothing."""
         return max(0.0, self._shorter(schedule, edit))
 
     def expected_share(self, edit: Edit) -> float:
         """Share of a step that an edit likely saves: the mean over what the host's time may be, and not what its likely value gives, as a fix of the
         GPU's work may gain nothing at that and much below. The ends, `deviations` off on either side, weigh as much as gives the three the spread of
-        all. Where the step tells only that the host takes no longer, see `HIDDEN`."""
+        all. If the step tells only that the host takes no longer, see `HIDDEN`."""
         likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
         outer = 1 / (2 * recording_cost.spread().deviations ** 2)
         told = (1 - 2 * outer) * likely + outer * (fast + slow)
@@ -129,7 +129,7 @@ class Replay:
                 raise ValueError(f"the edit {edit.name} makes {name} negative, infinite or no number")
 
     def amiss(self, edits: Edits) -> str:
-        """Why edits are no fix, "" where they may be one: each makes the step longer, or they stand in the order most, expected, least. Of a fix
+        """Why edits are no fix, "" if they may be one: each makes the step longer, or they are in the order most, expected, least. Of a fix
         with a likely and a best end alone, the least may gain more than these: it leaves other things as they are."""
         low, expected, high = (self._shorter(self.corrected, edit) for edit in edits)
         if max(low, expected, high) < -AMISS:

@@ -32,7 +32,7 @@ class Schedule:
     call_row: (n_calls,) row in `api_calls`. op_row: (n_ops,) row in `gpu_ops`.
     op_call: position of the launching call. stream: small integer. latency_us: launch to start on an idle stream.
     gap_us: after the op before on the stream, and after that on another stream which must end first (`after`, -1 none).
-    skip_op: no longer run. fused: stands for others too, which a fix has fused into it.
+    skip_op: no longer run. fused: represents others too, which a fix has fused into it.
     """
 
     call_row: Ints

@@ -4,7 +4,7 @@ Between two waits of the host nothing holds it up, so a stretch of calls takes a
 And on one stream an op begins when it is launched or when the one before ends. So with `c` the sum of gaps and durations up
 to an op, end - c is a running maximum, which does not depend on when the stretch begins: a stretch is worked out once, and
 running it again is an addition and a maximum a stream. Only ops that another stream must wait for, and short stretches, are
-run one by one. Where the extension is installed, all are: in C a loop takes less time than numpy's calls.
+run one by one. If the extension is installed, all are: in C a loop takes less time than numpy's calls.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _free_us(schedule: Schedule, busy_until_us: Mapping[int, float]) -> list[flo
 
 
 def run_in_python(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
-    """The same where there is no extension."""
+    """The same if there is no extension."""
     stretches = {stretch.first: stretch for stretch in _stretches(schedule)}
     n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
     alone = n_calls - sum(stretch.last - stretch.first for stretch in stretches.values())

@@ -1,4 +1,4 @@
-"""The step as it runs when nobody records, and what is known of the program beside the trace."""
+"""The step as it runs when nobody records, and what is known of the program next to the trace."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TrueStep:
 
     @property
     def unused_us(self) -> float:
-        """The step time that was measured and not used, 0 where there is none."""
+        """The step time that was measured and not used, 0 if there is none."""
         return self.timed.us if self.timed and self.basis != "measured" else 0.0
 
     @property
@@ -159,7 +159,7 @@ class TrueStep:
 
 @dataclass(frozen=True)
 class Calibration:
-    """steps_us: step times measured without a profiler; empty where nobody measured any."""
+    """steps_us: step times measured without a profiler; empty if nobody measured any."""
 
     steps_us: tuple[float, ...] = ()
 

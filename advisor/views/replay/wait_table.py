@@ -73,7 +73,7 @@ def _synchronises(calls: HostCalls, at: np.ndarray) -> np.ndarray:
 
 
 def _modules(calls: HostCalls, ops: Ops, at: np.ndarray) -> list[str]:
-    """The innermost module around each of the calls at some positions, "" where none is known."""
+    """The innermost module around each of the calls at some positions, "" if none is known."""
     found = [""] * len(at)
     inside = np.flatnonzero(calls.op[at] >= 0)
     places, of = places_of_ops(calls.timeline, ops, calls.op[at][inside])

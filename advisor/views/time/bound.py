@@ -33,10 +33,10 @@ from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unseen import Unseen
 
 SAID_BESIDE = 0.25
-"""A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
+"""A second resource that holds a quarter of the step is said next to the first: fixing the first alone leaves it."""
 
 WORTH_SAYING = 0.05
-"""A part of the kernel time that is said beside the largest."""
+"""A part of the kernel time that is said next to the largest."""
 
 _COPIES = {
     CopyKind.HTOD.value: "from the host to the device",
@@ -80,14 +80,14 @@ class Made(NamedTuple):
     """Kernels of no known kind."""
     graphs: float
     narrow: float
-    """Long kernels on few multiprocessors, whatever else they are."""
+    """Long kernels on few SMs, whatever else they are."""
     longest_unknown: str
 
 
 @dataclass(frozen=True)
 class Bound:
     """name: the bottleneck, "cpu-only" where no device was asked for work, "unknown" where one was and left none. summary: why, in a sentence. host_share: of the
-    critical path, NaN where there is none."""
+    critical path, NaN if there is none."""
 
     name: str
     summary: str
@@ -152,7 +152,7 @@ NEARLY = NEARLY_ALL
 
 
 def _causes(us: dict[str, float], steps: Steps) -> tuple[IdleCause, IdleCause | None]:
-    """What the device idles for most, and what it idles for as long, None where that is nothing. A batch before a single pass comes second: the next
+    """What the device idles for most, and what it idles for as long, None if that is nothing. A batch before a single pass comes second: the next
     one may be made meanwhile."""
     first, second = sorted(us, key=us.__getitem__, reverse=True)[:2]
     if us[second] < NEARLY * us[first] or not us[second]:
@@ -187,7 +187,7 @@ def _open(main: DevicePartition, steps: Steps, step: TrueStep) -> bool:
 
 
 def _secondary_in_words(shares: Shares, largest: str) -> str:
-    """What else holds much of the step, in a sentence; "" where nothing does."""
+    """What else holds much of the step, in a sentence; "" if nothing does."""
     others = [name for name in shares._fields if name != largest and getattr(shares, name) >= SAID_BESIDE]
     if not others:
         return ""
@@ -200,7 +200,7 @@ MUCH_APART = LITTLE
 
 
 def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program: Program) -> str:
-    """What copies before and after a sequence that was found to repeat take, in a sentence; "" where it is little, or where steps are marked."""
+    """What copies before and after a sequence that was found to repeat take, in a sentence; "" if it is little, or where steps are marked."""
     if steps.basis != "detected":
         return ""
     ops = timeline.gpu_ops
@@ -217,7 +217,7 @@ def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program:
 
 
 def _directions(timeline: Timeline, steps: Steps) -> str:
-    """Which way most of the copied time goes, where that is known."""
+    """Which way most of the copied time goes, if that is known."""
     ops = timeline.gpu_ops
     start = ops["start_us"].to_numpy()
     copies = ops[(ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & steps.holds(start)]
@@ -270,11 +270,11 @@ def _of_libraries(timeline: Timeline) -> np.ndarray:
 
 
 NARROW, LONG_US = MOST, 100.0
-"""A kernel that runs this long on fewer blocks than half of the multiprocessors waits for latency, whatever its name says it moves."""
+"""A kernel that runs this long on fewer blocks than half of the SMs waits for latency, whatever its name says it moves."""
 
 
 def _narrow(timeline: Timeline) -> np.ndarray:
-    """(n_gpu,) long kernels on few multiprocessors; not where the grid or the device was not recorded."""
+    """(n_gpu,) long kernels on few SMs; not where the grid or the device was not recorded."""
     ops = timeline.gpu_ops
     blocks = ops["grid_blocks"].to_numpy()
     sms = timeline.sm_counts(ops["device"].to_numpy())
@@ -283,7 +283,7 @@ def _narrow(timeline: Timeline) -> np.ndarray:
 
 
 def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
-    """(n_gpu,) FLOP/byte above which arithmetic is the bound in each kernel's precision, NaN where not known."""
+    """(n_gpu,) FLOP/byte above which arithmetic is the bound in each kernel's precision, NaN if not known."""
     peaks = roofline.peaks.get(device)
     texts = np.asarray(kernels.precision, object)
     by_name = {str(p): (peaks.ridge(p or "fp32") if peaks else None) for p in set(texts.tolist())}

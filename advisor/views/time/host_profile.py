@@ -36,7 +36,7 @@ _COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl|c10d):")
 
 @dataclass(frozen=True)
 class HostProfile:
-    """time: None where a device did work, or where no op was recorded."""
+    """time: None if a device did work, or where no op was recorded."""
 
     time: HostTime | None
 
@@ -80,7 +80,7 @@ def _main_thread(timeline: Timeline) -> tuple[int, int]:
 
 
 def _phases(timeline: Timeline, ops: Ops, host: HostActivity, own: Mask) -> dict[Phase, Spans]:
-    """Disjoint spans of each phase, in the order in which the first that applies wins. A program waits for a collective where it is in flight and no op runs."""
+    """Disjoint spans of each phase, in the order in which the first that applies wins. A program waits for a collective if it is in flight and no op runs."""
     notes, frame = timeline.annotations, timeline.cpu_ops
     running = spans_of(frame, own)
     optimizer = update_spans(timeline, matches(notes, _OPTIMIZER))

@@ -126,7 +126,7 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
 
 
 def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Floats:
-    """(n,) when the call returned that launched the op which ends each gap: an op is not queued before. -inf where that says
+    """(n,) when the call returned that launched the op which ends each gap: an op is not queued before. -inf if that says
     nothing: a copy's call also waits for the transfer, a graph's goes on while the graph runs."""
     calls = timeline.api_calls
     call = np.where(next_op >= 0, launches.call[next_op], -1)
@@ -137,7 +137,7 @@ def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Float
 
 
 def _next_ops(timeline: Timeline, device: int, gap_end: Floats) -> Ints:
-    """(n,) row of the device's GPU op that begins where each gap ends, -1 where none does."""
+    """(n,) row of the device's GPU op that begins where each gap ends, -1 if none does."""
     ops = timeline.gpu_ops
     rows = np.flatnonzero(ops["device"].to_numpy() == device)
     starts = ops["start_us"].to_numpy()[rows]

@@ -36,7 +36,7 @@ def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
 
 
 def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
-    """(n,) the share of the multiprocessors that each op's blocks reach at once, NaN where grid or device was not recorded."""
+    """(n,) the share of the SMs that each op's blocks reach at once, NaN where grid or device was not recorded."""
     ops = timeline.gpu_ops
     blocks, device = ops["grid_blocks"].to_numpy()[rows].astype(float), ops["device"].to_numpy()[rows]
     count = timeline.sm_counts(device).astype(float)
@@ -95,7 +95,7 @@ _COLUMNS = ("total", "occupancy", "sms", "bytes", "flops")
 
 def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origins, roofline: Roofline) -> tuple[list[_Name], Ints, dict[str, Floats]]:
     """The window's GPU ops by name, family and precision, most time first: what they are, how many, and `_COLUMNS`: their time; over
-    that of those of which it is known, mean occupancy and share of the multiprocessors, bytes and FLOPs a µs."""
+    that of those of which it is known, mean occupancy and share of the SMs, bytes and FLOPs a µs."""
     frame = timeline.gpu_ops
     start = frame["start_us"].to_numpy()
     inside = np.flatnonzero(steps.holds(start))
@@ -126,7 +126,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
 
 
 def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
-    """One row for the names that the table has no room for, so that it still sums to the whole; none where it has."""
+    """One row for the names that the table has no room for, so that it still sums to the whole; none if it has."""
     if not len(calls):
         return ()
     total, count = float(total_us.sum()), int(calls.sum())
@@ -138,6 +138,6 @@ def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
 
 
 def _ratio(amount: Floats, us: Floats) -> Floats:
-    """0 where it is not known: of no time, or of shapes that no tensor has."""
+    """0 if it is not known: of no time, or of shapes that no tensor has."""
     found = np.divide(amount, us, out=np.zeros(len(us)), where=us > 0)
     return np.where(np.isfinite(found), found, 0.0)

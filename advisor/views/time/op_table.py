@@ -91,7 +91,7 @@ def _replayed(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, captured: Cap
 
 
 def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:
-    """(n,) whether each row of a host table is of the window's steps; where nothing repeats, all that was recorded is."""
+    """(n,) whether each row of a host table is of the window's steps; if nothing repeats, all that was recorded is."""
     begun = host["start_us"].to_numpy()
     return steps.issued_at(begun) | (not steps.repeats)
 

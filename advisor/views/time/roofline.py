@@ -31,12 +31,12 @@ ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 
 @dataclass(frozen=True)
 class Roofline:
-    """flops, bytes: (n_gpu,) each op's part of its framework op's or compiled op's work, NaN where shapes or formula are missing.
+    """flops, bytes: (n_gpu,) each op's part of its framework op's or compiled op's work, NaN if shapes or formula are missing.
 
     The work of one op is divided among the kernels it launched, by their time: it is never counted twice. Its FLOPs are those of the kernels
-    that compute, where it has any: beside a convolution, turning its input and output is none of them.
+    that compute, if it has any: next to a convolution, turning its input and output is none of them.
     cost_op: (n_gpu,) the framework op whose work that is, -1 where none. limit_us: (n_gpu,) the least time for that
-    work at the rates that the device reaches in practice, NaN where they are not known; peak_us: at the datasheet's rates. peaks: by device id.
+    work at the rates that the device reaches in practice, NaN if they are not known; peak_us: at the datasheet's rates. peaks: by device id.
     """
 
     flops: Floats
@@ -47,7 +47,7 @@ class Roofline:
     peaks: dict[int, Peaks]
 
     def peaks_of(self, device: Device) -> Peaks:
-        """The device's peak rates. Raises Unavailable where they are not known."""
+        """The device's peak rates. Raises Unavailable if they are not known."""
         found = self.peaks.get(device.id)
         if found is None:
             raise Unavailable(f"the peak rates of {device.name or 'this device'} are not known", ADD_DEVICE)
@@ -172,7 +172,7 @@ class _Lists(dict[int, list[Any]]):
 
 
 def _list(text: str) -> list[Any]:
-    """A recorded argument list; nothing where the producer wrote something else."""
+    """A recorded argument list; nothing if the producer wrote something else."""
     value = json.loads(text) if text else []
     return value if isinstance(value, list) else []
 

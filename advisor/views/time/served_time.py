@@ -17,7 +17,7 @@ CLASSES = ("products", "attention", "communication", "other", "idle")
 
 @dataclass(frozen=True)
 class ServedTime:
-    """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None where no device worked in them."""
+    """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None if no device worked in them."""
 
     shares: tuple[tuple[float, ...] | None, ...]
 
@@ -36,7 +36,7 @@ class ServedTime:
 
 
 def _shares(phase: ServedPhase, start: Floats, end: Floats, here: Mask, computing: list[Mask], kernels: Kernels) -> tuple[float, ...] | None:
-    """A stretch in which kernels of several classes run is divided by their time; where none computes, what else runs has it."""
+    """A stretch in which kernels of several classes run is divided by their time; if none computes, what else runs has it."""
     begins = np.array([step.begins_us for step in phase.steps])
     ends = begins + np.array([step.lasts_us for step in phase.steps])
 

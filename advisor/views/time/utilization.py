@@ -26,12 +26,12 @@ MIN_SAMPLES = 5
 
 @dataclass(frozen=True)
 class Utilization:
-    """Mean utilisation by device and unit, in percent of peak; empty where no counters were sampled."""
+    """Mean utilisation by device and unit, in percent of peak; empty if no counters were sampled."""
 
     rows: tuple[UtilizationRow, ...]
 
     def dram_pct(self, device: int) -> float | None:
-        """Share of the memory's peak bandwidth that was used, reads and writes together; None where not measured."""
+        """Share of the memory's peak bandwidth that was used, reads and writes together; None if not measured."""
         found = [r.mean_pct for r in self.rows if r.device == device and r.unit in DRAM]
         return sum(found) if len(found) == len(DRAM) else None
 

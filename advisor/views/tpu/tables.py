@@ -15,7 +15,7 @@ from advisor.views.tpu.core_time import TpuTime
 from advisor.views.tpu.steps import TpuSteps
 
 PARTS = 500
-"""Ops that a comparison tells apart; the rest of each category is one part."""
+"""Ops that a comparison distinguishes; the rest of each category is one part."""
 _WAITS = "waiting for other cores"
 
 

@@ -33,7 +33,7 @@ class Arguments:
         return numbers(self.timeline.op_text("strides", op))
 
     def types(self, op: int) -> list[str]:
-        """One an input; "" where none was recorded."""
+        """One an input; "" if none was recorded."""
         return names(self.timeline.op_text("types", op))
 
     @classmethod
@@ -51,12 +51,12 @@ def numbers(text: str) -> list[list[Any]]:
 
 @lru_cache(maxsize=1 << 14)
 def names(text: str) -> list[str]:
-    """Types, one an input; "" where none was recorded."""
+    """Types, one an input; "" if none was recorded."""
     return [item if isinstance(item, str) else "" for item in _list(text)]
 
 
 def largest(text: str, axes: Container[int] = range(1, 99)) -> str:
-    """The largest tensor among shapes of so many axes, as people write it: `24 × 4096`; "" where there is none."""
+    """The largest tensor among shapes of so many axes, as people write it: `24 × 4096`; "" if there is none."""
     found = [shape for shape in numbers(text) if _are_ints(shape) and len(shape) in axes]
     return " × ".join(map(str, max(found, key=prod, default=[])))
 

@@ -20,7 +20,7 @@ _IMAGES = names_of("convolution_of_images")
 
 @dataclass(frozen=True)
 class Batch:
-    """a_step: samples of a mean step, 0 where nothing says; source: what said so."""
+    """a_step: samples of a mean step, 0 if nothing says; source: what said so."""
 
     a_step: float = 0.0
     source: str = ""

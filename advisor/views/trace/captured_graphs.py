@@ -32,7 +32,7 @@ _DIM = re.compile(r"\[\[(\d{1,9})[,\]]")
 
 @dataclass(frozen=True, eq=False)
 class _Graph:
-    """kinds: what each of its nodes does; call, op: rows of the capture's tables, op -1 where none is around the call."""
+    """kinds: what each of its nodes does; call, op: rows of the capture's tables, op -1 if none is around the call."""
 
     kinds: Ints
     call: Ints
@@ -41,7 +41,7 @@ class _Graph:
 
 @dataclass(frozen=True, eq=False)
 class _Captured:
-    """Graphs of one size, in the order of their capture. of: which trace they are in. rows: -1 where that is not known."""
+    """Graphs of one size, in the order of their capture. of: which trace they are in. rows: -1 if that is not known."""
 
     of: int
     rows: int
@@ -52,7 +52,7 @@ class _Captured:
 class CapturedGraphs:
     """timeline: the captures that were used, one behind the other; ops: of it. call, op: (n_gpu,) rows of its tables for each op that a graph
     replays, -1 elsewhere. replay: (n_gpu,) the launch that replays it, -1 elsewhere. share: of the time of what graphs replay, that which was found.
-    why: what keeps the rest from being found, "" where nothing does. sizes: rows of the captures that were used, where they are known."""
+    why: what keeps the rest from being found, "" if nothing does. sizes: rows of the captures that were used, if they are known."""
 
     timeline: Timeline
     ops: Ops
@@ -203,7 +203,7 @@ _Found = list[tuple[_Captured, _Graph] | None]
 
 
 def _chosen(step: ServedStep | None, replays: Sequence[Ints], sets: Sequence[_Captured]) -> tuple[_Found, str]:
-    """For each replay of a step what was captured of it, None where nothing fits, and why."""
+    """For each replay of a step what was captured of it, None if nothing fits, and why."""
     found = [(_fitting(replays, one), one) for one in sets]
     covered = [sum(len(kinds) for kinds, graph in zip(replays, graphs, strict=True) if graph is not None) for graphs, _ in found]
     best = max(covered, default=0)
@@ -271,7 +271,7 @@ def _unlike(frame: pd.DataFrame, read: Sequence[_Read], of: Ints, op: Ints, node
 
 
 def _concatenated(timelines: Sequence[Timeline]) -> tuple[Timeline, list[int], list[int]]:
-    """The host's side of captures as one timeline, and how many calls and ops stand before those of each."""
+    """The host's side of captures as one timeline, and how many calls and ops are before those of each."""
     if len(timelines) == 1:
         return timelines[0], [0], [0]
     names = ("api_calls", "cpu_ops", "python_calls", "annotations")

@@ -67,11 +67,11 @@ class Recompilations:
     """What the trace says of why code is compiled again."""
 
     recompiled: int
-    """The highest recompilation number of one function, 0 where none was recorded."""
+    """The highest recompilation number of one function, 0 if none was recorded."""
     renewed: bool
     """Whether each compilation is the first one of a new function: torch.compile itself is in the loop."""
     varying: tuple[str, str] | None
-    """Dims of one op in two steps, where they differ."""
+    """Dims of one op in two steps, if they differ."""
     shapes: bool
     """Whether shapes were recorded at all."""
     argument: str = ""
@@ -181,7 +181,7 @@ def _one_shape(first: str, second: str) -> tuple[str, str]:
 
 
 def labels_of(timeline: Timeline, spans: Spans) -> list[str]:
-    """Each span of compilation by what is compiled in it, where that was recorded."""
+    """Each span of compilation by what is compiled in it, if that was recorded."""
     labels = ["compilation"] * len(spans[0])
     for frame in (timeline.annotations, timeline.cpu_ops):
         rows = np.flatnonzero(matches(frame, _COMPILE_ID) & begins_inside(frame, spans))

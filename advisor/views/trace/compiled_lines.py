@@ -24,7 +24,7 @@ class CompiledLines:
     lines: tuple[SourceLine, ...]
 
     def most_common(self, rows: Ints) -> SourceLine | None:
-        """The line that most of these GPU ops come from, None where none is known."""
+        """The line that most of these GPU ops come from, None if none is known."""
         counted = Counter(self.of_gpu[rows[self.of_gpu[rows] >= 0]].tolist())
         return self.lines[counted.most_common(1)[0][0]] if counted else None
 

@@ -63,7 +63,7 @@ def folded(
 
 
 def _shared(device: Ints | None, members: Ints | Mask) -> int | None:
-    """The device of all these, None where they are of several."""
+    """The device of all these, None if they are of several."""
     if device is None or (device[members] != device[members][0]).any():
         return None
     return int(device[members][0])

@@ -32,7 +32,7 @@ _GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d
 class FirstPass:
     """only: whether all of the window is a first pass of a framework's program. A program in plain CUDA is judged by its one run, which is all
     it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory.
-    taken: how often the allocator of a framework takes device memory in the only pass that was recorded, where it fills its cache; else 0. brief: whether
+    taken: how often the allocator of a framework takes device memory in the only pass that was recorded, if it fills its cache; else 0. brief: whether
     more went into what happens once than is left of a framework's recording that no step divides."""
 
     only: bool
@@ -70,7 +70,7 @@ class FirstPass:
 
 
 def _taken(timeline: Timeline, steps: Steps) -> int:
-    """How often device memory is taken in the window, 0 where that fills no cache."""
+    """How often device memory is taken in the window, 0 if that fills no cache."""
     calls = timeline.api_calls
     start = calls["start_us"].to_numpy()
     inside = (start >= steps.host_start_us) & (start < steps.end_us)

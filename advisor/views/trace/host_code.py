@@ -48,7 +48,7 @@ _WRITTEN = (
     (names_of("to_numpy"), ".numpy() or .tolist()"),
     (names_of("lift_fresh"), "a tensor of an array"),
 )
-"""Ops that stand for what nobody wrote as such."""
+"""Ops that represent what nobody wrote as such."""
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
 _SLEEP = re.compile(r"<built-in (function|method) sleep\b")
 
@@ -126,7 +126,7 @@ def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launc
 
 def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints, program: Program, start_us: float, end_us: float) -> OwnWork | None:
     """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step, or else of the
-    ops around it (`outer`: rows of the outermost of the launching threads), between which it may be the framework's own: None. Where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
+    ops around it (`outer`: rows of the outermost of the launching threads), between which it may be the framework's own: None. If ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
     seen = len(timeline.cpu_ops) > 0
     if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
         return OwnWork(f"blocked in {blocked}", None, "unknown")
@@ -142,7 +142,7 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints,
 
 
 def _pause_by_neighbours(timeline: Timeline, outer: Ints, end_us: float) -> str:
-    """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" where it is the framework's own."""
+    """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" if it is the framework's own."""
     names = timeline.cpu_ops["name"]
     behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
     before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
@@ -160,7 +160,7 @@ def _as_written(op: str) -> str:
 
 
 def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> str:
-    """The call of the operating system that holds half of a pause, "" where none does: the host waits there, and works for nobody."""
+    """The call of the operating system that holds half of a pause, "" if none does: the host waits there, and works for nobody."""
     least = MOST * (end_us - start_us)
     # Of very many calls few are as long.
     calls = timeline.os_calls[timeline.os_calls["dur_us"].to_numpy() >= least]
@@ -175,7 +175,7 @@ WHOLE = 0.95
 
 
 def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
-    """Pauses between two launches of one call of generated code, which does nothing there but launch: what takes so long stands in the code that
+    """Pauses between two launches of one call of generated code, which does nothing there but launch: what takes so long is in the code that
     launches the next kernel, mostly one that the program brought itself."""
     cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
     ranges = joined(spans_of(notes, matches(notes, _GENERATED)), spans_of(cpu, matches(cpu, _GENERATED)))

@@ -18,7 +18,7 @@ _ODD = re.compile(r"\W+")
 
 def may_mark(timeline: Timeline) -> np.ndarray | None:
     """Which annotations may be a program's own around its steps: those in which it calls jitted functions. XLA's runtime opens its ranges
-    inside of such calls, and where buffers are freed. None where no jitted function is called."""
+    inside of such calls, and where buffers are freed. None if no jitted function is called."""
     calls, notes = timeline.cpu_ops, timeline.annotations
     if not len(calls):
         return None
@@ -36,7 +36,7 @@ def may_mark(timeline: Timeline) -> np.ndarray | None:
 
 
 def jitted_calls(timeline: Timeline) -> tuple[str, Floats, Floats] | None:
-    """The function's name, and start and end of its calls; None where no function does most of the work, again and again on one thread."""
+    """The function's name, and start and end of its calls; None if no function does most of the work, again and again on one thread."""
     name = _main_module(timeline)
     frame = timeline.cpu_ops
     if not name or not len(frame):
@@ -54,7 +54,7 @@ def jitted_calls(timeline: Timeline) -> tuple[str, Floats, Floats] | None:
 
 
 def _main_module(timeline: Timeline) -> str:
-    """The name of the compiled program that takes most of the GPU's time, "" where none does."""
+    """The name of the compiled program that takes most of the GPU's time, "" if none does."""
     ops, compiled = timeline.gpu_ops, timeline.compiled_ops
     if not len(compiled) or not len(ops):
         return ""

@@ -15,7 +15,7 @@ from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 class Launches:
     """For each row of `gpu_ops`, the call that launched it; a CUDA graph's call launches many.
 
-    call: (n_gpu,) row of `api_calls`, -1 where none was recorded. start_us: (n_gpu,) start of that call, NaN where none.
+    call: (n_gpu,) row of `api_calls`, -1 if none was recorded. start_us: (n_gpu,) start of that call, NaN if none.
     roles: (n_api,) the role of each call, as positions in `list(cuda_api.ApiRole)`.
     ambiguous: how many GPU ops carry a correlation id that several calls share (merged ranks do that).
     """

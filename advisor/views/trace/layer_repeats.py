@@ -26,7 +26,7 @@ FEWEST_OF_A_LAYER = 3
 
 
 def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us: float, end_us: float, repeats: int) -> str:
-    """How it is known, "" where it is not: of so many repeats that the host launches from start_us to end_us, where another begins. Only
+    """How it is known, "" if it is not: of so many repeats that the host launches from start_us to end_us, where another begins. Only
     frameworks have layers: in a program of one's own, what repeats is the program's loop."""
     if program.framework != "torch":
         return ""

@@ -74,7 +74,7 @@ def outermost(rows: pd.DataFrame) -> tuple[pd.DataFrame, Mask]:
 
 
 def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_REPEATS) -> Marks | None:
-    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such. Where ranges are named as
+    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such. If ranges are named as
     kinds of steps, those of one kind."""
     frame = timeline.annotations
     if (mine := may_mark(timeline)) is not None:
@@ -172,7 +172,7 @@ def _alike(lasts: Floats) -> np.ndarray:
 
 
 def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, process: int, start: Floats, end: Floats) -> bool:
-    """Whether ranges whose names differ by a number are layers rather than steps: several of them stand in each repeat of a longer
+    """Whether ranges whose names differ by a number are layers rather than steps: several of them are in each repeat of a longer
     range of their thread, or what they launch differs."""
     frame = timeline.annotations
     if process >= 0:

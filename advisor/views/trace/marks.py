@@ -1,4 +1,4 @@
-"""Marks of steps on the host, and which of them are judged where they are of several kinds, as a server's prefill and decode."""
+"""Marks of steps on the host, and which of them are judged if they are of several kinds, as a server's prefill and decode."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Marks:
 
 def of_one_kind(kinds: Sequence[str], start: Floats, end: Floats, work_us: Floats, process: int, fewest: int = 1) -> Marks | None:
     """Of marks in a row, the longest stretch of the kind that is judged, if it is of so many: steps of two kinds have no mean. The mark behind
-    the stretch closes it, whatever kind it is of. work_us: what the device does for each; where it does nothing, the host's time counts.
+    the stretch closes it, whatever kind it is of. work_us: what the device does for each; if it does nothing, the host's time counts.
 
-    Judged is the kind with most work of those that repeat, or the most frequent one where none does.
+    Judged is the kind with most work of those that repeat, or the most frequent one if none does.
     """
     names, kind, count = np.unique(np.asarray(kinds, object), return_inverse=True, return_counts=True)
     total = np.bincount(kind, weights=work_us if work_us.any() else end - start)

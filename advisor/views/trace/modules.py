@@ -17,7 +17,7 @@ from advisor.views.trace.source_lines import user_frame
 _MODULE = "nn.Module: "
 
 MOST_MODULES = 128
-"""Around one place, those that are told apart: what lies deeper counts as of the last of them. Models nest some twenty deep; a path of thousands
+"""Around one place, those that are distinguished: what lies deeper counts as of the last of them. Models nest some twenty deep; a path of thousands
 at each of thousands of places would be a square of what the trace holds."""
 
 

@@ -31,7 +31,7 @@ _OF_GRADIENTS = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 @dataclass(frozen=True)
 class NeededSums:
     """needed: (n_gpu,) collectives as tensor parallelism makes them: kernels made the operand since the collective before, kernels read the result before the
-    next one, and none runs beside it.
+    next one, and none runs next to it.
 
     Gradients are averaged during the backward pass or after it, and needed by nothing before the update: in training only the forward pass has such
     sums, where ops tell which that is. Of a program of JAX the trace does not tell whether it trains: none is known to be one.
@@ -69,14 +69,14 @@ def _is_kind(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
 
 
 def _kernels_between(start: Floats, computes: Floats) -> Mask:
-    """(n,) whether a kernel begins between each collective and the one before, and the one after: what stands beside another can be sent with it."""
+    """(n,) whether a kernel begins between each collective and the one before, and the one after: what stands next to another can be sent with it."""
     between = np.diff(np.searchsorted(computes, start)) > 0
     before, after = np.r_[True, between], np.r_[between, True]
     return np.asarray(before & after, bool)
 
 
 def _forward(timeline: Timeline, launched_us: Floats, ops: Ops, steps: Steps) -> Mask:
-    """(n_gpu,) whether each op was launched before a backward pass of its step, and in none; not where none was recorded."""
+    """(n_gpu,) whether each op was launched before a backward pass of its step, and in none; not if none was recorded."""
     nodes = np.array([*(name.startswith(AUTOGRAD) for name in ops.categories), False], bool)
     backward = np.flatnonzero(nodes[ops.names]) if len(ops.names) else np.empty(0, np.int64)
     if not len(backward):

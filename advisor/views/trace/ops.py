@@ -53,7 +53,7 @@ class Ops:
         return found
 
     def outermost_where(self, chosen: np.ndarray) -> Ints:
-        """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 where none is."""
+        """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 if none is."""
         return over_ancestors(self.parent, np.where(chosen, np.arange(len(chosen)), -1), -1, the_outermost)
 
     def within(self, chosen: np.ndarray) -> Mask:

@@ -16,7 +16,7 @@ from advisor.views.trace.ops import Ops
 
 @dataclass(frozen=True, eq=False)
 class Origins:
-    """inner, outer: (n_gpu,) positions in `names` of the innermost and the outermost op, -1 where none is known. shape: (n_gpu,) position in `shapes` of the innermost op's dims as
+    """inner, outer: (n_gpu,) positions in `names` of the innermost and the outermost op, -1 if none is known. shape: (n_gpu,) position in `shapes` of the innermost op's dims as
     recorded, -1 where no op is known."""
 
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class Origins:
 
 
 def _codes(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of ops by their rows, -1 where there is none: the name, that of the outermost around them, and the dims."""
+    """Of ops by their rows, -1 if there is none: the name, that of the outermost around them, and the dims."""
     if not len(ops.names):
         return (np.full(len(rows), -1),) * 3
     dims = timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)

@@ -58,7 +58,7 @@ Maker = Literal["nvidia", "amd", "other"]
 class Program:
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
     "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. handed_back: torch.autograd.grad
-    takes them, as of an energy, and no parameter keeps any. loader: batches come from a DataLoader of PyTorch. server: the inference server that it is, "" where it is none.
+    takes them, as of an energy, and no parameter keeps any. loader: batches come from a DataLoader of PyTorch. server: the inference server that it is, "" if it is none.
     maker: whose devices, and so whose tools, they are. accelerator: the kind of device that it drives, and so how that is recorded."""
 
     training: bool
@@ -128,7 +128,7 @@ def _server(names: Iterable[str]) -> str:
 
 
 def _maker(timeline: Timeline, gpu: Iterable[str]) -> tuple[Maker, Accelerator]:
-    """By what only one of them has; NVIDIA's where nothing was recorded that tells."""
+    """By what only one of them has; NVIDIA's if nothing was recorded that tells."""
     calls = list(timeline.api_calls["name"].cat.categories)
     if _any_name(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
         return "amd", CUDA

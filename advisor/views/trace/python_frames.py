@@ -1,4 +1,4 @@
-"""Which Python frame called which: as the profiler recorded it, by time where it did not."""
+"""Which Python frame called which: as the profiler recorded it, by time if it did not."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import Ops
 
 FEWEST_OPS = 3
-"""Ops of a region, at least. Where gradients of gradients are taken, one or two ops of a formula may stand in the forward pass too."""
+"""Ops of a region, at least. If gradients of gradients are taken, one or two ops of a formula may are in the forward pass too."""
 
 MOST_REGIONS = 256
 """Distinct regions that are looked for. Layers of one kind are one region, so that a program has a dozen; the bound keeps a made-up trace linear."""
@@ -52,7 +52,7 @@ class Recomputed:
 
 
 def _next_starts(ops: Ops, nodes: Ints, after: Floats, start: Floats, end: Floats) -> Floats:
-    """(n_nodes,) when the first op directly inside each node begins after a time; when the node ends, where none does."""
+    """(n_nodes,) when the first op directly inside each node begins after a time; when the node ends, if none does."""
     # A node's function, `MmBackward0`, stands between the node and its ops.
     above = np.r_[ops.parent, -1]
     owner = np.where(np.isin(above[:-1], nodes), above[:-1], above[above[:-1]])

@@ -27,7 +27,7 @@ _MARKERS = 8
 
 @dataclass(frozen=True)
 class Repeat:
-    """period: after how many a sequence is itself again. stretches: (n, 2) where it is, from the first up to, not with, the last: three periods at least each."""
+    """period: after how many a sequence is itself again. stretches: (n, 2) if it is, from the first up to, not with, the last: three periods at least each."""
 
     period: int
     stretches: Ints
@@ -64,14 +64,14 @@ def repeats(kind: Ints) -> Iterator[Repeat]:
 
 
 def _period(at: Ints) -> int:
-    """After how many places a kind comes that stands at these: it may come up to three times a period."""
+    """After how many places a kind comes that is at these: it may come up to three times a period."""
     each = [at[often:] - at[:-often] for often in (1, 2, 3) if often < len(at)]
     usual = [int(np.median(apart)) for apart in each]
     return next((period for period, apart in zip(usual, each, strict=True) if (apart == period).mean() >= ALIKE), usual[0])
 
 
 def passes(members: Ints, kind: Ints) -> list[Ints]:
-    """Members of a sequence, cut into the passes of the loop that they are nearly all of; one piece where they are of none. One thing more or less often is no loop
+    """Members of a sequence, cut into the passes of the loop that they are nearly all of; one piece if they are of none. One thing more or less often is no loop
     for it, but the same one alone is."""
     for found in repeats(np.unique(kind, return_inverse=True)[1]) if len(kind) >= FEWEST_REPEATS else ():
         if found.length >= (ALIKE if found.period > 1 else 1) * len(kind):
@@ -85,7 +85,7 @@ def runs(good: Mask) -> Ints:
 
 
 def longest_run(good: Mask) -> tuple[int, int]:
-    """Where the longest stretch of True begins and ends, the first of several; (0, 0) where there is none."""
+    """Where the longest stretch of True begins and ends, the first of several; (0, 0) if there is none."""
     return _longest(runs(good)) if good.any() else (0, 0)
 
 
@@ -100,6 +100,6 @@ def alike(one: Counter[Any], other: Counter[Any]) -> bool:
 
 
 def rounds(counts: Iterable[int]) -> int:
-    """How often a loop goes round in which kinds come so often: some come several times a round, some only now and then; 0 where nothing comes."""
+    """How often a loop goes round in which kinds come so often: some come several times a round, some only now and then; 0 if nothing comes."""
     often = [*counts]
     return min((count for count in often if 4 * count >= max(often)), default=0)

@@ -28,7 +28,7 @@ class ServedStep:
     start_us, end_us: its mark on the host. begins_us, lasts_us: where its first op starts on the device, and from there to the first of the next step;
     of the last one to its own end, and `whole` is false. graph_launches, eager_launches: calls inside the mark that launch a graph, or a kernel.
     graph_us, eager_us: time of what they launch, copies among the latter; graph_us is NaN where graphs left no op in the trace.
-    gap_us: for how long nothing ran on the device before it, NaN where what ran before was not recorded. padded_to: rows that its graphs compute, -1 where nothing says.
+    gap_us: for how long nothing ran on the device before it, NaN if what ran before was not recorded. padded_to: rows that its graphs compute, -1 if nothing says.
     """
 
     mark: ServerMark
@@ -55,7 +55,7 @@ class ServedPhase:
     """Steps of one phase on as many requests: their median, as a step behind which the server waited for requests is no usual one.
 
     requests, query_tokens, kv_tokens, padded_to: -1 where the marks, or the graphs, do not say. graph_coverage: share of the device's time in graphs, NaN
-    where that is not known. tokens_per_s: generated ones where it decodes, else those computed; NaN of a phase that does neither for itself.
+    if that is not known. tokens_per_s: generated ones where it decodes, else those computed; NaN of a phase that does neither for itself.
     """
 
     phase: str
@@ -184,8 +184,8 @@ def _gaps_before(op_start: Floats, op_end: Floats, begins: Floats) -> Floats:
 
 
 def _padded(timeline: Timeline, by_graph: np.ndarray, of_op: Ints, marks: Sequence[ServerMark]) -> list[int]:
-    """Rows that each step's graphs compute, by the grids of kernels that launch a block a row; -1 where they do not say, or fewer than its tokens. Grids
-    of a block or more for each multiprocessor are as large whatever there is to do; some kernels norm the heads of each row."""
+    """Rows that each step's graphs compute, by the grids of kernels that launch a block a row; -1 if they do not say, or fewer than its tokens. Grids
+    of a block or more for each SM are as large whatever there is to do; some kernels norm the heads of each row."""
     ops = timeline.gpu_ops
     grids, full = ops["grid_blocks"].to_numpy(), np.maximum(timeline.sm_counts(ops["device"].to_numpy()), 1)
     rows = np.flatnonzero(by_graph & (of_op >= 0) & (grids > 0) & ((grids % full > 0) | (full == 1)) & matches(ops, A_BLOCK_A_ROW))

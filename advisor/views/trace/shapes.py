@@ -22,8 +22,8 @@ from advisor.views.trace.ops import Ops
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 where that was not recorded. made: the same,
-    and of pointwise ops what they make of smaller ones by broadcasting."""
+    """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 if that was not recorded. made: the same,
+    and of elementwise ops what they make of smaller ones by broadcasting."""
 
     elements: Ints
     made: Ints
@@ -31,7 +31,7 @@ class Shapes:
     _inputs: dict[tuple[int, int], list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
 
     def inputs(self, op: int) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and type of each tensor among the inputs of a row of `cpu_ops`, in order; [] where they were not recorded."""
+        """Shape and type of each tensor among the inputs of a row of `cpu_ops`, in order; [] if they were not recorded."""
         if op < 0:
             return []
         dims, types = self._codes
@@ -41,7 +41,7 @@ class Shapes:
         return self._inputs[key]
 
     def parts(self, op: int) -> tuple[int, ...]:
-        """Elements of each tensor of a list among an op's inputs, as of what is joined; () where there is none, or it was not recorded."""
+        """Elements of each tensor of a list among an op's inputs, as of what is joined; () if there is none, or it was not recorded."""
         if op < 0:
             return ()
         lists = (item for item in arguments.numbers(self.timeline.op_text("dims", op)) if item and isinstance(item[0], list))
@@ -59,7 +59,7 @@ class Shapes:
         return frame["dims"].cat.codes.to_numpy(), frame["types"].cat.codes.to_numpy()
 
     def dtype(self, op: int) -> str:
-        """Type of the first tensor, as recorded; "" where there is none."""
+        """Type of the first tensor, as recorded; "" if there is none."""
         return next((kind for _, kind in self.inputs(op)), "")
 
     @classmethod
@@ -72,13 +72,13 @@ class Shapes:
 
 
 def broadcasts(op_name: str) -> bool:
-    """Whether an op that launches a pointwise kernel makes what its inputs broadcast to: one of the framework's own that is nothing else by its
+    """Whether an op that launches an elementwise kernel makes what its inputs broadcast to: one of the framework's own that is nothing else by its
     name. Others read tensors that are no partners, as weights in 4 bits and their scales."""
     return op_name.startswith(TORCH) and op_family(op_name) is None
 
 
 def broadcast_elements(shapes: Sequence[Sequence[int]]) -> int:
-    """Elements of what a pointwise op makes of tensors of these shapes; of the largest where they do not broadcast, or to more than a word counts."""
+    """Elements of what an elementwise op makes of tensors of these shapes; of the largest if they do not broadcast, or to more than a word counts."""
     largest = max((prod(shape) for shape in shapes), default=-1)
     try:
         made = prod(np.broadcast_shapes(*map(tuple, shapes)))
@@ -96,7 +96,7 @@ def _tensors(dims: str, types: str) -> list[tuple[tuple[int, ...], str]]:
 
 
 def _broadcast(dims: str) -> int:
-    """Elements of what a pointwise op makes of its inputs."""
+    """Elements of what an elementwise op makes of its inputs."""
     shapes = [item for item in arguments.numbers(dims) if item]
     if len(shapes) < 2 or any(isinstance(size, list) for shape in shapes for size in shape):
         return _largest(dims)

@@ -200,7 +200,7 @@ class Sources:
         return tuple(found)
 
     def most_common(self, calls: Iterable[int]) -> SourceLine | None:
-        """The line that made most of these calls, None where no stacks were recorded."""
+        """The line that made most of these calls, None if no stacks were recorded."""
         if not self.recorded:
             return None
         lines = Counter(line for call in calls if (line := self.line_of_call(int(call))))
@@ -229,7 +229,7 @@ class Sources:
         return user_frame(names[codes[user]], self._scripts) if user >= 0 else None
 
     def _running(self, pid: int, tid: int, time_us: float) -> int:
-        """The row of the innermost frame around a moment, -1 where none is."""
+        """The row of the innermost frame around a moment, -1 if none is."""
         mine = self.rows.get((pid, tid))
         if mine is None:
             return -1

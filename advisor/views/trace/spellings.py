@@ -33,9 +33,9 @@ NEAR = 6
 
 @dataclass(frozen=True)
 class Spellings:
-    """cell: the recurrent cell that a Python loop steps, "" where none does; cells: how often in a step. sliced: products a step of
+    """cell: the recurrent cell that a Python loop steps, "" if none does; cells: how often in a step. sliced: products a step of
     slices of one tensor, alike and in a row, as one head or expert at a time. picked: losses a step that are a log-softmax and a pick of
-    the target's. grows: sizes from and to which a tensor grows by concatenation, None where none does. grows_values: the same of a list of
+    the target's. grows: sizes from and to which a tensor grows by concatenation, None if none does. grows_values: the same of a list of
     single values, as of the words that were chosen: rows of them, of which none has features as what attention keeps has."""
 
     cell: str = ""

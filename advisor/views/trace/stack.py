@@ -30,7 +30,7 @@ class GivenFramework:
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """package: on PyPI. version: "" where it is not known. sure: 0 to 1. loops: which of its loops, or models, were seen. defaults: options whose defaults are seen at work."""
+    """package: on PyPI. version: "" if it is not known. sure: 0 to 1. loops: which of its loops, or models, were seen. defaults: options whose defaults are seen at work."""
 
     package: str
     version: str = ""
@@ -46,7 +46,7 @@ class Framework(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Stack:
-    """frameworks: that in which the user writes first, then those whose models it runs; none where the program is plain PyTorch or JAX."""
+    """frameworks: that in which the user writes first, then those whose models it runs; none if the program is plain PyTorch or JAX."""
 
     frameworks: tuple[Framework, ...] = ()
 

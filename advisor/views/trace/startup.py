@@ -26,7 +26,7 @@ from advisor.views.trace.unexecuted_launches import captures
 HELD_UP_US = cost("held-up-launch")
 
 LEAD_IN = HARDLY_ANY
-"""Of the GPU's work: what waits for earlier work stands at the beginning of a recording, before more than this was done."""
+"""Of the GPU's work: what waits for earlier work is at the beginning of a recording, before more than this was done."""
 
 LOADING_US = cost("loading-launch")
 
@@ -51,7 +51,7 @@ IDLE_DURING = NEARLY_ALL
 
 @dataclass(frozen=True)
 class StartUp:
-    """earlier_us: until when the device ran what had been launched before the recording, -inf where it did not, and for how
+    """earlier_us: until when the device ran what had been launched before the recording, -inf if it did not, and for how
     long that was seen. once: spans of calls in which the driver did what it does once; calls: each with name, start and end. ends_us: ends
     of those that set a beginning apart; a brief launch that loads its kernel does not, since a program makes them for as long as it meets new ones."""
 
@@ -66,7 +66,7 @@ class StartUp:
         return 1 - length(complement(self.once, start_us, end_us)) / max(end_us - start_us, 1e-9)
 
     def longest(self, start_us: float, end_us: float) -> str:
-        """The call of a window that took longest, with its time; "" where there is none."""
+        """The call of a window that took longest, with its time; "" if there is none."""
         inside = [(end - start, name) for name, start, end in self.calls if start < end_us and end > start_us]
         return f"{max(inside)[1]} with {duration(max(inside)[0])}" if inside else ""
 

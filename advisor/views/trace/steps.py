@@ -50,9 +50,9 @@ class Steps:
     start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of the same
     steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period. apart: share of the device's work
     that lies before and after a launch sequence that repeats, less what was copied before it, as weights are; or in marked steps of other kinds
-    than these. kind, unjudged: of which kind they are, "" where nothing says, and the marked steps that are not in the window. ran_ahead: of a single step,
+    than these. kind, unjudged: of which kind they are, "" if nothing says, and the marked steps that are not in the window. ran_ahead: of a single step,
     whether the host issued what it could of it while the device did unrecorded work from before: its own time for a step is not known.
-    closes_us: where the host ends the step that closes the window, NaN where no mark says so. by_launches: whether a launch sequence that repeats is all
+    closes_us: where the host ends the step that closes the window, NaN if no mark says so. by_launches: whether a launch sequence that repeats is all
     that says what a step is.
     """
 
@@ -176,7 +176,7 @@ APART = HARDLY_ANY
 
 
 def _launched_outside(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, float]:
-    """What was launched before the first step that repeats and after the last, in words, "" where it is little: a server's prefill, setting
+    """What was launched before the first step that repeats and after the last, in words, "" if it is little: a server's prefill, setting
     up, reading results. And its share of the device's work, without what was copied before."""
     dur = timeline.gpu_ops["dur_us"].to_numpy()
     # The last mark begins a step that is not counted, for it may not be whole.
@@ -250,7 +250,7 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
 
 def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) -> Steps:
     """The steps of a short window without the one that takes or gives back device memory and is longer by that, nor those on its shorter side. The
-    step that closes the window counts too, where it was recorded as far: two others say what is usual. rows: calls that take or give back memory."""
+    step that closes the window counts too, if it was recorded as far: two others say what is usual. rows: calls that take or give back memory."""
     if not 1 < steps.steps <= FEW:
         return steps
     calls = timeline.api_calls
@@ -302,7 +302,7 @@ def first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats)
 
 
 def _on_main_stream(ops: pd.DataFrame, chosen: Mask, step: Ints, steps: int) -> Mask:
-    """Of the chosen ops those of the stream that computes most, where it works in each step in which any does: a stream beside it, which has little to do,
+    """Of the chosen ops those of the stream that computes most, if it works in each step in which any does: a stream next to it, which has little to do,
     begins a step's work while the device is still at that of earlier ones."""
     waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
     computes = np.flatnonzero(chosen & ~waits)
@@ -382,7 +382,7 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
 
 
 def _batch_before(timeline: Timeline, start: float) -> float | None:
-    """When the main process began the last batch before the first launch, None where it made none: a loop makes one for each pass, while what
+    """When the main process began the last batch before the first launch, None if it made none: a loop makes one for each pass, while what
     worker processes deliver first waits for their start."""
     notes = timeline.annotations
     if not len(notes):
@@ -395,7 +395,7 @@ def _batch_before(timeline: Timeline, start: float) -> float | None:
 
 def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, start: float) -> float | None:
     """The first launch after what sets a beginning apart: the last one-time call that leaves enough of the program behind it, or an earlier
-    one where the program was at work already when it met the later. None where nothing does."""
+    one where the program was at work already when it met the later. None if nothing does."""
     ops = timeline.gpu_ops
     op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
     ends = startup.ends_us[startup.ends_us > start]

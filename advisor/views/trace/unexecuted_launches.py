@@ -43,7 +43,7 @@ def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
 
 
 def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
-    """Rows of the calls that launched something, one of each correlation id, and which of them left no GPU op. None of them did where the trace
+    """Rows of the calls that launched something, one of each correlation id, and which of them left no GPU op. None of them did if the trace
     holds GPU ops but ties none to its launch: links were not recorded. Calls that failed launched nothing."""
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]

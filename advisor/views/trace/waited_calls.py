@@ -1,4 +1,4 @@
-"""What each call that waits for the GPU is of: the ops, the copy and the Python around it, and so what stands in for it."""
+"""What each call that waits for the GPU is of: the ops, the copy and the Python around it, and so what is in for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WaitedCalls:
         return cls(timeline, ops, launches, sources)
 
     def rows_of(self, calls: Ints, kinds: Sequence[str]) -> list[HostWait | None]:
-        """For each call (rows of `api_calls`) its row of the table, None where that knows none. kinds: what tells the calls apart; of many of one kind
+        """For each call (rows of `api_calls`) its row of the table, None if that knows none. kinds: what tells the calls apart; of many of one kind
         some are looked at, spread over all, and each of the others is taken for the one before it."""
         found: list[HostWait | None] = [None] * len(calls)
         names = np.asarray(kinds, object)
@@ -61,7 +61,7 @@ class WaitedCalls:
         return host_wait(self.waited(call))
 
     def outermost(self, call: int) -> str:
-        """The outermost tensor op around a call; the call itself where there is none."""
+        """The outermost tensor op around a call; the call itself if there is none."""
         root = self._root(int(self.ops.of_call[call]))
         return self.ops.name(root) if root >= 0 else str(self._api_names[call])
 
@@ -85,7 +85,7 @@ class WaitedCalls:
         return Waited(name, around, parent, self._previous_ops(root), self._next_ops(root), frames, direct, library, way, memory, size)
 
     def _root(self, op: int) -> int:
-        """The outermost tensor op around an op, -1 where there is none."""
+        """The outermost tensor op around an op, -1 if there is none."""
         root = -1
         while op >= 0:
             if _TENSOR_OP.match(self.ops.name(op)):
@@ -94,7 +94,7 @@ class WaitedCalls:
         return root
 
     def _next_ops(self, op: int) -> tuple[str, ...]:
-        """The next ops of its thread that stand beside it, in order."""
+        """The next ops of its thread that stand next to it, in order."""
         order, _, starts, end, edges = self._threads
         last = edges[self._thread[op] + 1]
         found: list[str] = []
@@ -109,7 +109,7 @@ class WaitedCalls:
         return tuple(found)
 
     def _previous_ops(self, op: int) -> tuple[str, ...]:
-        """The ops of its thread before it that stand beside it, in order."""
+        """The ops of its thread before it that stand next to it, in order."""
         order, place, _, _, edges = self._threads
         found: list[str] = []
         at = op
@@ -134,7 +134,7 @@ class WaitedCalls:
 
     @cached_property
     def _copies(self) -> dict[int, list[int]]:
-        """Copies between host and device by the innermost op around their call; by -1 - call where there is none."""
+        """Copies between host and device by the innermost op around their call; by -1 - call if there is none."""
         kind = self.timeline.gpu_ops["copy_kind"].isin((CopyKind.HTOD.value, CopyKind.DTOH.value)).to_numpy()
         rows = np.flatnonzero(kind & (self.launches.call >= 0))
         call = self.launches.call[rows]
