@@ -36,6 +36,7 @@ TASKS = """
 | `advisor analyze TRACE --waits` | lists every call that waits for the GPU: its line, how often, and what replaces it |
 | `advisor analyze TRACE --kernels x.ncu-rep` | adds Nsight Compute's counters: why a kernel is slow, and what that costs the step ([kernels](kernels.md)) |
 | `advisor analyze TRACE --capture capture_traces` | names the ops, modules and shapes of what CUDA graphs replay ([serving](serving.md)) |
+| `advisor analyze TRACE --serving metrics.txt` | shows what clients of the server measured, and whether the traced steps are of that state ([serving](serving.md)) |
 | `advisor analyze snapshot.pickle` | reads a memory snapshot: what holds the peak, what leaks, what a fix frees ([memory](memory.md)) |
 | `advisor analyze JOB_DIR` | reads the traces of many ranks as one job ([jobs](jobs.md)) |
 | `advisor analyze JOB_DIR --shard 3/8 -o parts/`, `advisor merge parts/` | splits a job's traces over machines, then merges their summaries |

@@ -82,6 +82,12 @@ def analyze(
             help="Traces of the capture of its CUDA graphs (a directory or a file), with the ops and shapes of their kernels. Folders capture_traces and graph_capture_profile next to a trace are found automatically."
         ),
     ] = None,
+    serving: Annotated[
+        str | None,
+        typer.Option(
+            help="What was measured of the traced server: the JSON that vllm bench serve or SGLang's bench_serving wrote, or the text of its /metrics."
+        ),
+    ] = None,
     waits: Annotated[
         bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with its replacement; in text, Markdown and JSON.")
     ] = False,
@@ -114,6 +120,7 @@ def analyze(
             "--strict": strict,
             "--step-ms": step_ms,
             "--waits": waits,
+            "--serving": serving,
             "--brief": brief,
             "--open": open,
         }
@@ -127,7 +134,7 @@ def analyze(
     request = _Request(
         chosen=selection(config, rules, rule, framework),
         format=format, outputs=tuple(outputs), force=force, quiet=quiet, open=open, fail_on=fail_on, allow_unjudged=allow_unjudged, strict=strict,
-        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, capture=capture, waits=waits, brief=brief, step_ms=step_ms, executor=executor,
+        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, capture=capture, serving=serving, waits=waits, brief=brief, step_ms=step_ms, executor=executor,
         workers=workers, part=part_of(shard),
     )  # fmt: skip
     if each:
@@ -153,6 +160,7 @@ class _Request:
     memory: str | None
     kernels: str | None
     capture: str | None
+    serving: str | None
     waits: bool
     brief: bool
     step_ms: float | None
@@ -190,7 +198,7 @@ class _Outputs:
         """Raises UsageError where the file is not to be written."""
         from advisor.reports import formats
 
-        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels, self.request.capture)))
+        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels, self.request.capture, self.request.serving)))
         return destination(form, path, formats(), self._page, self.request.force, *inputs)
 
     def _page(self) -> Path:
@@ -335,9 +343,10 @@ def _place(path: Path) -> Path:
 def _read(traces: list[str], request: _Request) -> Recording:
     """What was recorded, with the memory snapshot and the measured kernels that were given beside it. Raises UsageError for a rule that does
     not look at such a recording."""
-    from advisor.recordings.recording import with_captures, with_kernels, with_memory
+    from advisor.recordings.recording import with_captures, with_kernels, with_load, with_memory
     from advisor.recordings.timeline import Timeline
     from advisor.sources import captures_at, read, read_several
+    from advisor.sources.served_load import read_load
 
     if len(traces) > 1:
         recording = read_several(traces)
@@ -352,6 +361,8 @@ def _read(traces: list[str], request: _Request) -> Recording:
     if request.capture and recording.kind != "job":
         timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
         recording = with_captures(recording, captures_at(request.capture, timeline.source.rank if timeline else None, max_bytes=request.max_bytes))
+    if request.serving:
+        recording = with_load(recording, read_load(request.serving))
     request.chosen.check(recording)
     return recording
 

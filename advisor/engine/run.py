@@ -23,8 +23,8 @@ from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.stack import GivenFramework
 from advisor.views.workspace import Workspace
 
-GIVEN_BESIDE = ("kernels-joined", "memory-joined", "captures-joined")
-"""Checks of what was given with --kernels, --memory and --capture."""
+GIVEN_BESIDE = ("kernels-joined", "memory-joined", "captures-joined", "serving-load")
+"""Checks of what was given with --kernels, --memory, --capture and --serving."""
 
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from math import isnan
 
+from advisor.engine.served_load import judged, load_beside
+from advisor.knowledge.server_marks import VERIFY
 from advisor.knowledge.stacks import packs
+from advisor.recordings.served_load import LoadBeside
 from advisor.report import serving as told
 from advisor.report.numbers import counted, many, percent
 from advisor.views.replay.replay import Replay
@@ -21,8 +24,13 @@ def served(workspace: Workspace) -> told.Serving | None:
     if not serving.phases:
         return None
     shares = workspace.get(ServedTime).shares
+    beside = workspace.get(LoadBeside) if workspace.can(load_beside) else None
+    load = judged(beside.load, serving) if beside else None
     return told.Serving(
-        serving.engine, _version(workspace, serving.engine), tuple(_row(phase, parts) for phase, parts in zip(serving.phases, shares, strict=True))
+        serving.engine,
+        _version(workspace, serving.engine) or (beside.version if beside else ""),
+        tuple(_row(phase, parts, load.accepted_tokens if load else None) for phase, parts in zip(serving.phases, shares, strict=True)),
+        load,
     )
 
 
@@ -31,7 +39,10 @@ def _version(workspace: Workspace, engine: str) -> str:
     return next((one.version for one in workspace.get(Stack).frameworks if packs()[one.package].name == engine), "")
 
 
-def _row(phase: ServedPhase, shares: tuple[float, ...] | None) -> told.ServingPhase:
+def _row(phase: ServedPhase, shares: tuple[float, ...] | None, accepted: float | None) -> told.ServingPhase:
+    rate = phase.tokens_per_s
+    if phase.phase == VERIFY and accepted and phase.requests >= 0 and phase.step_us > 0:
+        rate = 1e6 * phase.requests * accepted / phase.step_us
     return told.ServingPhase(
         phase=phase.phase,  # type: ignore[arg-type]
         requests=None if phase.requests < 0 else phase.requests,
@@ -43,7 +54,7 @@ def _row(phase: ServedPhase, shares: tuple[float, ...] | None) -> told.ServingPh
         eager_launches=phase.eager_launches,
         graph_coverage=None if isnan(phase.graph_coverage) else phase.graph_coverage,
         padded_to=None if phase.padded_to < 0 else phase.padded_to,
-        tokens_per_s=None if isnan(phase.tokens_per_s) else phase.tokens_per_s,
+        tokens_per_s=None if isnan(rate) else rate,
         parts=None if shares is None else told.ServingParts(**dict(zip(CLASSES, shares, strict=True))),
     )
 

@@ -87,7 +87,10 @@ def _of_vllm(found: re.Match[str]) -> ServerMark:
     groups = found.groupdict()
     sums = [_sums(groups.get("of_prefill") or "", prefills), _sums(groups.get("of_decode") or "", decodes)]
     told = {key: sum(part[key] for part in sums) if all(part[key] >= 0 for part in sums) else -1 for key in ("sq", "sk", "sqsq", "sqsk")}
-    return ServerMark(VLLM, _phase(prefills, decodes), prefills + decodes, decodes, told["sq"], told["sk"], told["sqsq"], told["sqsk"])
+    phase = _phase(prefills, decodes)
+    # A request that decodes computes one token, and more where it verifies a draft.
+    phase = VERIFY if phase == DECODE and told["sq"] > decodes else phase
+    return ServerMark(VLLM, phase, prefills + decodes, decodes, told["sq"], told["sk"], told["sqsq"], told["sqsk"])
 
 
 def _sums(text: str, requests: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from advisor.errors import UsageError
 from advisor.recordings.captures import CaptureTraces
+from advisor.recordings.served_load import LoadBeside
 from advisor.recordings.snapshot import MemorySnapshot, SnapshotBeside
 from advisor.report.model import Kind
 
@@ -45,6 +46,15 @@ def with_kernels(recording: Recording, kernels: Recording) -> Recording:
     if recording.kind not in ("trace", "job"):
         raise UsageError(f"{recording.path} is no trace but a recording of kind {recording.kind}", "Leave out --kernels, which goes with a trace or a job.")
     return Recording(recording.kind, recording.path, (*recording.parts, *kernels.parts))
+
+
+def with_load(recording: Recording, load: LoadBeside) -> Recording:
+    """A timeline with what clients or counters measured of its server. Raises UsageError where it is none."""
+    if recording.kind != "trace":
+        raise UsageError(
+            f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --serving, or give one rank's trace."
+        )
+    return Recording(recording.kind, recording.path, (*recording.parts, load))
 
 
 def with_captures(recording: Recording, captures: CaptureTraces) -> Recording:

@@ -50,9 +50,52 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
     parts: ServingParts | None = None
 
 
+class Latency(msgspec.Struct, frozen=True):
+    """Over requests, in ms; None where that was not measured."""
+
+    mean_ms: float | None = None
+    median_ms: float | None = None
+    p99_ms: float | None = None
+
+    @property
+    def usual_ms(self) -> float | None:
+        """The median, or the mean where there is none."""
+        return self.mean_ms if self.median_ms is None else self.median_ms
+
+
+LoadSource = Literal["vLLM bench serve", "SGLang bench_serving", "Prometheus"]
+
+Steady = Literal["yes", "no", "unknown"]
+
+
+class ServingLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a benchmark's client, or the server's own counters, measured beside the trace. None where it does not say."""
+
+    source: LoadSource
+    ttft: Latency | None = None
+    """Time to the first token."""
+    tpot: Latency | None = None
+    """Time per output token after the first."""
+    queue: Latency | None = None
+    """What requests wait before they run."""
+    running: float | None = None
+    """Requests that run at once: on average, of counters at the moment that they were read."""
+    waiting: float | None = None
+    requests_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    cache_used: float | None = None
+    """Share of the cache of keys and values, 0 to 1."""
+    accepted_tokens: float | None = None
+    """Tokens that a step of speculative decoding yields for a request."""
+    steady: Steady = "unknown"
+    """Whether the traced steps are of the state that was measured."""
+    why: str = ""
+
+
 class Serving(msgspec.Struct, frozen=True):
-    """One row a phase and batch. version: "" where the recording does not hold it."""
+    """One row a phase and batch. version: "" where the recording does not hold it. load: what was measured beside the trace, None where nothing was given."""
 
     engine: str
     version: str
     phases: tuple[ServingPhase, ...]
+    load: ServingLoad | None = None

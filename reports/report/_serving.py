@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from advisor.report.model import Report
 from advisor.report.numbers import UNKNOWN, counted, duration, many, mean, percent
-from advisor.report.serving import Held, ServingPhase
+from advisor.report.serving import Held, Latency, ServingPhase, Steady
 
 HEADINGS = ("Phase", "Requests", "Steps", "A step", "Tokens/s", "Tokens", "Cached", "In graphs", "Launched", "Rows", "Most of it")
 """A row's cells: tokens that a step computes, and those in the cache that its attention reads; the share of the device's time in graphs; launches of
@@ -39,6 +39,34 @@ def title(report: Report) -> str:
     """What the table is of."""
     phases = report.serving.phases if report.serving else ()
     return f"{report.serving.engine if report.serving else ''}: {counted(sum(phase.steps for phase in phases), 'marked step')} by phase and batch, as recorded"
+
+
+_STEADY: dict[Steady, str] = {
+    "yes": "The traced steps are of that state",
+    "no": "The traced steps are not of that state",
+    "unknown": "Whether the traced steps are of that state is not known",
+}
+
+
+def load(report: Report) -> str:
+    """What was measured of the server beside the trace, or would have to be, in a sentence or two; "" where nothing was given."""
+    measured = report.serving.load if report.serving else None
+    if measured is None:
+        verifies = report.serving is not None and any(phase.phase == "verify" for phase in report.serving.phases)
+        return "How many tokens a verified step yields is not in a trace: --serving FILE says it." if verifies else ""
+    latencies = (("TTFT", measured.ttft), ("TPOT", measured.tpot), ("in the queue", measured.queue))
+    numbers = (
+        (measured.running, "requests running"), (measured.waiting, "waiting"), (measured.requests_per_s, "requests/s"), (measured.output_tokens_per_s, "tokens/s"),
+        (measured.accepted_tokens, "tokens a verified step"),
+    )  # fmt: skip
+    told = [*(f"{name} {_latency(value)}" for name, value in latencies if value), *(f"{many(value)} {what}" for value, what in numbers if value is not None)]
+    told += [f"{percent(measured.cache_used)} of the cache used"] if measured.cache_used is not None else []
+    return f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}."
+
+
+def _latency(value: Latency) -> str:
+    usual = UNKNOWN if value.usual_ms is None else duration(1e3 * value.usual_ms)
+    return usual if value.p99_ms is None else f"{usual} (p99 {duration(1e3 * value.p99_ms)})"
 
 
 def lines(report: Report) -> list[str]:

@@ -299,7 +299,14 @@ def _served(report: Report) -> list[str]:
     lines += [f"| {' | '.join(_serving.HEADINGS)} |", f"| :-- |{' --: |' * (len(_serving.HEADINGS) - 2)} :-- |"]
     lines += [f"| {' | '.join(escape(cell) for cell in row.cells)} |" for row in found[:_TABLE]]
     left = len(found) - _TABLE
-    return [*lines, "", *([f"{counted(left, 'more row')} in the full report.", ""] if left > 0 else []), "</details>", ""]
+    return [
+        *lines,
+        "",
+        *([f"{counted(left, 'more row')} in the full report.", ""] if left > 0 else []),
+        *([escape(said), ""] if (said := _serving.load(report)) else []),
+        "</details>",
+        "",
+    ]
 
 
 def _time(report: Report) -> list[str]:

@@ -157,6 +157,8 @@ def _held(console: Console, report: Report) -> None:
         if not at:
             console.print()
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
+    if said := _serving.load(report):
+        console.print(Text(said))
 
 
 def _legend(console: Console, parts: list[wording.Slice], indent: int) -> None:

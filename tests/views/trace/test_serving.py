@@ -45,6 +45,12 @@ def test_steps_are_grouped_by_phase_and_requests():
     assert prefill.tokens_per_s == pytest.approx(500 / prefill.step_us * 1e6)
 
 
+def test_steps_that_compute_more_tokens_than_requests_verify_drafts():
+    mark = "execute_20_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq20sk4000sqsq100sqsk20000)"
+    (phase,) = served(*[(mark, 8, 2)] * 3).get(Serving).phases
+    assert (phase.phase, phase.requests, phase.query_tokens) == ("verify", 4, 20) and np.isnan(phase.tokens_per_s)
+
+
 def test_launches_belong_to_the_mark_that_they_are_called_in():
     trace = served((DECODE.format(4), 8, 2), (DECODE.format(4), 8, 2))
     trace.launch(190, 195, 198, "output copy")

@@ -1,0 +1,69 @@
+"""What clients or counters measured of a server beside its trace, and whether the traced steps are of that state."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from advisor.knowledge.server_marks import DECODE, MIXED
+from advisor.recordings.served_load import LoadBeside
+from advisor.report.numbers import duration
+from advisor.report.recording import Health
+from advisor.report.serving import ServingLoad
+from advisor.views.trace.serving import Serving
+
+SAME_BATCH = 1.5
+"""Requests in the traced steps against those that ran when it was measured: in a steady state the batch changes by less."""
+SAME_STEP = 2.0
+"""A traced step against the measured time per token: recording makes a step longer, and prompts that are taken in make tokens wait."""
+
+
+def load_beside(beside: LoadBeside) -> LoadBeside:
+    """What was given beside the trace."""
+    return beside
+
+
+def judged(load: ServingLoad, serving: Serving) -> ServingLoad:
+    """The same with whether the traced steps that decode are of the state that was measured."""
+
+    def is_steady(steady: str, why: str) -> ServingLoad:
+        return msgspec.structs.replace(load, steady=steady, why=why)
+
+    steps = [step for step in serving.steps if step.mark.phase in (DECODE, MIXED) and step.mark.decodes > 0]
+    if not steps:
+        return is_steady("unknown", "no traced step decodes")
+    batch = [step.mark.decodes for step in steps]
+    usual, third = float(np.median(batch)), max(len(batch) // 3, 1)
+    first, last = float(np.mean(batch[:third])), float(np.mean(batch[-third:]))
+    traced = f"they decode {usual:,.0f} requests"
+    if not _alike(first, last, SAME_BATCH):
+        return is_steady("no", f"from the first to the last of them the requests change from {first:,.0f} to {last:,.0f}")
+    if load.running is not None and not _alike(usual, load.running, SAME_BATCH):
+        return is_steady("no", f"{traced}, and {load.running:,.1f} ran when it was measured")
+    took = [step.lasts_us for step in steps if step.mark.phase == DECODE and step.whole]
+    each_us = 1e3 * load.tpot.usual_ms if load.tpot and load.tpot.usual_ms and not load.accepted_tokens else 0.0
+    if took and each_us:
+        step_us = float(np.median(took))
+        if not _alike(step_us, each_us, SAME_STEP):
+            return is_steady("no", f"a traced decode step takes {duration(step_us)}, and a token took {duration(each_us)} when it was measured")
+    elif load.running is None:
+        return is_steady("unknown", "neither the requests that ran nor the time per token were measured")
+    return is_steady("yes", traced)
+
+
+def _alike(one: float, other: float, most: float) -> bool:
+    return one <= most * other and other <= most * one
+
+
+def check(load: ServingLoad | None) -> Health:
+    """Whether what was measured is of the traced steps."""
+    name = "serving-load"
+    if load is None:
+        return Health(check=name, status="degraded", detail="the trace holds no step that a server marks", touches=())
+    told = {
+        "yes": f"the traced steps are of the state that {load.source} measured: {load.why}",
+        "no": f"the traced steps are not of the state that {load.source} measured: {load.why}",
+        "unknown": f"whether the traced steps are of the state that {load.source} measured is not known: {load.why}",
+    }[load.steady]
+    again = "record while the server is under the load that was measured, once it runs as many requests as it keeps" if load.steady == "no" else ""
+    return Health(check=name, status="degraded" if again else "ok", detail=told, touches=(), record_with=again)

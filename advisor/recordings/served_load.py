@@ -1,0 +1,18 @@
+"""What a server's client or counters measured, beside the timeline of one of its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from advisor.report.serving import ServingLoad
+
+
+@dataclass(frozen=True)
+class LoadBeside:
+    """version: of the server, "" where the file does not say it."""
+
+    part_of: ClassVar[Literal["trace"]] = "trace"
+
+    load: ServingLoad
+    version: str = ""
