@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.knowledge.server_marks import DECODE, MIXED
+from advisor.knowledge.server_marks import DECODE, MIXED, VERIFY
 from advisor.recordings.served_load import LoadBeside
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
@@ -29,7 +29,7 @@ def judged(load: ServingLoad, serving: Serving) -> ServingLoad:
     def is_steady(steady: str, why: str) -> ServingLoad:
         return msgspec.structs.replace(load, steady=steady, why=why)
 
-    steps = [step for step in serving.steps if step.mark.phase in (DECODE, MIXED) and step.mark.decodes > 0]
+    steps = [step for step in serving.steps if step.mark.phase in (DECODE, MIXED, VERIFY) and step.mark.decodes > 0]
     if not steps:
         return is_steady("unknown", "no traced step decodes")
     batch = [step.mark.decodes for step in steps]

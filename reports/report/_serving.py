@@ -50,10 +50,14 @@ _STEADY: dict[Steady, str] = {
 
 def load(report: Report) -> str:
     """What was measured of the server beside the trace, or would have to be, in a sentence or two; "" where nothing was given."""
-    measured = report.serving.load if report.serving else None
+    served = report.serving
+    if served is None:
+        return ""
+    unknown = any(phase.phase == "verify" and phase.tokens_per_s is None for phase in served.phases)
+    note = "How many tokens a verified step yields is not in a trace: --serving FILE says it." if unknown else ""
+    measured = served.load
     if measured is None:
-        verifies = report.serving is not None and any(phase.phase == "verify" for phase in report.serving.phases)
-        return "How many tokens a verified step yields is not in a trace: --serving FILE says it." if verifies else ""
+        return note
     latencies = (("TTFT", measured.ttft), ("TPOT", measured.tpot), ("in the queue", measured.queue))
     numbers = (
         (measured.running, "requests running"), (measured.waiting, "waiting"), (measured.requests_per_s, "requests/s"), (measured.output_tokens_per_s, "tokens/s"),
@@ -61,7 +65,7 @@ def load(report: Report) -> str:
     )  # fmt: skip
     told = [*(f"{name} {_latency(value)}" for name, value in latencies if value), *(f"{many(value)} {what}" for value, what in numbers if value is not None)]
     told += [f"{percent(measured.cache_used)} of the cache used"] if measured.cache_used is not None else []
-    return f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}."
+    return f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}. {note}".rstrip()
 
 
 def _latency(value: Latency) -> str:
