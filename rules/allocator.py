@@ -70,9 +70,9 @@ def allocator(
     Another process needs the memory between steps.
 
     How it is measured
-    The rule counts allocating and freeing calls on the launching threads. It reports `min_per_step`
-    ({min_per_step}) or more per step. The replay removes the calls and the waits in them. The saving is at most
-    the GPU's idle time. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    The rule counts allocating and freeing calls on the launching threads. It reports `min_per_step` ({min_per_step}) or
+    more per step. The replay removes the calls and the waits in them. The saving is at most the GPU's idle
+    time. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Estimate | Assumption |
     |---|---|

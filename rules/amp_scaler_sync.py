@@ -56,8 +56,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
     How it is measured
     The rule looks for a copy of a few bytes within 64 calls after `_amp_foreach_non_finite_check_and_unscale_`,
     if the host waited for it. The replay removes these waits (`low`). If a fused form of the optimizer exists,
-    `expected` and `high` use it too. Savings below `min_saving_share` ({min_saving_share}) of the step are not
-    reported.
+    `expected` and `high` use it too. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling

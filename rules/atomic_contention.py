@@ -44,8 +44,8 @@ def atomic_contention(
 
     How it is measured
     From Nsight Compute: `lts__d_atomic_input_cycles_active` of the busiest L2 slice. The saving is a bound:
-    without atomics, the kernel takes the time of its busiest resource. Savings below `min_saving_share`
-    ({min_saving_share}) of the kernel are not reported.
+    without atomics, the kernel takes the time of its busiest resource. Savings below `min_saving_share` ({min_saving_share})
+    of the kernel are not reported.
 
     | Condition or estimate | Value |
     |---|---|

@@ -51,10 +51,10 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
 
     How it is measured
     The rule looks for calls with a mask of equally many queries and keys (256 or more), with all other
-    dimensions 1. In the replay, their kernels take `causal_share` ({causal_share}) of their time, forward and
-    backward, and the conversion disappears. The `low` estimate removes only the conversion. A trace does not
-    contain the mask's values, so the finding is unconfirmed. Savings below `min_saving_share`
-    ({min_saving_share}) of the step are not reported.
+    dimensions 1. In the replay, their kernels take `causal_share` ({causal_share}) of their time, forward and backward,
+    and the conversion disappears. The `low` estimate removes only the conversion. A trace does not contain the
+    mask's values, so the finding is unconfirmed. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html

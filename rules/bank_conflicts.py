@@ -40,10 +40,10 @@ def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_bu
 
     How it is measured
     From Nsight Compute: wavefronts beyond those of the same accesses without conflicts, as a share of all
-    shared-memory wavefronts. The rule reports a share of `max_excess` ({max_excess}) or more. L1 must be busy,
-    or warps must wait for shared memory, for `min_busy` ({min_busy}) of the time. The saving is a bound: L1
-    without the excess, and the busiest resource at 0.70 of its peak. Savings below `min_saving_share`
-    ({min_saving_share}) of the kernel are not reported.
+    shared-memory wavefronts. The rule reports a share of `max_excess` ({max_excess}) or more. L1 must be busy, or warps
+    must wait for shared memory, for `min_busy` ({min_busy}) of the time. The saving is a bound: L1 without the excess,
+    and the busiest resource at 0.70 of its peak. Savings below `min_saving_share` ({min_saving_share}) of the kernel are not
+    reported.
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#shared-memory-and-memory-banks

@@ -35,9 +35,9 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
 
     How it is measured
     The rule compares the same kernel with the same grid, during communication and without it. It reports a
-    median ratio of `min_ratio` ({min_ratio}) or more, if the difference is `min_share` ({min_share}) of the
-    step or more. A trace does not show how much a setting recovers, so the saving is between zero and the whole
-    difference. The finding is unconfirmed.
+    median ratio of `min_ratio` ({min_ratio}) or more, if the difference is `min_share` ({min_share}) of the step or more. A
+    trace does not show how much a setting recovers, so the saving is between zero and the whole difference. The
+    finding is unconfirmed.
 
     References
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-ctas

@@ -57,10 +57,10 @@ def dense_gradients(
     them took twice the time, so join them first.
 
     How it is measured
-    The rule looks at backward ops of embeddings with `min_rows_per_read` ({min_rows_per_read}) table rows or
-    more per row read. The `low` estimate is `sparse=True` alone: no zeros, and optimizer kernels without the
-    tables' share. If several tables have the same width, `expected` and `high` join them: a single lookup and
-    gradient remain. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    The rule looks at backward ops of embeddings with `min_rows_per_read` ({min_rows_per_read}) table rows or more per row read.
+    The `low` estimate is `sparse=True` alone: no zeros, and optimizer kernels without the tables' share. If
+    several tables have the same width, `expected` and `high` join them: a single lookup and gradient remain.
+    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html

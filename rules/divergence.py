@@ -43,9 +43,8 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
 
     How it is measured
     From Nsight Compute: mean active threads per instruction, of 32 or of the lanes that the block fills. The
-    rule reports kernels below `max_active_share` ({max_active_share}). Kernels that are memory-bound or queue
-    at atomics gain nothing and are not reported. Neither are savings below `min_saving_share`
-    ({min_saving_share}) of the kernel.
+    rule reports kernels below `max_active_share` ({max_active_share}). Kernels that are memory-bound or queue at atomics gain
+    nothing and are not reported. Neither are savings below `min_saving_share` ({min_saving_share}) of the kernel.
 
     | Estimate | Instructions that remain |
     |---|---|

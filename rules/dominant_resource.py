@@ -45,9 +45,9 @@ def dominant_resource(
 
     How it is measured
     The rule takes the time per kernel name and per copy direction. It reports the largest if it is `min_share`
-    ({min_share}) of the step or more. The least possible time comes from the roofline, or from the link's rate.
-    If `near_roof_share` ({near_roof_share}) of that rate is reached, the hardware is well used and nothing is
-    reported. The saving is a bound: from zero to all time above the least.
+    ({min_share}) of the step or more. The least possible time comes from the roofline, or from the link's rate. If
+    `near_roof_share` ({near_roof_share}) of that rate is reached, the hardware is well used and nothing is reported. The
+    saving is a bound: from zero to all time above the least.
 
     References
     https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html

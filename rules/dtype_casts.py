@@ -69,8 +69,8 @@ def dtype_casts(
 
     How it is measured
     The rule finds copy kernels with input and output that differ only in floating-point type. They must take
-    `min_cast_share` ({min_cast_share}) of GPU busy time. Savings below `min_saving_share` ({min_saving_share})
-    of the step are not reported.
+    `min_cast_share` ({min_cast_share}) of GPU busy time. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
     | Estimate | Casts that disappear |
     |---|---|

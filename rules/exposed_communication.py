@@ -46,9 +46,9 @@ def exposed_communication(seen: Communication, *, min_exposed_share: Share = 0.1
     Recording itself delayed some ranks. Or no computation is left to overlap with.
 
     How it is measured
-    The rule measures communication during which no other kernel runs, from `min_exposed_share`
-    ({min_exposed_share}) of the step. With the traces of all ranks, waiting is known and only transfers count.
-    Savings below `min_gain_share` ({min_gain_share}) are then not reported.
+    The rule measures communication during which no other kernel runs, from `min_exposed_share` ({min_exposed_share}) of the
+    step. With the traces of all ranks, waiting is known and only transfers count. Savings below
+    `min_gain_share` ({min_gain_share}) are then not reported.
 
     | Case | `low` / `expected` / `high` |
     |---|---|

@@ -41,9 +41,9 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
     gets a lower confidence, because that was a choice.
 
     How it is measured
-    From Nsight Compute: the FP64 unit must be busy for `min_busy` ({min_busy}) of the time. The saving is a
-    bound: FP64 work shrinks, and the busiest memory reaches 0.70 of its peak. Savings below `min_saving_share`
-    ({min_saving_share}) of the kernel are not reported.
+    From Nsight Compute: the FP64 unit must be busy for `min_busy` ({min_busy}) of the time. The saving is a bound:
+    FP64 work shrinks, and the busiest memory reaches 0.70 of its peak. Savings below `min_saving_share` ({min_saving_share})
+    of the kernel are not reported.
 
     | Estimate | FP64 work that remains |
     |---|---|

@@ -64,8 +64,8 @@ def gemm_alignment(
 
     How it is measured
     The rule reads leading dimensions from shapes and strides: M, K or N, as the layout requires. A GEMM counts
-    if FLOPs limit it and it takes 20 µs or more. It must reach less than `max_rate_share` ({max_rate_share}) of
-    the rate of large GEMMs. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    if FLOPs limit it and it takes 20 µs or more. It must reach less than `max_rate_share` ({max_rate_share}) of the rate of
+    large GEMMs. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Estimate | Rate after padding |
     |---|---|

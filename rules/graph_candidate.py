@@ -77,11 +77,11 @@ def graph_candidate(
     Shapes or control flow change beyond the traced steps, or memory is short: a graph keeps its own.
 
     How it is measured
-    The rule compares kernel names and recorded shapes of all steps. A step needs `min_ops` ({min_ops}) launches
-    or more, and the GPU must idle between kernels for `min_idle_share` ({min_idle_share}) of the step. The
-    replay uses a single graph launch (10 µs, and 0.6 µs between nodes). Waits that can move are removed first.
-    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported. Severity is `info`,
-    since this is an alternative to `launch-gap`'s fix. The combined estimate uses the faster of the two.
+    The rule compares kernel names and recorded shapes of all steps. A step needs `min_ops` ({min_ops}) launches or
+    more, and the GPU must idle between kernels for `min_idle_share` ({min_idle_share}) of the step. The replay uses a single
+    graph launch (10 µs, and 0.6 µs between nodes). Waits that can move are removed first. Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported. Severity is `info`, since this is an alternative to
+    `launch-gap`'s fix. The combined estimate uses the faster of the two.
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs

@@ -57,10 +57,9 @@ def graph_coverage(
 
     How it is measured
     The server's marks give the phase and the requests of each step. Coverage is the share of GPU time that
-    graphs launch. The rule reports coverage below `max_coverage` ({max_coverage}). A step must launch
-    `min_launches` ({min_launches}) single kernels, and the GPU must wait for the host for `min_idle_share`
-    ({min_idle_share}) of the step. The replay puts the step's launches into a graph. Savings below
-    `min_saving_share` ({min_saving_share}) of the step are not reported.
+    graphs launch. The rule reports coverage below `max_coverage` ({max_coverage}). A step must launch `min_launches` ({min_launches})
+    single kernels, and the GPU must wait for the host for `min_idle_share` ({min_idle_share}) of the step. The replay puts
+    the step's launches into a graph. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.vllm.ai/en/latest/design/cuda_graphs.html

@@ -63,10 +63,9 @@ def host_bound(
     The code only runs in the traced program: checks, plots, the profiler's start.
 
     How it is measured
-    The rule looks for pauses of `min_pause_us` ({min_pause_us} µs) or more between ops of launching threads,
-    and for CPU ops that take as long. They must recur in `min_steps_share` ({min_steps_share}) of the steps,
-    and in two at least. The replay removes that time. Savings below `min_saving_share` ({min_saving_share}) of
-    the step are not reported.
+    The rule looks for pauses of `min_pause_us` ({min_pause_us} µs) or more between ops of launching threads, and for CPU
+    ops that take as long. They must recur in `min_steps_share` ({min_steps_share}) of the steps, and in two at least. The
+    replay removes that time. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Estimate | Time that disappears |
     |---|---|

@@ -61,11 +61,11 @@ def latency_bound(measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall
     same time.
 
     How it is measured
-    From Nsight Compute: no resource is above `max_busy` ({max_busy}) of its peak. Occupancy is at least a half,
-    with a full wave of blocks. The kernel takes `min_kernel_us` ({min_kernel_us} µs) or more, and a single
-    stall reason takes `min_stall` ({min_stall}) of a warp's time. In the replay, work in flight doubles until a
-    resource reaches 0.70 of its peak (`high` 0.92; `low` a third more work). Savings below `min_saving_share`
-    ({min_saving_share}) of the kernel are not reported.
+    From Nsight Compute: no resource is above `max_busy` ({max_busy}) of its peak. Occupancy is at least a half, with a
+    full wave of blocks. The kernel takes `min_kernel_us` ({min_kernel_us} µs) or more, and a single stall reason takes
+    `min_stall` ({min_stall}) of a warp's time. In the replay, work in flight doubles until a resource reaches 0.70 of
+    its peak (`high` 0.92; `low` a third more work). Savings below `min_saving_share` ({min_saving_share}) of the kernel are
+    not reported.
 
     References
     https://www.nvidia.com/content/GTC-2010/pdfs/2238_GTC2010.pdf

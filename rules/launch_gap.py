@@ -62,9 +62,8 @@ def launch_gap(
 
     How it is measured
     A launch gap is GPU idle time before a kernel that was launched too late, while the host was launching ops.
-    The rule reports `min_idle_share` ({min_idle_share}) of the step or more, without profiler overhead. The
-    saving is a replay of the compiled step. Savings below `min_saving_share` ({min_saving_share}) are not
-    reported.
+    The rule reports `min_idle_share` ({min_idle_share}) of the step or more, without profiler overhead. The saving is a
+    replay of the compiled step. Savings below `min_saving_share` ({min_saving_share}) are not reported.
 
     | Assumption | Value |
     |---|---|

@@ -40,8 +40,8 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     How it is measured
     The job is replayed with each rank as fast as the others. The cause is imbalance if the slow rank launches
     more kernels or threads, or receives more tokens. The same kernels at the same sizes indicate a slow GPU
-    instead (`straggler`). The rank must be the last to arrive for `min_late_share` ({min_late_share}) of all
-    waits. Savings below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
+    instead (`straggler`). The rank must be the last to arrive for `min_late_share` ({min_late_share}) of all waits. Savings
+    below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
 
     | Estimate | The slow rank's work |
     |---|---|

@@ -41,10 +41,9 @@ def local_memory(measured: MeasuredKernels, *, min_local_share: float = 0.2) -> 
 
     How it is measured
     From Nsight Compute: local memory's share of the L1 sectors of global and local accesses. The rule reports
-    `min_local_share` ({min_local_share}) or more, if some memory level is busy for 0.3 of the time. The saving
-    is a bound: L1 without that share, L2 and DRAM without its misses. The busiest resource reaches 0.70 of its
-    peak (`high` 0.92, `low` 0.50). Savings below `min_saving_share` ({min_saving_share}) of the kernel are not
-    reported.
+    `min_local_share` ({min_local_share}) or more, if some memory level is busy for 0.3 of the time. The saving is a bound: L1
+    without that share, L2 and DRAM without its misses. The busiest resource reaches 0.70 of its peak (`high`
+    0.92, `low` 0.50). Savings below `min_saving_share` ({min_saving_share}) of the kernel are not reported.
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#local-memory

@@ -52,9 +52,8 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
 
     How it is measured
     XLA's runtime marks each iteration. Kernels inside belong to it; counters and slice copies are the loop's
-    overhead. The rule considers loops of `min_turns` ({min_turns}) iterations per step or more. In the replay,
-    eight iterations become a single iteration. Savings below `min_saving_share` ({min_saving_share}) of the
-    step are not reported.
+    overhead. The rule considers loops of `min_turns` ({min_turns}) iterations per step or more. In the replay, eight
+    iterations become a single iteration. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Estimate | Assumption |
     |---|---|

@@ -61,17 +61,16 @@ def low_arithmetic_intensity(
     Latency of a single request matters and the weights are quantised already. Or memory is full.
 
     How it is measured
-    The rule takes FLOPs and bytes from recorded shapes. It reports GEMMs below `max_of_ridge` ({max_of_ridge})
-    of the ridge point that take `min_busy_share` ({min_busy_share}) of GPU busy time and `min_step_share`
-    ({min_step_share}) of the step. Otherwise, inference that waits for launches or runs small kernels for
-    `min_launch_share` ({min_launch_share}) of the step. The saving is per request, from `min_saving_share`
-    ({min_saving_share}).
+    The rule takes FLOPs and bytes from recorded shapes. It reports GEMMs below `max_of_ridge` ({max_of_ridge}) of the
+    ridge point that take `min_busy_share` ({min_busy_share}) of GPU busy time and `min_step_share` ({min_step_share}) of the step.
+    Otherwise it reports inference that waits for launches or runs small kernels for `min_launch_share` ({min_launch_share}) of
+    the step. The saving is per request. Savings below `min_saving_share` ({min_saving_share}) are not reported.
 
     | Case | Requests per step, `low` / `expected` / `high` |
     |---|---|
     | few rows | 4 / 16 / 64, up to the ridge point |
     | launch-bound | 4 / 8 / 64 |
-    | micro-batches | no gain / a single micro-batch / the same, filling the GPU |
+    | micro-batches | no gain / a single micro-batch / the same on a full GPU |
 
     References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html

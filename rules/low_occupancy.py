@@ -49,10 +49,10 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
     Each thread already has much independent work in flight.
 
     How it is measured
-    From Nsight Compute: theoretical occupancy below `max_occupancy` ({max_occupancy}), no resource and no
-    scheduler above `max_busy` ({max_busy}) of its peak. Low occupancy alone is no finding: GEMMs run at 0.12
-    with every unit busy. In the replay, the kernel speeds up with its warps until a resource is busy. Savings
-    below `min_saving_share` ({min_saving_share}) of the kernel are not reported.
+    From Nsight Compute: theoretical occupancy below `max_occupancy` ({max_occupancy}), no resource and no scheduler above
+    `max_busy` ({max_busy}) of its peak. Low occupancy alone is no finding: GEMMs run at 0.12 with every unit busy. In
+    the replay, the kernel speeds up with its warps until a resource is busy. Savings below `min_saving_share`
+    ({min_saving_share}) of the kernel are not reported.
 
     | Limit | More warps, `low` / `expected` / `high` |
     |---|---|

@@ -59,9 +59,8 @@ def memcpy(
     How it is measured
     The rule measures the part of each copy that overlaps no kernel, and the host's wait for it. In the replay,
     copies run at the rate of pinned memory on their own stream. The saving is at most the exposed time of the
-    copies. Copies below `small_bytes` ({small_bytes}) cost latency, not bandwidth. Savings below
-    `min_saving_share` ({min_saving_share}) of the step are not reported; below `min_value_share`
-    ({min_value_share}) if a single line fixes it.
+    copies. Copies below `small_bytes` ({small_bytes}) cost latency, not bandwidth. Savings below `min_saving_share` ({min_saving_share})
+    of the step are not reported. The threshold is `min_value_share` ({min_value_share}) if a single line fixes the copy.
 
     | Estimate | Assumption |
     |---|---|

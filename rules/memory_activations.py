@@ -55,9 +55,9 @@ def memory_activations(
 
     How it is measured
     The rule finds layers as the repeating part of the forward allocations. In the replay, each layer's
-    activations are freed at its end and recomputed in the backward pass. It reports `min_share` ({min_share})
-    of the peak and `least_bytes` ({least_bytes}) or more. Below `worth_bytes` ({worth_bytes}), severity is
-    `low`: checkpointing is not worth its price.
+    activations are freed at its end and recomputed in the backward pass. It reports `min_share` ({min_share}) of the
+    peak and `least_bytes` ({least_bytes}) or more. Below `worth_bytes` ({worth_bytes}), severity is `low`: checkpointing is not
+    worth its price.
 
     | Estimate | Activations that remain |
     |---|---|

@@ -39,8 +39,8 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     How it is measured
     A round frees segments to the driver, and at least half of their bytes are allocated again before the next
     round. Its time is that between a segment's event and the event before it. `high` adds the wait for the GPU
-    before each round. The rule reports `min_rounds` ({min_rounds}) or more that take `min_time_share`
-    ({min_time_share}) of the window. The saving is time, not memory.
+    before each round. The rule reports `min_rounds` ({min_rounds}) or more that take `min_time_share` ({min_time_share}) of the
+    window. The saving is time, not memory.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html

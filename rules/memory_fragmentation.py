@@ -38,8 +38,8 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     How it is measured
     The recorded requests are replayed in a simulation of the caching allocator: first as recorded, then with
     expandable segments. The difference is the saving. The first replay must reproduce the recorded peak within
-    2 %. The rule reports `min_share` ({min_share}) of the reserved peak and `least_bytes` ({least_bytes}) or
-    more. Healthy programs lose up to a sixth to rounding and caching.
+    2 %. The rule reports `min_share` ({min_share}) of the reserved peak and `least_bytes` ({least_bytes}) or more. Healthy
+    programs lose up to a sixth to rounding and caching.
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-envvars

@@ -53,9 +53,8 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
 
     How it is measured
     The rule finds conversion kernels inside convolutions, and copies between the two layouts. They must take
-    `min_layout_share` ({min_layout_share}) of GPU busy time. Pairs of transposes that undo each other count
-    too. The replay removes them. Savings below `min_saving_share` ({min_saving_share}) of the step are not
-    reported.
+    `min_layout_share` ({min_layout_share}) of GPU busy time. Pairs of transposes that undo each other count too. The replay
+    removes them. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Estimate | Batch norms in channels-last |
     |---|---|

@@ -43,8 +43,8 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     How it is measured
     Steps are the optimizer's marks, backward passes, or another repetition. A place leaks if it leaves
     allocations behind in three steps or more, up to the last two, and never frees any late. In the replay, each
-    is freed at the end of its own step (`low`: a step later). The rule reports `min_share` ({min_share}) of the
-    peak and `least_bytes` ({least_bytes}) or more.
+    is freed at the end of its own step (`low`: a step later). The rule reports `min_share` ({min_share}) of the peak
+    and `least_bytes` ({least_bytes}) or more.
 
     References
     https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory

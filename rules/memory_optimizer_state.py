@@ -57,10 +57,9 @@ def memory_optimizer_state(
 
     How it is measured
     State is memory that the optimizer step creates and keeps. In the replay, a fused update has no temporaries.
-    The rule reports it if that frees `min_share` ({min_share}) of the peak. `high` also has 8-bit state.
-    Otherwise it reports state of `min_state_share` ({min_state_share}) of the peak or more; 8-bit state is a
-    quarter. Severity is `low` up to `max_state_share` ({max_state_share}). Savings below `least_bytes`
-    ({least_bytes}) are not reported.
+    The rule reports it if that frees `min_share` ({min_share}) of the peak. `high` also has 8-bit state. Otherwise it
+    reports state of `min_state_share` ({min_state_share}) of the peak or more; 8-bit state is a quarter. Severity is `low` up
+    to `max_state_share` ({max_state_share}). Savings below `least_bytes` ({least_bytes}) are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/optim.html

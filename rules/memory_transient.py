@@ -72,8 +72,8 @@ def memory_transient(
     How it is measured
     The rule takes allocations at the peak, each 2 % of it or more, that live for less than a third of a step.
     In the replay, they have an eighth of their size (`low`: a quarter; `high`: nothing). Memory may exceed the
-    new peak for a third of the step and twice per step at most. The rule reports `min_share` ({min_share}) of
-    the peak and `least_bytes` ({least_bytes}) or more. Below `worth_bytes` ({worth_bytes}), severity is `low`.
+    new peak for a third of the step and twice per step at most. The rule reports `min_share` ({min_share}) of the peak
+    and `least_bytes` ({least_bytes}) or more. Below `worth_bytes` ({worth_bytes}), severity is `low`.
 
     References
     https://github.com/linkedin/Liger-Kernel

@@ -42,11 +42,11 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
     Gradients are clipped or changed before they are averaged.
 
     How it is measured
-    The rule finds runs of `min_run` ({min_run}) or more collectives without a GEMM, convolution or attention
-    between them. Less than a tenth of each overlaps computation. If more than `max_overlapped_share`
-    ({max_overlapped_share}) of all communication time overlaps, the program overlaps by design. Of the
-    transfer, overlap hides 35 % (`low` 20 %, `high` 70 %), because kernels slow down during communication.
-    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    The rule finds runs of `min_run` ({min_run}) or more collectives without a GEMM, convolution or attention between
+    them. Less than a tenth of each overlaps computation. If more than `max_overlapped_share` ({max_overlapped_share}) of all
+    communication time overlaps, the program overlaps by design. Of the transfer, overlap hides 35 % (`low` 20
+    %, `high` 70 %), because kernels slow down during communication. Savings below `min_saving_share` ({min_saving_share}) of
+    the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/notes/ddp.html

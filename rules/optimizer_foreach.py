@@ -51,8 +51,8 @@ def optimizer_foreach(
 
     How it is measured
     The rule takes kernels in `Optimizer.step` ranges, without `_foreach_`, `_fused_` or compiled kernels, for
-    `min_parameters` ({min_parameters}) parameters or more. Loops outside the optimizer count too, if shapes
-    were recorded. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    `min_parameters` ({min_parameters}) parameters or more. Loops outside the optimizer count too, if shapes were recorded.
+    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | What remains | `low` / `expected` / `high` |
     |---|---|

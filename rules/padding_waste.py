@@ -49,9 +49,9 @@ def padding_waste(served: ServedWork, work: GpuWork, roofline: Roofline, witness
 
     How it is measured
     The server's marks give requests and tokens per step. The number of rows in a graph comes from the mark, or
-    from kernels with a block per row. The rule reports `min_padding_share` ({min_padding_share}) of the rows or
-    more. The replay shortens the graph's kernels: by the times of other graphs in the recording, or by the
-    roofline. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    from kernels with a block per row. The rule reports `min_padding_share` ({min_padding_share}) of the rows or more. The
+    replay shortens the graph's kernels: by the times of other graphs in the recording, or by the roofline.
+    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.vllm.ai/en/latest/design/cuda_graphs.html

@@ -35,10 +35,10 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
 
     How it is measured
     Stages and micro-batches come from matched messages between ranks. The schedule is replayed with two, four
-    and eight times as many micro-batches, up to `most_micro_batches` ({most_micro_batches}). Kernels never
-    become shorter than the shortest kernel, and the host launches more of them. The saving is that of twice as
-    many. The rule reports bubbles of `min_bubble_share` ({min_bubble_share}) of the step or more. Savings below
-    `min_saving_share` ({min_saving_share}) of the job's step are not reported.
+    and eight times as many micro-batches, up to `most_micro_batches` ({most_micro_batches}). Kernels never become shorter than
+    the shortest kernel, and the host launches more of them. The saving is that of twice as many. The rule
+    reports bubbles of `min_bubble_share` ({min_bubble_share}) of the step or more. Savings below `min_saving_share` ({min_saving_share}) of
+    the job's step are not reported.
 
     References
     https://arxiv.org/abs/2104.04473

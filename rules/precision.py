@@ -50,10 +50,9 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     the loss.
 
     How it is measured
-    The rule finds FP32 and TF32 kernels by name and input types. They must take `min_busy_share`
-    ({min_busy_share}) of GPU busy time. The replay gives each the larger of its FLOP time and its memory time,
-    and adds autocast's casts. FP64 kernels are reported too. Savings below `min_saving_share`
-    ({min_saving_share}) of the step are not reported.
+    The rule finds FP32 and TF32 kernels by name and input types. They must take `min_busy_share` ({min_busy_share}) of GPU
+    busy time. The replay gives each the larger of its FLOP time and its memory time, and adds autocast's casts.
+    FP64 kernels are reported too. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Estimate | Assumption |
     |---|---|

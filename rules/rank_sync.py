@@ -46,9 +46,9 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
 
     How it is measured
     The rule finds collectives that end inside a blocking host call, after which the host launches the next
-    kernel. It reports `min_holds` ({min_holds}) or more per step. In the replay, hosts run ahead and these
-    collectives disappear. No step becomes shorter than its host's own time. Savings below `min_saving_share`
-    ({min_saving_share}) of the job's step are not reported.
+    kernel. It reports `min_holds` ({min_holds}) or more per step. In the replay, hosts run ahead and these collectives
+    disappear. No step becomes shorter than its host's own time. Savings below `min_saving_share` ({min_saving_share}) of the
+    job's step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/distributed.html

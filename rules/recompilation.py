@@ -68,8 +68,8 @@ def recompilation(
     How it is measured
     The rule takes compiler ranges and frames on launching threads, or the host's time around
     `cuModuleLoadData`. The replay removes that time (`low`: half). Compilation must occur in `min_steps_share`
-    ({min_steps_share}) of the steps, and in two at least. Savings below `min_saving_share` ({min_saving_share})
-    of the step are not reported.
+    ({min_steps_share}) of the steps, and in two at least. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
     References
     https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html

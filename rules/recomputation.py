@@ -47,9 +47,9 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
 
     How it is measured
     The rule finds ops inside a backward node that record a gradient themselves and repeat a sequence of the
-    forward pass. The replay removes their kernels and their CPU time. `low` removes `low_share` ({low_share})
-    of them, since memory may suffice for some layers only. A trace does not show how much memory is free.
-    Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
+    forward pass. The replay removes their kernels and their CPU time. `low` removes `low_share` ({low_share}) of them,
+    since memory may suffice for some layers only. A trace does not show how much memory is free. Savings below
+    `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/checkpoint.html

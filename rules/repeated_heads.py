@@ -77,8 +77,8 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     How it is measured
     The rule finds copies of tensors with an axis of stride 0 after the heads. Attention must read the result
     within 60 kernels. The replay removes them (`low`), and their CPU time. If all queries of a key fit into a
-    tile of 64 rows, attention reads each key once. Savings below `min_saving_share` ({min_saving_share}) of the
-    step are not reported.
+    tile of 64 rows, attention reads each key once. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html

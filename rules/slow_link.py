@@ -39,11 +39,10 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
     The group spans several nodes, the others do not, and the traces' names do not show it.
 
     How it is measured
-    Bus bandwidth is measured from the arrival of the last rank to the end, for collectives of `large_mib`
-    ({large_mib}) MiB or more. The rule takes medians of `min_calls` ({min_calls}) calls or more by kind, size
-    and group. A group is slow below `slow_share` ({slow_share}) of the median of groups with the same kind,
-    size, ranks and machines. The job is replayed at their rate. Savings below `min_saving_share`
-    ({min_saving_share}) of the job's step are not reported.
+    Bus bandwidth is measured from the arrival of the last rank to the end, for collectives of `large_mib` ({large_mib})
+    MiB or more. The rule takes medians of `min_calls` ({min_calls}) calls or more by kind, size and group. A group is
+    slow below `slow_share` ({slow_share}) of the median of groups with the same kind, size, ranks and machines. The job
+    is replayed at their rate. Savings below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
 
     References
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md

@@ -54,8 +54,8 @@ def small_grid(
     131,072 values took 1.6 times as long.
 
     How it is measured
-    The rule compares the recorded grid with the number of SMs. Savings below `min_saving_share`
-    ({min_saving_share}) of the step are not reported.
+    The rule compares the recorded grid with the number of SMs. Savings below `min_saving_share` ({min_saving_share}) of the
+    step are not reported.
 
     | Condition or estimate | Value |
     |---|---|

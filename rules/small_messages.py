@@ -52,11 +52,10 @@ def small_messages(
     Each collective needs the result of the previous.
 
     How it is measured
-    The rule finds collectives of the same kind and group below `small_mib` ({small_mib}) MiB, `min_calls`
-    ({min_calls}) or more per step. The job is replayed with buckets of `bucket_mib` ({bucket_mib}) MiB. They
-    run at the rate of the job's largest collectives, and hosts launch fewer of them. The saving is at most the
-    time of these collectives and of their launches. Savings below `min_saving_share` ({min_saving_share}) of
-    the job's step are not reported.
+    The rule finds collectives of the same kind and group below `small_mib` ({small_mib}) MiB, `min_calls` ({min_calls}) or more
+    per step. The job is replayed with buckets of `bucket_mib` ({bucket_mib}) MiB. They run at the rate of the job's
+    largest collectives, and hosts launch fewer of them. The saving is at most the time of these collectives and
+    of their launches. Savings below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html

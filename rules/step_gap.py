@@ -74,10 +74,10 @@ def step_gap(
     The gap is a server without requests. A higher load fills it.
 
     How it is measured
-    The gap is GPU idle time outside the server's step marks. The rule reports `min_idle_share`
-    ({min_idle_share}) of the step or more. In the replay, tokens are read while the next step runs. If the host
-    waits `min_reads` ({min_reads}) times per step or more, a single wait remains. Savings below
-    `min_saving_share` ({min_saving_share}) of the step are not reported.
+    The gap is GPU idle time outside the server's step marks. The rule reports `min_idle_share` ({min_idle_share}) of the
+    step or more. In the replay, tokens are read while the next step runs. If the host waits `min_reads` ({min_reads})
+    times per step or more, a single wait remains. Savings below `min_saving_share` ({min_saving_share}) of the step are not
+    reported.
 
     | Estimate | Assumption |
     |---|---|

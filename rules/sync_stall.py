@@ -62,8 +62,8 @@ def sync_stall(
     How it is measured
     The rule finds calls that block the host, and copies that return only after their transfer. The replay
     removes them, so a wait in a launch-bound loop shows its real cost, often nothing. Savings below
-    `min_saving_share` ({min_saving_share}) of the step are not reported; `min_per_step` ({min_per_step}) waits
-    or more are still listed as `low`.
+    `min_saving_share` ({min_saving_share}) of the step are not reported; `min_per_step` ({min_per_step}) waits or more are still listed
+    as `low`.
 
     | Estimate | Waits that disappear |
     |---|---|

@@ -37,9 +37,9 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
 
     How it is measured
     From Nsight Compute: excess sectors of global accesses over all their sectors. The rule reports `max_excess`
-    ({max_excess}) or more. The saving is a bound: L1 moves packed sectors, L2 and DRAM only their misses. The
-    busiest resource reaches 0.70 of its peak (`high` 0.92, `low` 0.50). Savings below `min_saving_share`
-    ({min_saving_share}) of the kernel are not reported.
+    ({max_excess}) or more. The saving is a bound: L1 moves packed sectors, L2 and DRAM only their misses. The busiest
+    resource reaches 0.70 of its peak (`high` 0.92, `low` 0.50). Savings below `min_saving_share` ({min_saving_share}) of the
+    kernel are not reported.
 
     References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#coalesced-access-to-global-memory

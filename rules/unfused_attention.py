@@ -66,9 +66,8 @@ def unfused_attention(
 
     How it is measured
     With shapes: a GEMM that makes scores, a softmax of as many elements, and a GEMM that reads it; ops between
-    belong to it. Without shapes: a softmax between two GEMMs, with `min_between_share` ({min_between_share}) of
-    their time. The replay uses a single fused kernel. Savings below `min_saving_share` ({min_saving_share}) of
-    the step are not reported.
+    belong to it. Without shapes: a softmax between two GEMMs, with `min_between_share` ({min_between_share}) of their time. The
+    replay uses a single fused kernel. Savings below `min_saving_share` ({min_saving_share}) of the step are not reported.
 
     | Assumption | Value |
     |---|---|

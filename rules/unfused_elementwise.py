@@ -56,9 +56,9 @@ def unfused_elementwise(
     through cumprod can be slower compiled. So can softmax over few long rows: measure it.
 
     How it is measured
-    A chain has `min_chain` ({min_chain}) elementwise ops or norms or more, in sequence on a stream. Casts,
-    copies, reductions and softmaxes join it; the optimizer does not. The GPU must gain `min_gpu_share`
-    ({min_gpu_share}) of the step. Savings below `min_saving_share` ({min_saving_share}) are not reported.
+    A chain has `min_chain` ({min_chain}) elementwise ops or norms or more, in sequence on a stream. Casts, copies,
+    reductions and softmaxes join it; the optimizer does not. The GPU must gain `min_gpu_share` ({min_gpu_share}) of the
+    step. Savings below `min_saving_share` ({min_saving_share}) are not reported.
 
     | Estimate | A fused chain takes |
     |---|---|

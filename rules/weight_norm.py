@@ -48,8 +48,8 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
 
     How it is measured
     The rule finds `aten::_weight_norm` ops in a program without gradients. The replay removes their kernels and
-    CPU time (`low`: only the kernels and their launches). Savings below `min_saving_share` ({min_saving_share})
-    of the step are not reported.
+    CPU time (`low`: only the kernels and their launches). Savings below `min_saving_share` ({min_saving_share}) of the step
+    are not reported.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.remove_parametrizations.html

@@ -91,6 +91,8 @@ def explain(
 def shown_page(rule: Rule, options: dict[str, object]) -> str:
     """A rule's page and its options, which fit a screen."""
     text = f"{rule.id}: {rule.page}"
+    if "`low`" in rule.page:
+        text += "\n\nThe range of a saving is `low` to `high`; `expected` is the most likely value."
     if options:
         text += "\n\n" + "\n".join(wrap("Options: " + ", ".join(f"{name} = {value}" for name, value in options.items()), 110))
     return f"{text}\n\nMore: advisor explain {rule.id} --method" if rule.method or rule.table else text
