@@ -8,7 +8,7 @@ import msgspec
 
 from advisor.engine.outcome import rests_on_host
 from advisor.engine.rule import Judged
-from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, SEVERITIES, Finding, Severity
+from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
 from advisor.views.replay.edits import Edit, combine
 from advisor.views.replay.replay import Replay
 
@@ -48,20 +48,16 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
 
 
 def _exact_first(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
-    """Findings as they explain each other: the severest first, as what is doubted explains nothing surer, and of these the one that gains most. What is a more
-    exact account of another finding, and gains about as much, comes before that one. An account of the host's time is exact of no gain of
-    the device's: where fusing kernels gains by fewer launches, waiting for launches says why, and which of the two gains a percent more decides nothing."""
-    found = sorted(found, key=lambda f: SEVERITIES.index(f.finding.severity))
+    """What is a more exact account of another finding, and gains about as much, comes directly before that one. An account of the host's time is exact
+    of no gain of the device's: where fusing kernels gains by fewer launches, waiting for launches says why, and which of the two gains a percent more
+    decides nothing."""
     order = list(found)
     for item in found:
-        if not _explains(item.finding):
-            continue
-        for general in [f for f in order[: order.index(item)] if f.finding.rule in item.explains]:
+        for general in [f for f in order if f.finding.rule in item.explains]:
             alike = item.finding.saving.expected >= (1 - FOLDED_SHARE) * general.finding.saving.expected
             if alike and (rests_on_host(replay, general) or not rests_on_host(replay, item)):
                 order.remove(item)
                 order.insert(order.index(general), item)
-                break
     return order
 
 

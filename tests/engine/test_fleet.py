@@ -323,7 +323,7 @@ def test_two_cycles_of_one_process_are_no_two_ranks(log):
     page = formats()["text"].render(run(read(log), []))
     told = "note: node_41.1700000009000000041.pt.trace.json.gz was read, the latest of 2 recordings of one process; 1 other not."
     assert told in " ".join(page.split())
-    with pytest.raises(TraceError, match="recordings of one process"):
+    with pytest.raises(TraceError, match="recordings of the same process"):
         read_several(sorted(log.iterdir()))
 
 

@@ -78,11 +78,3 @@ def test_of_two_accounts_of_the_hosts_time_the_exact_one_leads_though_the_other_
 def test_an_account_of_the_hosts_time_does_not_lead_what_gains_the_devices():
     every = lambda replay: np.arange(len(replay.recorded.op_row))  # noqa: E731
     assert two_accounts(lambda replay: WithDurations(every(replay), np.full(len(every(replay)), 10.0)))[0] == ["unfused-elementwise", "launch-gap"]
-
-
-def test_what_comes_first_already_is_not_moved_behind_others():
-    replay = two_kernels()
-    every = np.arange(len(replay.recorded.op_row))
-    first = fix_of(replay, "launch-gap", every)._replace(explains=("unfused-elementwise",))
-    found = [first, fix_of(replay, "memcpy", every[::2]), fix_of(replay, "unfused-elementwise", every[1::2])]
-    assert [f.finding.rule for f in folded(replay, found)] == ["launch-gap", "memcpy", "unfused-elementwise"]
