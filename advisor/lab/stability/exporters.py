@@ -13,11 +13,25 @@ _COPY = re.compile(r"Memcpy (?P<kind>\w+) \((?P<source>[\w ]+) -> (?P<target>[\w
 _OF_A_GRAPH = re.compile(r"cudaGraphLaunch")
 _COLLECTIVE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "In split size", "Out split size", "Process Group Name")
 _OF_CUPTI = {
-    "kernel": ("device", "context", "stream", "correlation", "grid", "block", "registers per thread", "shared memory", "queued", "graph id", *_COLLECTIVE),
-    "gpu_memcpy": ("device", "context", "stream", "correlation", "bytes", "graph id"),
-    "gpu_memset": ("device", "context", "stream", "correlation", "bytes", "graph id"),
+    "kernel": (
+        "device",
+        "context",
+        "stream",
+        "correlation",
+        "grid",
+        "block",
+        "registers per thread",
+        "shared memory",
+        "queued",
+        "graph id",
+        "original_stream",
+        *_COLLECTIVE,
+    ),
+    "gpu_memcpy": ("device", "context", "stream", "correlation", "bytes", "graph id", "original_stream"),
+    "gpu_memset": ("device", "context", "stream", "correlation", "bytes", "graph id", "original_stream"),
 }
-"""Of what Kineto says of work on a device, what `torch/profiler/_cuspy/trace.py` says too: no id of an op, no occupancy."""
+"""Of what Kineto says of work on a device, what `torch/profiler/_cuspy/trace.py` says too: no id of an op, no occupancy. Of work of a graph
+that is drawn on a lane of its own both say what it ran on."""
 _LANES = (101, 102, 103)
 """Lanes that annotations of a graph's kernels name; hardware streams have small numbers."""
 
