@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.report.model import Report
-from advisor.report.numbers import UNKNOWN, counted, duration, many, mean, percent
+from advisor.report.numbers import UNKNOWN, counted, duration, many, mean, percent, three
 from advisor.report.serving import Held, Latency, ServingPhase, Steady
 
 HEADINGS = ("Phase", "Requests", "Steps", "A step", "Tokens/s", "Tokens", "Cached", "In graphs", "Launched", "Rows", "Most of it")
@@ -61,9 +61,9 @@ def load(report: Report) -> str:
     latencies = (("TTFT", measured.ttft), ("TPOT", measured.tpot), ("in the queue", measured.queue))
     numbers = (
         (measured.running, "requests running"), (measured.waiting, "waiting"), (measured.requests_per_s, "requests/s"), (measured.output_tokens_per_s, "tokens/s"),
-        (measured.accepted_tokens, "tokens a verified step"),
     )  # fmt: skip
     told = [*(f"{name} {_latency(value)}" for name, value in latencies if value), *(f"{many(value)} {what}" for value, what in numbers if value is not None)]
+    told += [f"{three(measured.accepted_tokens)} tokens a verified step"] if measured.accepted_tokens is not None else []
     told += [f"{percent(measured.cache_used)} of the cache used"] if measured.cache_used is not None else []
     return f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}. {note}".rstrip()
 

@@ -116,7 +116,7 @@ def test_steps_without_a_decode_say_nothing():
 def test_what_a_verified_step_yields_is_measured_and_not_guessed():
     trace = served(*[("step[TARGET_VERIFY bs=4]", 8, 2)] * 4)
     recording = Recording("trace", "t", (trace.timeline(),))
-    for accepted, rate, words in ((None, None, "is not in a trace"), (2.5, 4 * 2.5 / 200e-6, "2.5 tokens a verified step")):
+    for accepted, rate, words in ((None, None, "is not in a trace"), (2.5, 4 * 2.5 / 200e-6, "2.50 tokens a verified step")):
         given = with_load(recording, LoadBeside(ServingLoad(source="Prometheus", running=4.0, accepted_tokens=accepted)))
         made = analyze(given)
         assert made.report.serving.phases[0].tokens_per_s == (pytest.approx(rate) if rate else None)
