@@ -37,6 +37,12 @@ HIP's and are left out. Record the calls too (`--hip-trace`): without them nothi
 memory, so whether a copy was pageable is not known. What recording cost is not known either: give the step time without it, `--step-ms`.
 A redacted copy is rocprofv3's JSON, whatever was given.
 
+## Hardware counters
+
+Samples of counters in a trace are read where they stand: GPU metrics of Nsight Systems (`--gpu-metrics-devices`), and counter events (`"ph": "C"`) on a
+device's process, named as CUPTI's PM sampling names them. The report shows the mean of each unit. Where memory's bandwidth or the Tensor Cores' cycles
+reach 60% of their peak while kernels run, that is what bounds the step, before anything that names and shapes let one estimate.
+
 ## Flight recorder
 
 The dumps that PyTorch writes when a collective times out (`TORCH_FR_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`; `nccl_trace_rank_N`, pickles that are

@@ -112,6 +112,17 @@ def memory_bound(share: float, span: str, memory: float, starved: float) -> str:
     return f"Kernels run for {percent(share)} of the {span}; {percent(memory)} of that time is memory-bound{products}."
 
 
+def counted_memory(share: float, span: str, memory: float, tensor: float | None) -> str:
+    """Of a step whose counters were sampled. memory, tensor: of the peak, while kernels run; tensor is None where it was not sampled."""
+    beside = f", of Tensor Cores {percent(tensor)}" if tensor is not None else ""
+    return f"Kernels run for {percent(share)} of the {span}. Counters sampled {percent(memory)} of the peak memory bandwidth while they run{beside}."
+
+
+def counted_tensor(share: float, span: str, tensor: float, memory: float) -> str:
+    """Of a step whose counters were sampled, in which arithmetic is the limit. Of the peak, while kernels run."""
+    return f"Kernels run for {percent(share)} of the {span}. Counters sampled Tensor Cores at {percent(tensor)} of their peak while they run, and memory bandwidth at {percent(memory)}."
+
+
 def dense(share: float, span: str, products: float, limit_known: bool) -> str:
     """Of a step of GEMMs. products: of the kernel time; limit_known: whether arithmetic is known to limit them."""
     open_ = "" if limit_known else " The trace does not show whether compute or memory limits them."

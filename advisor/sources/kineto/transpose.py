@@ -17,6 +17,7 @@ from advisor.recordings.timeline import GpuKind
 from advisor.sources.copies import BARE, copy_name, describe_copy
 from advisor.sources.kineto import native
 from advisor.sources.kineto.columns import DURATION, START, Codes, Column, InexactTimes, Microseconds, Strings, integer, nanoseconds, strings
+from advisor.sources.kineto.counters import TABLE, counters
 from advisor.sources.kineto.events import Event, parse, parse_times
 from advisor.sources.kineto.fields import (
     GPU_KINDS,
@@ -85,7 +86,7 @@ def decode_in_c(text: bytes) -> Piece | None:
     if decoded is None or set(decoded.categories) - {WINDOW}:
         return None  # how long spans of no table last, and whose they are, it does not say
     tables = {table: times | _COLUMNS[table](fields) for table, times, fields in decoded.tables}
-    return Piece(tables, events=decoded.events, categories=decoded.categories, bad_durations=decoded.bad_durations, native=True)
+    return _with_counters(Piece(tables, events=decoded.events, categories=decoded.categories, bad_durations=decoded.bad_durations, native=True), text)
 
 
 def decode_in_python(text: bytes, exact: bool = False) -> Piece:
@@ -93,15 +94,22 @@ def decode_in_python(text: bytes, exact: bool = False) -> Piece:
     events = parse(text)
     if not exact:
         try:
-            return transpose(events)
+            return _with_counters(transpose(events), text)
         except InexactTimes:
             pass
     for event, times in zip(events, parse_times(text), strict=True):
         event.ts = Microseconds(bytes(times.ts).decode("utf-8", "replace"))
         duration = bytes(times.dur).decode("utf-8", "replace")
         event.dur = Microseconds(duration or "0")
-    piece = transpose(events)
+    piece = _with_counters(transpose(events), text)
     piece.exact = True
+    return piece
+
+
+def _with_counters(piece: Piece, text: bytes) -> Piece:
+    """The piece with the samples of hardware counters that its text holds."""
+    if found := counters(text):
+        piece.tables[TABLE] = found
     return piece
 
 

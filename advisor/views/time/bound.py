@@ -22,6 +22,7 @@ from advisor.views.time.critical_path import CriticalPath
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
+from advisor.views.time.utilization import Utilization
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
@@ -101,7 +102,7 @@ class Bound:
     def build(
         cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
         path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program, first: FirstPass, launches: Launches,
-        unseen: Unseen,
+        unseen: Unseen, utilization: Utilization,
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
@@ -143,7 +144,7 @@ class Bound:
         elif largest == "communication":
             name, text = "communication-bound", headlines.exposed_communication(shares.communication, span)
         else:
-            name, text = _computing(made, shares.compute, span)
+            name, text = _counted(utilization, main.device, shares.compute, span) or _computing(made, shares.compute, span)
         return cls(name, text + _secondary_in_words(shares, largest) + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open)
 
 
@@ -295,6 +296,25 @@ def _vector_products(timeline: Timeline) -> np.ndarray:
     names = timeline.gpu_ops["name"].cat
     found = np.array(["gemv" in str(name).lower() for name in names.categories], bool)
     return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
+
+
+WELL_USED = 0.6
+"""Of its peak, while kernels run: from there ncu calls a resource well used (`SOLBottleneck`)."""
+
+
+def _counted(utilization: Utilization, device: int, share: float, span: str) -> tuple[str, str] | None:
+    """What holds a device up that computes, by counters that were sampled as it ran; None where memory's was not, or it says neither."""
+    dram = utilization.dram_pct(device)
+    if dram is None or share <= 0:
+        return None
+    tensor = utilization.tensor_pct(device)
+    # Samples are of the whole window, idle time too: the unit works while kernels run.
+    of_memory, of_tensor = (None if pct is None else min(pct / 100 / share, 1.0) for pct in (dram, tensor))
+    if of_memory is not None and of_memory >= WELL_USED and of_memory >= (of_tensor or 0.0):
+        return "memory-bound", headlines.counted_memory(share, span, of_memory, of_tensor)
+    if of_tensor is not None and of_tensor >= WELL_USED:
+        return "compute-bound", headlines.counted_tensor(share, span, of_tensor, of_memory or 0.0)
+    return None
 
 
 def _computing(made: Made, share: float, span: str) -> tuple[str, str]:

@@ -9,12 +9,14 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.kernels import UtilizationRow
 from advisor.views.trace.steps import Steps
 
-# Names as nsys writes them, "SMs Active [Throughput %]", in the order in which people ask.
+# Names as nsys writes them, "SMs Active [Throughput %]", or as CUPTI's PM sampling does, in the order in which people ask.
+_PCT = r"\.(?:avg|sum|max)\.pct_of_peak_sustained_(?:elapsed|active)$"
 _WANTED = {
-    "SMs active": re.compile(r"^SMs Active \[Throughput %\]"),
-    "Tensor Cores active": re.compile(r"^Tensor Active \[Throughput %\]"),
-    "DRAM read": re.compile(r"^DRAM Read Bandwidth \[Throughput %\]"),
-    "DRAM written": re.compile(r"^DRAM Write Bandwidth \[Throughput %\]"),
+    "SMs active": re.compile(rf"^SMs Active \[Throughput %\]|^sm__cycles_active{_PCT}"),
+    "Tensor Cores active": re.compile(rf"^Tensor Active \[Throughput %\]|^sm__(?:pipe_tensor\w*_cycles_active|inst_executed_pipe_tensor\w*){_PCT}"),
+    "DRAM read": re.compile(rf"^DRAM Read Bandwidth \[Throughput %\]|^dram__read_throughput{_PCT}"),
+    "DRAM written": re.compile(rf"^DRAM Write Bandwidth \[Throughput %\]|^dram__write_throughput{_PCT}"),
+    "DRAM": re.compile(rf"^(?:dram__throughput|gpu__dram_throughput){_PCT}"),
     "PCIe received": re.compile(r"^PCIe RX Throughput \[Throughput %\]"),
     "PCIe sent": re.compile(r"^PCIe TX Throughput \[Throughput %\]"),
 }
@@ -33,7 +35,14 @@ class Utilization:
     def dram_pct(self, device: int) -> float | None:
         """Share of the memory's peak bandwidth that was used, reads and writes together; None if not measured."""
         found = [r.mean_pct for r in self.rows if r.device == device and r.unit in DRAM]
-        return sum(found) if len(found) == len(DRAM) else None
+        return sum(found) if len(found) == len(DRAM) else self._pct(device, "DRAM")
+
+    def tensor_pct(self, device: int) -> float | None:
+        """Share of the cycles in which Tensor Cores worked; None where not measured."""
+        return self._pct(device, "Tensor Cores active")
+
+    def _pct(self, device: int, unit: str) -> float | None:
+        return next((r.mean_pct for r in self.rows if r.device == device and r.unit == unit), None)
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps) -> Utilization:

@@ -101,7 +101,7 @@ def test_a_tree_is_the_same_in_json_and_in_messagepack(tmp_path: Path) -> None:
 
 
 def test_the_tree_of_a_recording_says_which_kernel_is_at_the_memory_s_limit() -> None:
-    report = json.loads(analyze(SAMPLES / "fixed.hatchet").to_json())
+    report = json.loads(analyze(SAMPLES / "pointwise.fixed.hatchet").to_json())
     assert {row["name"]: row["limiter"] for row in report["kernels"]}["scale_<n:16777216>"] == "dram"
     assert [row["calls"] for row in report["kernels"]] == [4, 4, 4]
 
@@ -125,11 +125,11 @@ def test_a_tree_as_deep_as_the_file_is_long_is_read(tmp_path: Path) -> None:
 
 
 def test_a_pair_finds_the_fault_and_not_where_it_is_mended() -> None:
-    slow, fixed = (analyze(SAMPLES / f"{side}.chrome_trace.gz") for side in ("slow", "fixed"))
+    slow, fixed = (analyze(SAMPLES / f"pointwise.{side}.chrome_trace.gz") for side in ("slow", "fixed"))
     assert [f.rule for f in slow.findings] == ["unfused-elementwise"] and not fixed.findings
 
 
-@pytest.mark.parametrize("name", ["slow.chrome_trace.gz", "fixed.hatchet"])
+@pytest.mark.parametrize("name", ["pointwise.slow.chrome_trace.gz", "pointwise.fixed.hatchet"])
 def test_a_redacted_file_says_the_same(name: str, tmp_path: Path) -> None:
     target = tmp_path / name.removesuffix(".gz")
     redact(SAMPLES / name, target)
