@@ -15,6 +15,7 @@ from advisor.cli.streams import say, visible
 from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError, Terminated
 from advisor.files import of_system
+from advisor.integrations import status
 from advisor.knowledge.secrets import SHOW
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ def _main(
 
 
 def _fail(error: AdvisorError) -> NoReturn:
+    status.tell(error=error.message, hint=error.hint)
     say(f"advisor: {error.message}")
     if error.hint:
         print(f"  {visible(error.hint, lines=True)}", file=sys.stderr)
@@ -83,6 +85,7 @@ def main() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored
             signal.signal(number, _terminated)
     streams.install()
+    status.begin()
     complete_at_once_in_zsh()
     try:
         try:

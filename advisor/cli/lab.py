@@ -19,6 +19,7 @@ from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import ForceOption, OutputOption, format_into, format_option, only_one
 from advisor.errors import Terminated, UsageError, no_such
+from advisor.integrations import status
 from advisor.knowledge.release import release
 
 T = TypeVar("T")
@@ -286,7 +287,7 @@ def verify(
     timed: Annotated[int, typer.Option(help="Steps timed in each run.")] = 30,
     warmup: Annotated[int, typer.Option(help="Warm-up steps; more follow until they are steady.")] = 10,
     steps: Annotated[str, typer.Option(help="The end of a step: optimizer, forward or auto.")] = "auto",
-    finding: Annotated[str | None, typer.Option(help="report.json#finding: compare the gain with the prediction.")] = None,
+    finding: Annotated[str | None, typer.Option(help="report.json#finding, or a trace's: compare the gain with the prediction.")] = None,
     ledger: Annotated[Path, typer.Option(help="With --finding: the file to append the result to.")] = Path("accuracy.jsonl"),
     format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
@@ -414,9 +415,10 @@ def write_measured(what: str, text: str, as_json: str, html: str, name: str, tar
 
 
 def _tracked(total: int, work: Callable[[Callable[[object], None]], T]) -> T:
-    """Do the work with a progress bar on a terminal's standard error; each call of what it is given is one part begun."""
+    """Do the work with a progress bar on a terminal's standard error, else told to who started us; each call of what it is given is one part begun."""
     if not sys.stderr.isatty():
-        return work(lambda what: None)
+        parts = iter(range(total))
+        return work(lambda what: status.tell(doing=str(what), done=next(parts, total), total=total))
     from rich.console import Console
     from rich.progress import Progress
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from advisor.engine.settings import OWN_RULES
 from advisor.errors import AdvisorError, TraceError, UsageError
 from advisor.integrations.mcp_tools import tools_of
 from advisor.sources import isolated
@@ -72,6 +73,7 @@ class Answers:
 
 def serve() -> None:
     """Answer requests on standard input until that ends."""
+    os.environ[OWN_RULES] = "no"  # a folder of traces may hold settings that name code
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both, and the server ends this one
     tools = cache(lambda root: {tool.__name__: tool for tool in tools_of(Path(os.fsdecode(root)))})
     with open(0, "rb", buffering=0, closefd=False) as source, open(os.dup(1), "wb", buffering=0) as sink:

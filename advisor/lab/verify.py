@@ -285,11 +285,12 @@ def end_of(log: Path) -> str:
 
 
 def prediction(where: str) -> Prediction:
-    """The finding that `report.json#launch-gap-1` names, or the first of rule `launch-gap` for `report.json#launch-gap`."""
-    from advisor.report.saved import read_report
+    """The finding that `report.json#launch-gap-1` names, or the first of rule `launch-gap` for `report.json#launch-gap`; of a trace likewise."""
+    from advisor.engine.run import report_of
+    from advisor.report.saved import is_report, read_report
 
-    path, _, wanted = where.partition("#")
-    report = read_report(Path(path))
+    path, _, wanted = where.rpartition("#") if "#" in where else (where, "", "")
+    report = read_report(Path(path)) if is_report(Path(path)) else report_of(path)
     found = next((f for f in report.findings if wanted in (f.id, f.rule)), None)
     if found is None or not wanted:
         raise UsageError(f"{path} has no finding {wanted!r}", f"It has: {', '.join(f.id or f.rule for f in report.findings) or 'none'}.")

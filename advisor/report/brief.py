@@ -12,7 +12,7 @@ from advisor.report.finding import AnySaving, Finding, Severity
 from advisor.report.model import SCHEMA, Kind, Report
 from advisor.report.numbers import cut, whole_clauses
 from advisor.report.priorities import to_do
-from advisor.report.recording import Prediction
+from advisor.report.recording import READ_INSTEAD, Prediction
 
 BRIEF = 1
 """The version of this form: fields are added within one, and never renamed."""
@@ -54,6 +54,8 @@ class Quoted(msgspec.Struct, frozen=True):
 
     at: str = ""
     summary: str = ""
+    which_was_read: tuple[str, ...] = ()
+    """Of a directory with several recordings, or of one with several processes."""
 
 
 class BriefFinding(msgspec.Struct, frozen=True):
@@ -98,13 +100,13 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     from_trace: Quoted = Quoted()
 
 
-def brief(report: Report) -> bytes:
-    """JSON of at most `BRIEF_BYTES`: texts are cut if they do not fit, and then findings are left out. A command is whole or not there."""
+def brief(report: Report, limit: int = BRIEF_BYTES) -> bytes:
+    """JSON of at most `limit` bytes, which are some hundred at least: texts are cut if they do not fit, and then findings are left out. A command is whole or not there."""
     chosen = [*to_do(report, THINGS)]
     for count in range(len(chosen), -1, -1):
         for most in _TEXTS:
             made = as_json(_brief(report, chosen[:count], most), indent=-1)
-            if len(made) <= BRIEF_BYTES:
+            if len(made) <= limit:
                 return made
     return made
 
@@ -120,7 +122,9 @@ def _brief(report: Report, findings: list[Finding], most: int) -> Brief:
         left_out=len(report.findings) - len(findings),
         rules=RuleCounts(len(report.clear), len(report.skipped), len(report.failed)),
         record_with=_whole(_most_asked(report), most),
-        from_trace=Quoted(summary=cut(head.summary, most)),
+        from_trace=Quoted(
+            summary=cut(head.summary, most), which_was_read=tuple(cut(check.detail, most) for check in report.health if check.check in READ_INSTEAD)
+        ),
     )
 
 

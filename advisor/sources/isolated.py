@@ -18,24 +18,28 @@ from typing import IO
 _LENGTH = 8  # bytes of a message's length
 
 # The directory of this copy of advisor comes after the standard library: nothing that lies beside it stands in for a module.
-_START = (
-    "import sys; at = next((i for i, p in enumerate(sys.path) if p.endswith('-packages')), len(sys.path)); "
-    "sys.path[at:at] = sys.argv[2:3]; sys.path += sys.argv[3:]; "
-    "from importlib import import_module; import_module(sys.argv[1]).serve()"
+_FIND = (
+    "import sys; _, count, *given = sys.argv; given, paths = given[:int(count)], given[int(count):]; "
+    "at = next((i for i, p in enumerate(sys.path) if p.endswith('-packages')), len(sys.path)); "
+    "sys.path[at:at] = paths[:1]; sys.path += paths[1:]; "
 )
+_SERVE = "from importlib import import_module; import_module(given[0]).serve()"
 
 
-def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """Start `module.serve()` in another interpreter, with pipes to its standard input and output. Raises OSError if it cannot.
+def interpreter(code: str, *given: str) -> list[str]:
+    """The command that runs `code` in another interpreter, where `given` is the list of these.
 
     Isolated: neither the current directory nor the environment says where its modules come from. Whether it may leave what it
     compiles next to them, which the environment may say too, this process says.
     """
     root = str(Path(__file__).parents[2])
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
-    return subprocess.Popen(
-        [sys.executable, *flags, "-c", _START, module, root, *_elsewhere(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0
-    )
+    return [sys.executable, *flags, "-c", _FIND + code, str(len(given)), *given, root, *_elsewhere(root)]
+
+
+def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Start `module.serve()` in an isolated interpreter, with pipes to its standard input and output. Raises OSError if it cannot."""
+    return subprocess.Popen(interpreter(_SERVE, module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

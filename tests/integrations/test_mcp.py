@@ -12,13 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from typer.testing import CliRunner
 
 from advisor.cli import app
+from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError, TraceError
+from advisor.integrations.mcp_answers import FIRST_BYTES, REPLY_BYTES, schema_of
+from advisor.integrations.mcp_arguments import located
 from advisor.integrations.mcp_server import server
-from advisor.integrations.mcp_tools import REPLY_BYTES, Tools, located, tools_of
+from advisor.integrations.mcp_tools import ANSWERS, Tools, tools_of
 from advisor.integrations.mcp_worker import Answers
 from advisor.reports.report import json as json_format
 from tests.paths import ROOT
@@ -33,6 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     for name in ("slow", "fixed"):
         shutil.copy(ROOT / "samples" / "launch-gap" / f"{name}.json.gz", folder)
+    (folder / "budgets.toml").write_text("[budgets]\nstep_ms = 1000\nfindings = { high = 0 }\n")
     (folder / "hostile.json").write_text(json_format.render(hostile()))
     (folder / "out").symlink_to(ROOT / "samples")
     return folder
@@ -52,7 +57,8 @@ def test_why_a_snapshot_of_memory_has_no_kernels_is_said_and_no_match_is_none() 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("kernels", {"trace": "slow.json.gz", "top": -3}, "no argument 'top'"),
-    ("explain", {"rule": "launch-gap", "trace": "slow.json.gz"}, "no argument 'trace'"),
+    ("explain", {"rule": "launch-gap", "path": "slow.json.gz"}, "no argument 'path'"),
+    ("diff", {"before": "slow.json.gz", "after": "fixed.json.gz", "by": "line"}, "no division 'line'"),
     ("explain", {}, "explain needs rule"),
     ("diff", {"before": "slow.json.gz"}, "diff needs after"),
     ("findings", {"trace": "slow.json.gz", "skip": -1}, "skip = -1 is no count"),
@@ -73,6 +79,7 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
             assert info.version == version("trace-advisor")
             tools = (await session.list_tools()).tools
             assert not any(tool.input_schema["additionalProperties"] for tool in tools)
+            assert all(tool.output_schema["type"] == "object" for tool in tools)  # which the client holds every answer against
             said = {}
             for name, arguments in {
                 "analyze": {"trace": "slow.json.gz"},
@@ -80,10 +87,13 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
                 "explain": {"rule": "launch-gap"},
                 "kernels": {"trace": "slow.json.gz", "containing": "layer_norm"},
                 "diff": {"before": "slow.json.gz", "after": "fixed.json.gz"},
+                "check": {"trace": "slow.json.gz", "config": "budgets.toml"},
+                "serving": {"trace": "slow.json.gz"},
             }.items():
                 result = await session.call_tool(name, arguments)
                 assert not result.is_error, result
                 said[name] = result.content[0].text
+                assert result.structured_content == json.loads(said[name])
             outside = await session.call_tool("analyze", {"trace": "../secret.json"})
             assert outside.is_error and "outside" in outside.content[0].text
             for name, arguments, plain in WRONG:
@@ -92,13 +102,16 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
             return tools, said
 
     tools, said = asyncio.run(ask())
-    assert {tool.name for tool in tools} == {"analyze", "findings", "explain", "kernels", "diff"}
-    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
-    assert json.loads(said["analyze"])["bottleneck"] == "launch-bound"
+    assert {tool.name for tool in tools} == {*ANSWERS, "record", "verify"}
+    assert {tool.name for tool in tools if tool.annotations.read_only_hint} == {*ANSWERS} and all(tool.description for tool in tools)
+    assert json.loads(said["analyze"])["headline"]["bottleneck"] == "launch-bound"
     assert json.loads(said["findings"])["findings"][0]["rule"] == "launch-gap"
     assert "How to fix" in said["explain"]
     assert "layer_norm" in json.loads(said["kernels"])["kernels"][0]["from_trace"]["name"]
     assert json.loads(said["diff"])["verdict"] == "faster"
+    budgets = {row["budget"]: row["status"] for row in json.loads(said["check"])["budgets"]}
+    assert not json.loads(said["check"])["passes"] and budgets == {"findings.high": "crossed", "step_ms": "kept"}
+    assert json.loads(said["serving"])["engine"] == ""
 
 
 def test_directories_are_compared_as_the_command_compares_them(tmp_path: Path) -> None:
@@ -109,8 +122,13 @@ def test_directories_are_compared_as_the_command_compares_them(tmp_path: Path) -
     done = CliRunner().invoke(app, ["diff", str(tmp_path / "before"), str(tmp_path / "after"), "-f", "json", "-o", "-"])
     told, reply = json.loads(done.stdout), json.loads(Tools(tmp_path).diff("before", "after"))
     assert reply["captures"] == [3, 3] and reply["noise"] == told["noise"] is not None
-    assert reply["step_us"] == [told[side]["step_us"] for side in ("before", "after")]
-    assert [row["class"] for row in reply["classes"]] == [row["name"] for row in told["tables"][0]["rows"]]
+    assert [reply["before"], reply["after"]] == [round(told[side]["step_us"], 1) for side in ("before", "after")]
+    for table in told["tables"]:
+        rows, more = [], {"left_out": 1}
+        while more.get("left_out"):
+            more = json.loads(Tools(tmp_path).diff("before", "after", table["by"], len(rows)))
+            rows += more.get("rows", [])
+        assert [row["change"] for row in rows] == [round(row["change_us"], 1) for row in table["rows"]]
     shutil.copytree(ROOT / "samples" / "jobs" / "ddp_even_2", tmp_path / "job")
     assert json.loads(Tools(tmp_path).diff("job", "job"))["captures"] == [1, 1]  # ranks are one capture
     (tmp_path / "after" / "d.json.gz").symlink_to(ROOT / "samples" / "launch-gap" / "slow.json.gz")
@@ -122,15 +140,15 @@ def test_snapshots_of_memory_are_compared(tmp_path: Path) -> None:
     for name in ("slow", "fixed"):
         shutil.copy(ROOT / "samples" / "memory" / f"kept_losses.{name}.pickle.gz", tmp_path)
     reply = json.loads(Tools(tmp_path).diff("kept_losses.slow.pickle.gz", "kept_losses.fixed.pickle.gz"))
-    before, after = reply["peak_allocated_bytes"]
-    assert after < before and sum(row["change_bytes"] for row in reply["categories"]) == after - before
+    before, after = reply["before"], reply["after"]
+    assert after < before and sum(row["change"] for row in reply["rows"]) == after - before
     assert {"rule": "memory-leak", "status": "gone"} in reply["findings"] and reply["captures"] == [1, 1]
     for rank in (0, 1):
         for name in ("slow", "fixed"):
             (tmp_path / name).mkdir(exist_ok=True)
             shutil.copy(tmp_path / f"kept_losses.{name}.pickle.gz", tmp_path / name / f"rank{rank}.pickle.gz")
     ranks = json.loads(Tools(tmp_path).diff("slow", "fixed"))
-    assert ranks["captures"] == [1, 1] and ranks["peak_allocated_bytes"] == [before, after]  # of the rank that holds most
+    assert ranks["captures"] == [1, 1] and [ranks["before"], ranks["after"]] == [before, after]  # of the rank that holds most
 
 
 @pytest.mark.parametrize("path", ["../x.json", "/etc/passwd", "out/manifest.json"])
@@ -154,23 +172,32 @@ def test_of_a_rule_that_has_no_finding_it_is_said_why(root: Path) -> None:
     tools = Tools(root)
     with pytest.raises(AdvisorError, match=r"no rule .launch-gaps"):
         tools.findings("slow.json.gz", "launch-gaps")
-    assert "kind trace" in json.loads(tools.findings("slow.json.gz", "memory-leak"))["outcome"][0]["not_run"]
+    assert "kind trace" in json.loads(tools.findings("slow.json.gz", "memory-leak"))["outcome"][0]["why"]
     report = tools._report("hostile.json")
     failed = report.failed[0].rule
-    assert json.loads(tools.findings("hostile.json", failed))["outcome"][-1]["failed"]
-    assert failed in json.loads(tools.analyze("hostile.json"))["rules_failed"]
+    assert json.loads(tools.findings("hostile.json", failed))["outcome"][-1]["outcome"] == "failed"
+    assert json.loads(tools.analyze("hostile.json"))["rules"]["failed"] == len(report.failed)
+    for rule, outcome in (("launch-gap", "found"), ("sync-stall", "clear"), ("memory-leak", "not run")):
+        reply = json.loads(tools.explain(rule, "slow.json.gz"))
+        assert [one["outcome"] for one in reply["outcome"]] == [outcome] and "page" not in reply
 
 
-def test_a_finding_in_a_line_says_of_what_it_saves_and_how_sure_it_is(root: Path) -> None:
+def test_a_finding_in_short_says_of_what_it_saves_and_how_sure_it_is(root: Path) -> None:
     made = {found["id"]: found for found in json.loads(Tools(root).analyze("slow.json.gz"))["findings"]}
-    assert made["low-arithmetic-intensity-1"]["saves"]["per"] == "request" and made["low-arithmetic-intensity-1"]["status"] == "possible"
-    assert made["launch-gap-1"]["saves"]["per"] == "step" and made["launch-gap-1"]["status"] == "found"
+    assert made["low-arithmetic-intensity-1"]["saving"]["per"] == "request" and made["low-arithmetic-intensity-1"]["status"] == "possible"
+    assert made["launch-gap-1"]["saving"]["per"] == "step" and made["launch-gap-1"]["status"] == "found"
 
 
 def test_replies_are_small_and_say_what_they_leave_out(root: Path) -> None:
     tools = Tools(root)
-    for reply in (tools.analyze("hostile.json"), tools.findings("hostile.json"), tools.kernels("hostile.json"), tools.explain("launch-gap")):
-        assert len(reply.encode()) <= REPLY_BYTES
+    first = {"analyze": (), "check": ("", "budgets.toml"), "serving": ()}
+    for name, more in first.items():
+        reply = getattr(tools, name)("hostile.json", *more)
+        assert len(reply.encode()) <= FIRST_BYTES
+        jsonschema.Draft202012Validator(schema_of(ANSWERS[name])).validate(json.loads(reply))
+        assert "advice too" in json.loads(reply)["note"] and "advice too" not in json.loads(tools.analyze("slow.json.gz"))["note"]
+    for reply in (tools.findings("hostile.json"), tools.kernels("hostile.json"), *map(tools.explain, catalog())):
+        assert len(reply.encode()) <= REPLY_BYTES and json.loads(reply)
     found = json.loads(tools.findings("hostile.json"))
     assert found["left_out"] == 10 - len(found["findings"]) and "skip" in found["ask_with"]
 
@@ -236,7 +263,7 @@ def test_what_is_no_tool_and_no_argument_is_told_in_few_words(odd: Path) -> None
 def test_no_answer_says_where_the_root_lies(odd: Path) -> None:
     for tool in tools_of(odd):
         if tool.__name__ == "analyze":
-            assert str(odd) not in tool("slow.json.gz") and json.loads(tool("slow.json.gz"))["from_trace"]["path"] == "slow.json.gz"
+            assert str(odd) not in tool("slow.json.gz") and json.loads(tool("slow.json.gz"))["source"]["path"] == "slow.json.gz"
             for amiss in ("damaged.json", ""):
                 with pytest.raises(AdvisorError) as raised:
                     tool(amiss)
@@ -248,7 +275,7 @@ def test_an_answer_that_never_comes_is_ended_and_the_next_one_comes(odd: Path) -
     with pytest.raises(TraceError, match=r"analyze had no answer after 0.01 seconds, and was ended"):
         answers.of("analyze", {"trace": "slow.json.gz"})
     answers._limit_s = 60.0
-    assert json.loads(answers.of("analyze", {"trace": "slow.json.gz"}))["bottleneck"] == "launch-bound"
+    assert json.loads(answers.of("analyze", {"trace": "slow.json.gz"}))["headline"]["bottleneck"] == "launch-bound"
     with pytest.raises(TraceError, match="no rule 'none'"):
         answers.of("explain", {"rule": "none"})
     process = answers._worker._process
