@@ -15,7 +15,7 @@ import advisor
 from tests.kineto_ranks import write_as_json
 from tests.paths import ROOT
 
-MEASURE_HERE = {"record", "verify", "bench", "attention"}
+MEASURE_HERE = {"record", "try", "verify", "bench", "attention"}
 """Commands that need torch, and time: tests/lab runs them."""
 OF_EVERY_SAMPLE = ("validate samples",)
 """Minutes each: tests/lab/test_documents.py runs them where every golden is asked for."""

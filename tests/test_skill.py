@@ -74,10 +74,10 @@ def test_it_is_installed_over_nobody_s_file(tmp_path: Path) -> None:
     made = tmp_path / "agent" / "skills" / "advisor"
     assert {page.relative_to(made): page.read_text() for page in made.rglob("*.md")} == {page.relative_to(FOLDER): page.read_text() for page in skill()}
     (made / "references" / "reading.md").write_text("My notes.\n")
-    (made / "SKILL.md").write_text(SKILL.replace("skip none", "skip all"))
+    (made / "SKILL.md").write_text(SKILL.replace("Never add up", "Always add up"))
     refused = advisor("skill", "--install", "agent/skills", cwd=tmp_path)
     assert refused.returncode == 2 and b"reading.md is there already" in refused.stderr
-    assert "skip all" in (made / "SKILL.md").read_text()  # nothing was written
+    assert "Always add up" in (made / "SKILL.md").read_text()  # nothing was written
     (made / "SKILL.md").write_text("---\nname: advisor\ndescription: Of another author.\n---\n")
     (made / "references" / "reading.md").unlink()
     assert b"SKILL.md is there already" in advisor("skill", "--install", "agent/skills", cwd=tmp_path).stderr
