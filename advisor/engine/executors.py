@@ -102,7 +102,7 @@ def serve() -> None:
 
 
 def _of_future(future: Any) -> Outcome:
-    """What became of a trace on a cluster. If that goes away in the middle, what is done by then stays."""
+    """The outcome of a trace on a cluster. If the cluster is lost, finished ranks stay."""
     try:
         outcome: Outcome = future.result()
     except CancelledError:

@@ -48,9 +48,11 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
 
 
 def _exact_first(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
-    """What is a more exact account of another finding, and gains about as much, comes directly before that one. An account of the host's time is exact
-    of no gain of the device's: where fusing kernels gains by fewer launches, waiting for launches says why, and which of the two gains a percent more
-    decides nothing."""
+    """The order in which findings explain each other. A more exact account comes directly before the general finding if it gains about as much.
+
+    An account of the host's time leads only if the general finding gains the host's time too. If fusion gains by fewer launches, waiting for launches
+    is its cause, whichever of the two gains a percent more.
+    """
     order = list(found)
     for item in found:
         for general in [f for f in order if f.finding.rule in item.explains]:

@@ -41,7 +41,7 @@ def excluded(item: Judged) -> Excluded:
 
 
 def rests_on_host(replay: Replay, item: Judged) -> bool:
-    """Whether what the fix saves is the host's time, by what it does to the schedule."""
+    """Whether the fix saves the host's time, by its changes of the schedule."""
     if item.edits is None:
         return False
     made = list(changes(replay.corrected, item.edits.expected))

@@ -12,7 +12,7 @@ DISTRIBUTION = "trace-advisor"
 
 @cache
 def release() -> str:
-    """The version that is installed; of a checkout that nobody installed, what its pyproject.toml says."""
+    """The installed version; in a checkout that is not installed, that of its pyproject.toml."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

@@ -99,7 +99,7 @@ def fingerprint(path: str) -> str:
 
 
 class _Reached:
-    """A file of a store. What goes wrong while it is read is a TraceError too: a store may fail, break off, or hold another file by now."""
+    """A file of a store. Errors while reading are TraceErrors too: a store may fail, break off, or hold another file by now."""
 
     def __init__(self, path: str, file: Any) -> None:
         self._path, self._file = path, file
