@@ -34,6 +34,7 @@ def try_(
     steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
     timed: Annotated[int, typer.Option(min=5, help="Steps timed in each run at least.")] = 20,
     warmup: Annotated[int, typer.Option(min=3, help="Steps before them at least; more follow until they are steady.")] = 10,
+    runs: Annotated[int, typer.Option(min=1, help="Runs with each fix at most; three are the fewest that say something.")] = 8,
     ledger: Annotated[Path | None, typer.Option(help="Append predictions and measurements to this ledger, which advisor validate reads.")] = None,
     format: Annotated[str | None, format_option("text", "json", "markdown", "html", alone="text")] = None,
     output: OutputOption = None,
@@ -65,7 +66,7 @@ def try_(
         check_target(apply, force, "", "--apply")
     program = Program(command, cast(Steps, steps), 0 if seed else None, online, workdir == "copy", timed, warmup)
     found = tried(
-        program, only=only or (), finding=finding, budget_s=seconds(budget), say=lambda line: say(f"advisor: {line}"), progress=lambda what: say(f"advisor: run: {what}"),
+        program, only=only or (), finding=finding, budget_s=seconds(budget), runs=runs, say=lambda line: say(f"advisor: {line}"), progress=lambda what: say(f"advisor: run: {what}"),
     )  # fmt: skip
     if form == "markdown":
         write(("<!-- trace-advisor -->\n" if target else "") + words.as_markdown(found), target)

@@ -162,6 +162,8 @@ class StepFinder:
             kept = self._kept_alive(run)
             self._cut = all_stop(not kept) and not kept
             self._tell(run, stopped=self._cut, goes_on="" if self._cut else kept or "not all of its ranks could end after the same step")
+            if self._cut:
+                _end_workers()
         return self._cut
 
     def _begun(self) -> Recorder:
@@ -240,6 +242,16 @@ class StepFinder:
             self._progress.tell(failed=told)
         except Exception:
             say(f"{told}. The program runs on")
+
+
+def _end_workers() -> None:
+    """Tell the workers of loaders to end, as the program is about to. The error that ends it holds the loop's iterator, which else would tell them, and torch
+    then waits five seconds for each."""
+    loading = sys.modules.get("torch.utils.data.dataloader")
+    kind = getattr(loading, "_MultiProcessingDataLoaderIter", None)
+    for one in [one for one in gc.get_objects() if type(one) is kind] if kind else ():
+        with suppress(Exception):
+            one._shutdown_workers()
 
 
 def _end_without_kineto() -> None:

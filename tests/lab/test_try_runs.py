@@ -227,7 +227,9 @@ def command(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
 def test_the_whole_command_from_the_first_run_to_the_page(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
     only = [part for name in ("fused-optimizer", "drop-gradients", "matmul-precision") for part in ("--only", name)]
-    done = command(tmp_path, *only, "--budget", "60s", "--warmup", "5", "-o", "try.json", "--apply", "kept.patch", "--", sys.executable, "train.py")
+    done = command(
+        tmp_path, *only, "--budget", "1h", "--runs", "1", "--warmup", "5", "-o", "try.json", "--apply", "kept.patch", "--", sys.executable, "train.py"
+    )
     assert done.returncode == 0, done.stderr
     for said in ("runs the program twice as it is", "seed 0", "WANDB_MODE=disabled", "--workdir copy"):
         assert said in done.stderr.partition("run: as it is")[0], "told before the first run"

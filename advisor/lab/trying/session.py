@@ -25,10 +25,12 @@ from advisor.report.model import Report
 from advisor.report.numbers import counted, duration
 
 BUDGET_S = 600.0
-LEAST_RUNS, MOST_RUNS = 3, 8
-"""Runs with each fix: three have a spread, and more than eight narrow it by little."""
+LEAST_RUNS, USUAL_RUNS, MOST_RUNS = 2, 3, 8
+"""Runs with each fix: two tell where the gain is far beyond what runs differ by, three have a spread of their own, and more than eight narrow it by little."""
 STACK_RUNS = 2
 """Runs of each side as a fix is added to those that are kept: its own gain is known by then, and these are pooled with the runs before."""
+CUT = 60
+"""Characters from which a label of evidence may be the beginning of a name."""
 HOPELESS = 40
 """Runs that nobody makes: what would take more is unknown here."""
 KERNEL_NAMES = 6
@@ -54,12 +56,12 @@ class OutOfTime(Exception):
 class Session:
     """One program under trial."""
 
-    def __init__(self, program: Program, folder: Path, budget_s: float, say: Callable[[str], None], progress: Callable[[str], None]) -> None:
+    def __init__(self, program: Program, folder: Path, budget_s: float, progress: Callable[[str], None], runs: int = MOST_RUNS) -> None:
         self._runner = Runner(program, folder)
         self._folder = folder
         self._program = program
         self._ends = time.monotonic() + budget_s
-        self._say = say
+        self._most_runs = runs
         self._progress = progress
         self._base = _Side(())
         self._warmup = self._last = 0
@@ -119,7 +121,7 @@ class Session:
         sides = self._sides = {one.intervention.name: _Side((one.intervention,)) for one in chosen if not one.unfit}
         stopped = ""
         try:
-            for turn in range(MOST_RUNS):
+            for turn in range(self._most_runs):
                 open_ = [side for side in sides.values() if not side.failed and not self._told(side)]
                 if not open_:
                     break
@@ -137,7 +139,7 @@ class Session:
         if len(side.runs) < LEAST_RUNS:
             return False
         found = self._gain(side)
-        return tight(found) or (len(side.runs) > LEAST_RUNS and found.runs_to_tell(len(side.runs)) > HOPELESS)
+        return tight(found) or (len(side.runs) > USUAL_RUNS and found.runs_to_tell(len(side.runs)) > HOPELESS)
 
     def _gain(self, side: _Side, against: _Side | None = None) -> Gain:
         """By the same steps on both sides: where one of them had to warm up for longer, the other's later steps count."""
@@ -154,7 +156,7 @@ class Session:
         return found if batch == 1.0 else held(before, [[us / batch for us in run] for run in after])
 
     def _run(self, side: _Side, what: str, kernels: bool = False) -> None:
-        self._need(max(side.wall_s, self.first.wall_s if self._base.runs else 0.0))
+        self._need(max(side.wall_s, self._base.wall_s))
         self._progress(what)
         ran = self._runner.run(Asked(side.applied, self._warmup, self._last - self._warmup, kernels=kernels))
         if not ran.failed and side is not self._base:
@@ -193,21 +195,20 @@ class Session:
             compile_s=max(0.0, first.ended_s(first.warmup) - self.first.ended_s(first.warmup) - _rest_s(self.first, first)),
             peak_memory_bytes=median(run.said["peak_memory_bytes"] for run in side.runs),
             more_memory_bytes=median(run.said["peak_memory_bytes"] for run in side.runs) - median(run.said["peak_memory_bytes"] for run in self._base.runs),
-            why="" if verdict != "cannot-tell" else "the two sides differ by less than their runs do" if len(side.runs) >= LEAST_RUNS else "the budget ended (--budget)",
+            why="" if verdict != "cannot-tell" else "the two sides differ by less than their runs do" if len(side.runs) >= LEAST_RUNS else "it had too few runs (--budget, --runs)",
             runs_to_tell=found.runs_to_tell(len(side.runs)) if verdict == "cannot-tell" else 0,
         )  # fmt: skip
 
     def _reach(self, ran: Ran, one: Candidate) -> Reach:
         did = applied_in(ran, one.intervention.name)
         base, now = self.first.said["kernels"], ran.said["kernels"]
-        labels = [label for label in dict.fromkeys(one.labels) if base.get(label)]
-        before = sum(base[label] for label in labels)
+        before, after = (sum(count for name, count in counts.items() if _is_one_of(name, one.labels)) for counts in (base, now))
         new = {name: count for name, count in now.items() if name not in base}
         whole = self.first.said["parameters"] or ran.said["parameters"]
         return Reach(
             did["count"], tuple(did["modules"]), min(did["parameters"] / whole, 1.0) if did["modules"] and whole else None,
             tuple((file, line, what) for file, line, what in did["sites"]), tuple(did["made_by"]),
-            max(0.0, 1 - sum(now.get(label, 0.0) for label in labels) / before) if before and now else None,
+            max(0.0, 1 - after / before) if before and now else None,
             dict(sorted(new.items(), key=lambda item: -item[1])[:KERNEL_NAMES]),
         )  # fmt: skip
 
@@ -313,12 +314,12 @@ class Session:
 
 
 def tried(
-    program: Program, *, only: Sequence[str] = (), finding: str | None = None, budget_s: float = BUDGET_S, extra: Mapping[str, Intervention] | None = None,
+    program: Program, *, only: Sequence[str] = (), finding: str | None = None, budget_s: float = BUDGET_S, runs: int = MOST_RUNS, extra: Mapping[str, Intervention] | None = None,
     say: Callable[[str], None] = lambda line: None, progress: Callable[[str], None] = lambda what: None,
 ) -> Tried:  # fmt: skip
     """Try the fixes that the program's report names, or `only` these interventions.
 
-    finding: the fix of that one alone. extra: interventions next to the catalogue's, which are tried too. say: takes a line that the user has to know; progress: what runs now.
+    finding: the fix of that one alone. runs: with each fix at most. extra: interventions next to the catalogue's, which are tried too. say: takes a line that the user has to know; progress: what runs now.
     Raises UsageError if the program fails or there is no such intervention or finding, TraceError if it has no steps.
     """
     for name in only:
@@ -327,7 +328,7 @@ def tried(
     for line in announced(program, budget_s):
         say(line)
     with TemporaryDirectory(prefix="advisor-") as folder:
-        session = Session(program, Path(folder), budget_s, say, progress)
+        session = Session(program, Path(folder), budget_s, progress, runs)
         session.begin()
         say(
             f"as it is, {counted(session.first.last - session.first.warmup, 'step')} of {duration(median(session.first.times(session.first.warmup, session.first.last)))} after {session.first.warmup}; a run takes {session.first.wall_s:.0f} s"
@@ -353,7 +354,7 @@ def tried(
 def announced(program: Program, budget_s: float) -> list[str]:
     """What is going to be run, for the user to know before the first run."""
     lines = [
-        f"runs the program twice as it is, once recorded, and some {LEAST_RUNS} times with each fix, by turns with more as it is, for {budget_s / 60:.0f} min at most (--budget). Each run ends after some tens of steps.",
+        f"runs the program twice as it is, once recorded, and some {USUAL_RUNS} times with each fix, by turns with more as it is, for {budget_s / 60:.0f} min at most (--budget). Each run ends after some tens of steps.",
         "checkpoints and logs go where the program writes them (--workdir copy gives each run a copy of the working directory)."
         if not program.copies
         else "each run gets a copy of the working directory, which is thrown away.",
@@ -369,6 +370,11 @@ def _in_order(applied: Sequence[Intervention]) -> tuple[Intervention, ...]:
     """As they are applied: the order of the catalogue, in which a model's innermost wrapper comes first."""
     order = list(interventions())
     return tuple(sorted(applied, key=lambda one: order.index(one.name) if one.name in order else -1))
+
+
+def _is_one_of(kernel: str, labels: Sequence[str]) -> bool:
+    """Whether a finding's evidence speaks of that kernel, whose name it may have cut."""
+    return any(kernel == label or (len(label) >= CUT and kernel.startswith(label)) for label in labels)
 
 
 def _coarse(name: Numerics) -> float:

@@ -1,0 +1,187 @@
+"""Runs `advisor try` over programs that know nothing of it, and holds its gains against the same fixes written into the source.
+
+    python -m tests.benchmarks.tried results.jsonl --seconds 500 [PROGRAM …]     # on a GPU; a line a program, added to the file
+    python -m tests.benchmarks.tried results.jsonl --table                       # the tables of docs/try.md
+
+The programs are in try_programs/, in the style of the documentation of torchvision, timm, Transformers, Lightning, Accelerate and PyTorch Geometric.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from advisor.errors import AdvisorError
+from advisor.lab.trying.result import Tried
+from advisor.lab.trying.session import tried
+from advisor.lab.trying.start import Asked, Program, Runner
+from advisor.lab.trying.statistics import held
+
+PROGRAMS = Path(__file__).with_name("try_programs")
+PAGE = Path(__file__).parents[2] / "docs" / "try.md"
+BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->\n"
+
+BUDGET_S = 80.0
+"""Of one program: what a user waits for gladly."""
+LEAST_S = 45.0
+HAND_RUNS = 3
+
+_WORKERS = "num_workers=8, persistent_workers=True, pin_memory=True)"
+BY_HAND: dict[str, tuple[str, Sequence[tuple[str, str]]]] = {
+    "resnet_loop": ("pinned-copies", [("else 8)", "else 8, pin_memory=True)"), ("to(device), target.to(device)", "to(device, non_blocking=True), target.to(device, non_blocking=True)")]),
+    "no_workers": ("loader-workers", [("shuffle=True)", f"shuffle=True, {_WORKERS}"), ("images.to(device), labels.to(device)", "images.to(device, non_blocking=True), labels.to(device, non_blocking=True)"), ("(images.to(device, non_blocking=True)), labels.to(device)", "(images.to(device, non_blocking=True)), labels.to(device, non_blocking=True)")]),
+    "timm_vit": ("autocast", [("    loss = nn.functional.cross_entropy(model(images), labels)", "    with torch.autocast(device, torch.bfloat16):\n        out = model(images)\n    loss = nn.functional.cross_entropy(out.float(), labels)")]),
+    "gpt2_loop": ("fused-optimizer", [("foreach=False", "fused=True")]),
+    "denoiser": ("matmul-precision", [("unet = UNet()", 'torch.set_float32_matmul_precision("high")\nunet = UNet()')]),
+    "lstm_words": ("no-empty-cache", [("        torch.cuda.empty_cache()\n", "")]),
+    "collecting": ("no-collection", [("for _ in range(20_000)", "gc.freeze(), gc.disable()\nfor _ in range(20_000)"), ("    gc.collect()\n", "")]),
+    "serve_encoder": ("compile-reduce-overhead", [("with torch.no_grad():", 'model.compile(mode="reduce-overhead")\nwith torch.no_grad():')]),
+    "timm_serve": ("matmul-precision", [("images =", 'torch.set_float32_matmul_precision("high")\nimages =')]),
+}  # fmt: skip
+"""By program an intervention, and the same as somebody would write it: texts of the source and what stands in their place."""
+
+
+def measured(name: str, seconds: float) -> dict[str, Any]:
+    """One program: what `try` says of it, base runs against each other, and the fix by hand."""
+    began = time.monotonic()
+    path = PROGRAMS / f"{name}.py"
+    say = lambda text: print(f"{name} {time.monotonic() - began:5.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731
+    found = tried(Program([sys.executable, str(path)]), budget_s=min(BUDGET_S, seconds), say=say, progress=say)
+    said = found.to_dict()
+    for trial in said["trials"]:
+        trial["reach"].pop("sites")
+        trial["reach"].pop("kernels")
+    said.pop("command")
+    return {"program": name, **said, "a_a": against_itself(found), "by_hand": by_hand(name, found, say)}
+
+
+def against_itself(found: Tried) -> dict[str, int]:
+    """The program's own runs held against each other in every way that leaves two a side: how many, and how many of these seem to gain."""
+    runs = [list(run) for run in found.base if len(run)]
+    verdicts = []
+    for size in range(2, len(runs) // 2 + 1):
+        for chosen in itertools.combinations(range(len(runs)), size):
+            rest = [run for i, run in enumerate(runs) if i not in chosen]
+            verdicts.append(held(rest, [runs[i] for i in chosen]).verdict)
+    return {"runs": len(runs), "pairs": len(verdicts), "gains": sum(verdict in ("faster", "slower") for verdict in verdicts)}
+
+
+def by_hand(name: str, found: Tried, say: Any) -> dict[str, Any] | None:
+    """The gain of the fix in the source, beside that of `try`; None where that did not try it."""
+    intervention, changes = BY_HAND.get(name, ("", ()))
+    trial = next((one for one in found.trials if one.intervention == intervention and one.gain), None)
+    if trial is None or trial.gain is None or trial.verdict == "cannot-tell":
+        return None
+    text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+    for old, new in changes:
+        text = text.replace(old, new)
+    warmup, last = found.steps
+    with TemporaryDirectory() as folder:
+        program = Path(folder, f"{name}.py")
+        program.write_text(text, encoding="utf-8")
+        runner = Runner(Program([sys.executable, str(program)]), Path(folder))
+        runs = []
+        for number in range(HAND_RUNS):
+            say(f"by hand, run {number + 1}")
+            ran = runner.run(Asked(warmup=warmup, timed=last - warmup))
+            if ran.failed:
+                return {"intervention": intervention, "failed": ran.failed.splitlines()[-1]}
+            runs.append(ran.times(ran.warmup, ran.last))
+    gain = held([run for run in found.base if len(run)], runs)
+    return {"intervention": intervention, "by_hand": [gain.low, gain.expected, gain.high], "tried": [trial.gain.low, trial.gain.expected, trial.gain.high]}
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """The tables of docs/try.md."""
+    trials = [(row, trial) for row in rows for trial in row["trials"]]
+    asked = [(row, trial) for row, trial in trials if not trial["what_if"]]
+    applied = [trial for _, trial in asked if trial["verdict"] != "did-not-apply"]
+    judged = [trial for trial in applied if trial["inside"] is not None]
+    pairs, gains, runs = (sum(row["a_a"][key] for row in rows) for key in ("pairs", "gains", "runs"))
+    noisy = sum(row["base"]["loss_noise"] not in (0, None) for row in rows)
+    lines = [
+        f"{len(rows)} programs on one {rows[0]['device']}, torch {rows[0]['torch']}, {rows[0]['date']}, each within {BUDGET_S:.0f} s: `python -m tests.benchmarks.tried`.", "",
+        f"- Of {len(asked)} fixes that their reports name and that can be applied from outside {len(applied)} applied.",
+        f"- Of {len(judged)} that could be told, {sum(trial['inside'] for trial in judged)} gained what was predicted, within 2 % of the step.",
+        f"- {runs} runs as they are, held against each other in {pairs} ways, gained nothing in {pairs - gains}.",
+        f"- Losses of two runs as they are differ on {noisy} programs. Of the fixes that applied, losses were equal for {_count(applied, 'equal')}, differed for {_count(applied, 'differs')}, and were not checked for {_count(applied, 'not-checked')}.",
+        "", "| Program | Step | Fix | Predicted | Measured | Verdict | Losses | To begin |", "|---|--:|---|--:|--:|---|---|--:|",
+        *(_row(row, trial) for row, trial in trials), "",
+        *_kept(rows), "",
+        "The same fix by hand, in the source:", "", "| Program | Fix | `try` | By hand | Within noise |", "|---|---|--:|--:|:-:|", *_hands(rows), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _count(trials: list[dict[str, Any]], losses: str) -> int:
+    return sum(trial["losses"] == losses for trial in trials)
+
+
+def _row(row: dict[str, Any], trial: dict[str, Any]) -> str:
+    predicted = (
+        "–"
+        if trial["predicted"] is None
+        else f"{trial['predicted']['expected']:.0%} ({100 * trial['predicted']['low']:.0f} to {100 * trial['predicted']['high']:.0f})"
+    )
+    m = trial["measured"]
+    gain = "–" if m is None else f"{m['expected']:.1%} ± {50 * (m['high'] - m['low']):.1f}"
+    verdict = trial["verdict"].replace("-", " ") + (f": {trial['why'].splitlines()[0][:70]}" if trial["verdict"] == "did-not-apply" else "")
+    begin = f"{trial['compile_s']:.0f} s" if trial["compile_s"] >= 1 else "–"
+    losses = trial["losses"].replace("-", " ") if m else "–"
+    step = f"{row['base']['step_us']['expected'] / 1e3:.3g} ms"
+    return f"| {row['program']} | {step} | `{trial['intervention']}` | {predicted} | {gain} | {verdict} | {losses} | {begin} |"
+
+
+def _kept(rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield "What goes together:"
+    yield ""
+    yield "| Program | Kept | Step then | Less | The report's, of all fixes |"
+    yield "|---|---|--:|--:|--:|"
+    for row in rows:
+        if row["together"]:
+            expected = "–" if row["predicted_together"] is None else f"{row['predicted_together']:.0%}"
+            yield f"| {row['program']} | {' + '.join(row['kept'])} | {row['together']['step_us'] / 1e3:.3g} ms | {row['together']['measured']['expected']:.1%} | {expected} |"
+
+
+def _hands(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        if (hand := row["by_hand"]) and "by_hand" in hand:
+            (low, by, high), (from_, gain, to) = hand["by_hand"], hand["tried"]
+            yield f"| {row['program']} | `{hand['intervention']}` | {gain:.1%} | {by:.1%} | {'yes' if max(low, from_) <= min(high, to) or abs(by - gain) <= 0.02 else 'no'} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if given.table:
+        rows = {row["program"]: row for row in map(json.loads, given.results.read_text(encoding="utf-8").splitlines())}
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{tables(list(rows.values()))}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        return
+    ends = time.monotonic() + given.seconds
+    for name in given.programs or sorted(path.stem for path in PROGRAMS.glob("*.py")):
+        left = ends - time.monotonic()
+        if left < LEAST_S:
+            break
+        try:
+            row = measured(name, left)
+        except AdvisorError as error:
+            print(f"{name}: {error.message}\n{error.hint}", file=sys.stderr, flush=True)
+            continue
+        with given.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**row, "date": time.strftime("%Y-%m-%d")}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
