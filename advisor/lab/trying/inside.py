@@ -20,6 +20,7 @@ from ..interventions.applied import Applied
 from ..options import Options
 from ..ranks import rank_and_world
 from ..recorded import write
+from .dropout import without_dropout
 from .kernels import KernelCount
 from .watch import Watch
 
@@ -117,6 +118,8 @@ class Timed:
         self.watch.begin()
         for one, asked in zip(self._applied, self._asked["apply"], strict=True):
             self._apply(one, asked)
+        if self._asked["check"]:
+            without_dropout()
         if self._asked["nudge"]:
             self._nudge_at_first_step(self._asked["nudge"])
 

@@ -16,7 +16,7 @@ Verdict = Literal["equal", "differs", "not-checked"]
 UNIT: Mapping[str, float] = {"exact": 0.0, "rounding": 2.0**-23, "tf32": 2.0**-11, "bf16": 2.0**-8}
 """What one rounding is of a number, in the type that an intervention may compute in; nothing if it changes no arithmetic."""
 
-HALF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+HALF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-11}
 """The same of a program that computes in such a type by itself: in it the order of a sum shows."""
 
 OF_LOSS, OF_GRADIENT = 16, 64
@@ -31,6 +31,9 @@ FLOOR = 1e-6
 
 OF_UPDATE: Mapping[str, float] = {"exact": 0.01, "rounding": 0.05, "tf32": 0.1, "bf16": 0.25}
 """By how much the first updates may be longer or shorter, as a share: one that is left out is half of two, a third of three, a quarter of four."""
+
+UNTELLING = 1.0
+"""Gradients that may differ by their own length say nothing."""
 
 CHAOTIC = 0.05
 """A program whose losses a nudge of one rounding moves by more is judged by its first gradients and by how far the nudge moves it."""
@@ -71,16 +74,18 @@ def nudge_of(base: Ran, numerics: Numerics) -> float:
 
 def _trained(base: Ran, twin: Ran, trial: Ran, numerics: Numerics, unit: float, nudged: Ran | None) -> Compared:
     gradients = _first_gradients(base, trial)
-    noise = _first_gradients(base, twin) or 0.0
+    noise = max(_first_gradients(base, twin) or 0.0, (_first_gradients(base, nudged) or 0.0) if nudged else 0.0)
     allowed = max(OF_GRADIENT * unit, NOISE * noise, FLOOR)
     drift, own = _drift(base, trial), _drift(base, twin)
     difference = float(drift[-1]) if len(drift) else None
     if not len(drift) and gradients is None:
         return Compared("not-checked", why="the two sides have no loss and no gradient in common")
     if gradients is not None and not gradients <= allowed:
-        return Compared(
-            "differs", difference, None, gradients, f"the first step's gradients differ by {gradients:.2g} in relative norm, of {allowed:.2g} allowed"
-        )
+        why = f"the first step's gradients differ by {gradients:.2g} in relative norm, of {allowed:.2g} allowed"
+        return Compared("differs", difference, None, gradients, why, needs_nudge=nudged is None)
+    if gradients is not None and allowed >= UNTELLING and nudged is not None:
+        why = f"a nudge of one rounding changes this program's first gradients by {noise:.2g} in relative norm: nothing can be told from them"
+        return Compared("not-checked", difference, None, gradients, why)
     if why := _updates(base, twin, trial, numerics, unit):
         return Compared("differs", difference, None, gradients, why)
     if not len(drift):

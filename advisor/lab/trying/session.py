@@ -29,6 +29,8 @@ LEAST_RUNS, USUAL_RUNS, MOST_RUNS = 2, 3, 8
 """Runs with each fix: two tell where the gain is far beyond what runs differ by, three have a spread of their own, and more than eight narrow it by little."""
 STACK_RUNS = 2
 """Runs of each side as a fix is added to those that are kept: its own gain is known by then, and these are pooled with the runs before."""
+NUMBERS = 60
+"""Steps after the warm-up whose numbers are compared in a run of their own: drift shows, and it is over soon."""
 CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
 HOPELESS = 40
@@ -65,8 +67,10 @@ class Session:
         self._progress = progress
         self._base = _Side(())
         self._warmup = self._last = 0
-        self._nudged: dict[float, Ran] = {}
+        self._nudged: dict[tuple[float, bool], Ran] = {}
         self._reseeded: Ran | None = None
+        self._checked: list[Ran] = []
+        """Two runs as it is for comparing numbers: without dropout."""
         self._sides: dict[str, _Side] = {}
         """Of each intervention alone."""
         self.notes: list[str] = []
@@ -219,10 +223,11 @@ class Session:
         coarsest = max((one.numerics for one in side.applied), key=_coarse)
         found = numerics.compare(self.first, self._base.runs[1], side.runs[0], coarsest)
         try:
-            if found.verdict == "differs" and any(one.apart for one in side.applied):
-                found = self._compare_arithmetic(side, coarsest, found)
             if found.needs_nudge:
-                found = numerics.compare(self.first, self._base.runs[1], side.runs[0], coarsest, self._nudge(numerics.nudge_of(self.first, coarsest)))
+                nudge = self._nudge(numerics.nudge_of(self.first, coarsest))
+                found = numerics.compare(self.first, self._base.runs[1], side.runs[0], coarsest, nudge)
+            if found.verdict != "equal" and any(one.apart for one in side.applied):
+                found = self._compare_arithmetic(side, coarsest, found)
             if found.verdict == "differs" and any(one.draws for one in side.applied):
                 found = self._drawn(side, coarsest, found)
         except OutOfTime:
@@ -230,31 +235,39 @@ class Session:
         return found
 
     def _compare_arithmetic(self, side: _Side, coarsest: Numerics, found: numerics.Compared) -> numerics.Compared:
-        """Compared in a run in which only the arithmetic is changed, and not which random numbers are drawn."""
-        ran = self._only_numbers(Asked(side.applied, self._warmup, self._last - self._warmup, check=True), "its numbers")
-        if ran.failed:
+        """Compared in runs without dropout, in which only the arithmetic differs and not which random numbers are drawn."""
+        while len(self._checked) < 2:
+            self._checked.append(self._only_numbers(self._asked(check=True), "as it is, for its numbers"))
+        ran = self._only_numbers(self._asked(side.applied, check=True), "its numbers")
+        if ran.failed or any(one.failed for one in self._checked):
             return found
-        again = numerics.compare(self.first, self._base.runs[1], ran, coarsest)
+        base, twin = self._checked
+        again = numerics.compare(base, twin, ran, coarsest)
         if again.needs_nudge:
-            again = numerics.compare(self.first, self._base.runs[1], ran, coarsest, self._nudge(numerics.nudge_of(self.first, coarsest)))
-        return replace(again, why=again.why or "with the same random numbers; as it is timed, others are drawn") if again.verdict == "equal" else again
+            again = numerics.compare(base, twin, ran, coarsest, self._nudge(numerics.nudge_of(self.first, coarsest), check=True))
+        return replace(again, why=again.why or "compared without dropout, whose random numbers are drawn otherwise") if again.verdict == "equal" else again
 
     def _drawn(self, side: _Side, coarsest: Numerics, found: numerics.Compared) -> numerics.Compared:
         """Other random numbers in the dataset are another draw, and no fault: then the losses differ as those of another seed do, and nothing more can be said."""
         if self._program.seed is None:
             return replace(found, verdict="not-checked", why="no seed is set, and what workers draw cannot be told from a fault")
         if self._reseeded is None:
-            self._reseeded = self._only_numbers(Asked((), self._warmup, self._last - self._warmup, seed_shift=1), "as it is, with another seed")
+            self._reseeded = self._only_numbers(self._asked(seed_shift=1), "as it is, with another seed")
         other = numerics.compare(self.first, self._base.runs[1], self._reseeded, coarsest) if not self._reseeded.failed else None
         if other is None or other.gradients is None or found.gradients is None or not found.gradients <= 1.5 * other.gradients:
             return found
         return replace(found, verdict="not-checked", why="each worker draws random numbers of its own: the losses differ as those of another seed do")
 
-    def _nudge(self, size: float) -> Ran | None:
-        if size not in self._nudged:
-            self._nudged[size] = self._only_numbers(Asked((), self._warmup, self._last - self._warmup, nudge=size), "as it is, nudged")
-        ran = self._nudged[size]
+    def _nudge(self, size: float, check: bool = False) -> Ran | None:
+        if (size, check) not in self._nudged:
+            self._nudged[size, check] = self._only_numbers(self._asked(nudge=size, check=check), "as it is, nudged")
+        ran = self._nudged[size, check]
         return None if ran.failed else ran
+
+    def _asked(self, applied: tuple[Intervention, ...] = (), *, check: bool = False, nudge: float = 0.0, seed_shift: int = 0) -> Asked:
+        """A run whose numbers alone are looked at."""
+        timed = min(self._last - self._warmup, NUMBERS)
+        return Asked(applied, self._warmup, timed, check=check, nudge=nudge, seed_shift=seed_shift)
 
     def _only_numbers(self, asked: Asked, what: str) -> Ran:
         self._need(self.first.wall_s)

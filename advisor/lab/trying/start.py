@@ -51,7 +51,7 @@ class Program:
 @dataclass(frozen=True)
 class Asked:
     """One run. apply: what is applied, in order. warmup, timed: so many steps; None if the run decides, by when it has settled. check: whether
-    numbers are compared and not times. nudge: by how much each parameter is moved first. kernels: whether they are counted at the end."""
+    numbers are compared and not times, without dropout. nudge: by how much each parameter is moved first. kernels: whether they are counted at the end."""
 
     apply: tuple[Intervention, ...] = ()
     warmup: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -28,7 +29,7 @@ class Watch:
         self.samples: list[tuple[str, Any]] = []
         self.failed = ""
         self.half = ""
-        """The coarser type that the program computes in by itself: bfloat16, float16 or ""."""
+        """The coarser type that the program computes in by itself: bfloat16, float16, tf32 or ""."""
         self.parameters = 0
         """Elements that the optimizers update."""
         self._optimizers: dict[int, int] = {}
@@ -122,7 +123,7 @@ class Watch:
             "losses": _numbers(self.losses),
             "outputs": [_listed(one) for one in self.outputs],
             "samples": {name: _listed(one) for name, one in self.samples if one is not None},
-            "half": self.half,
+            "half": self.half or _tf32(),
             "watch_failed": self.failed,
         }
 
@@ -162,6 +163,16 @@ def _numbers(scalars: list[Any]) -> list[float]:
     device = scalars[0].device
     numbers: list[float] = torch.stack([one.to(device, torch.float64 if device.type == "cpu" else torch.float32) for one in scalars]).tolist()
     return numbers
+
+
+def _tf32() -> str:
+    """ "tf32" where products or convolutions on a GPU may round so: convolutions do unless a program forbids it."""
+    import torch
+
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]
+        return ""
+    convolves = torch.backends.cudnn.allow_tf32 and any(issubclass(type(one), torch.nn.modules.conv._ConvNd) for one in gc.get_objects())
+    return "tf32" if convolves or torch.get_float32_matmul_precision() != "highest" else ""
 
 
 def _listed(sampled: Any) -> list[float]:
