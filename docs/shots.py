@@ -15,18 +15,14 @@ from advisor.reports.report import html
 ROOT = Path(__file__).parents[1]
 SAMPLES, SHOTS = Path("samples"), Path("docs/shots")  # the pages show where a trace lies: not where this checkout does
 FLAME = "document.querySelectorAll('#tree .switch button')[{}].click()"
-OPEN = "document.querySelectorAll('details.fold').forEach((one) => {{ one.open = one.parentElement.id === '{}'; }})"
 
 # File, page, what is shown ("" is the screen), width, scheme, script before.
 PAGES: tuple[tuple[str, str, str, int, str, str], ...] = (
-    ("report", "bert", "", 1280, "light", ""),
-    ("timeline", "bert", "#timeline", 1280, "light", ""),
-    ("kernel-found", "bert", "#timeline", 1280, "light", "find"),
-    ("finding", "bert", "#findings", 1280, "light", ""),
+    ("report", "launch", "", 1280, "light", ""),
+    ("timeline", "launch", "#timeline", 1280, "light", ""),
+    ("finding", "launch", "#finding-launch-gap", 1280, "light", ""),
     ("treemap", "vit", "#tree", 1280, "light", ""),
     ("flame-graph", "vit", "#tree", 1280, "dark", FLAME.format(1)),
-    ("flame-graph-host", "vit", "#tree", 1280, "light", FLAME.format(2)),
-    ("ops", "vit", "#ops", 1280, "light", OPEN.format("ops")),
     ("phone", "vit", "", 400, "dark", ""),
     ("diff", "diff", "", 1280, "light", ""),
 )
@@ -34,7 +30,7 @@ PAGES: tuple[tuple[str, str, str, int, str, str], ...] = (
 
 def pages(folder: Path) -> None:
     """The pages that are shown."""
-    for name, path in (("bert", "public/bert_adam_loop.slow"), ("vit", "data-loading/slow")):
+    for name, path in (("launch", "launch-gap/slow"), ("vit", "data-loading/slow")):  # the README shows the first as text
         (folder / f"{name}.html").write_text(html.render(advisor.analyze(SAMPLES / f"{path}.json.gz")), encoding="utf-8")
     sides = [advisor.analyze(SAMPLES / "launch-gap" / f"{side}.json.gz") for side in ("slow", "fixed")]
     (folder / "diff.html").write_text(comparison.render(compare(sides[:1], sides[1:])), encoding="utf-8")
@@ -45,10 +41,7 @@ def shoot(browser: Any, url: str, target: Path, selector: str, width: int, schem
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.goto(url)
     page.wait_for_timeout(500)
-    if script == "find":
-        page.get_by_role("searchbox", name="Find", exact=True).fill("layer_norm")
-        page.keyboard.press("Enter")
-    elif script:
+    if script:
         page.evaluate(script)
     page.add_style_tag(content=".top { position: static; }")
     page.wait_for_timeout(300)
