@@ -47,7 +47,7 @@ def compare(before: _Captures, after: _Captures) -> Comparison:
             if not report.breakdown:
                 raise UsageError(f"{report.source.path} was saved without a breakdown of its step", "Analyse the trace again.")
     left, right = Sampled(before), Sampled(after)
-    draws = Draws.of(len(before), len(after))
+    draws = Draws.create(len(before), len(after))
     noise = draws.interval(left.steps_us, right.steps_us)
     change = float(right.steps_us.mean() - left.steps_us.mean())
     doubt = unknown_because(before, after)

@@ -70,7 +70,7 @@ class Draws:
         self._before, self._after = before, after
 
     @classmethod
-    def of(cls, before: int, after: int) -> Draws:
+    def create(cls, before: int, after: int) -> Draws:
         """None are drawn if a side has too few captures: noise is never made up."""
         if min(before, after) < CAPTURES:
             return cls(None, None)

@@ -18,7 +18,7 @@ MAKES_A_VIEW = re.compile(r"aten::(view|as_strided|alias|_reshape_alias|permute|
 
 
 @dataclass(frozen=True)
-class Each:
+class EventCosts:
     """µs of the host for each recorded event."""
 
     op_us: float
@@ -27,7 +27,7 @@ class Each:
 
 
 @dataclass(frozen=True)
-class Added(Each):
+class Added(EventCosts):
     """µs that recording an event adds. kept: the share of the host's time that is left of what lies between events. graph_node_us: for an op
     that a graph launch launches. in_waits: whether the framework runs code of its own in a wait, which recording slows like any other."""
 
@@ -98,10 +98,10 @@ def ranges_tell(source: Source) -> bool:
     return table is not None and table["op_us"] == 0.0
 
 
-def needed(source: Source) -> Each | None:
+def needed(source: Source) -> EventCosts | None:
     """What a host needs for each event when nobody records; None if the events do not tell, as a trace without ops."""
     table = data.load("recording_cost").get(source.format, {}).get("needed")
-    return Each(**table) if table else None
+    return EventCosts(**table) if table else None
 
 
 def limits() -> Limits:

@@ -28,12 +28,12 @@ _WAITS_FOR_DEVICE = re.compile(r"(cuda|cu|hip)(Device|Ctx|Context)Synchronize$")
 
 def mended(timeline: Timeline) -> Timeline:
     """The timeline with its damaged records put right; the same one if there are none."""
-    ops, calls = Queued.of(("pid", "tid"), {"external_id": timeline.cpu_ops, "correlation": timeline.api_calls})
-    (work,) = Queued.of(("device", "stream"), {"correlation": timeline.gpu_ops})
+    ops, calls = Queued.create(("pid", "tid"), {"external_id": timeline.cpu_ops, "correlation": timeline.api_calls})
+    (work,) = Queued.create(("device", "stream"), {"correlation": timeline.gpu_ops})
     for host in (ops, calls):
         host.put_back(_only_row(host.out_of_turn()))
     calls.cut(*_beyond_their_op(calls, ops))
-    launched = _Launched.of(work, calls)
+    launched = _Launched.create(work, calls)
     work.put_back(launched.misplaced(work), launched.start_us, lambda *rows: launched.race(work, *rows))
     work.cut(*_too_long(work, launched))
     issues = (*ops.issues("op"), *calls.issues("call"), *work.issues("GPU record"))
@@ -59,7 +59,7 @@ class _Launched:
     over_us: float
 
     @classmethod
-    def of(cls, work: Queued, calls: Queued) -> _Launched:
+    def create(cls, work: Queued, calls: Queued) -> _Launched:
         start, end, waited = (np.full(len(work.numbers), value) for value in (-np.inf, -np.inf, np.inf))
         if not len(calls.numbers):
             return cls(start, end, waited, np.inf, np.inf)

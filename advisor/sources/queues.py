@@ -49,7 +49,7 @@ class Queued:
     cut_us: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, place: tuple[str, str], numbered: dict[str, pd.DataFrame]) -> list[Queued]:
+    def create(cls, place: tuple[str, str], numbered: dict[str, pd.DataFrame]) -> list[Queued]:
         """Of each table by the column that numbers it; a queue is a place, with the same number in all of them."""
         tables = list(numbered.values())
         (outer, _), (inner, known) = (pd.factorize(np.concatenate([table[column].to_numpy() for table in tables])) for column in place)

@@ -288,7 +288,7 @@ def test_a_spelling_that_two_kernels_share_names_neither():
         msgspec.structs.replace(report, kernels=tuple(msgspec.structs.replace(report.kernels[0], name=f"void {space}::k<{size}>(int)") for space in "ab"))
         for size in ("4", "(int)4")
     )
-    assert all(0.0 in (row.before_us, row.after_us) for row in kernel_time([before], [after], Draws.of(1, 1)))
+    assert all(0.0 in (row.before_us, row.after_us) for row in kernel_time([before], [after], Draws.create(1, 1)))
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.019, "within noise"), (1.021, "slower")])

@@ -353,7 +353,7 @@ MECHANISMS = (
         "host-tensors",
         "2026-11-26T13:14",
         "tensors made on the CPU and copied",
-        (Result("advisor.views.patterns.host_tensors", "MadeOnHost.of", lambda made, *_, **__: replace(made, copies=made.copies[:0], spans=EMPTY)),),
+        (Result("advisor.views.patterns.host_tensors", "MadeOnHost.create", lambda made, *_, **__: replace(made, copies=made.copies[:0], spans=EMPTY)),),
     ),
     Mechanism(
         "sent-behind",

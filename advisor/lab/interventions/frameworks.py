@@ -89,13 +89,13 @@ def no_anomaly_detection(applied: Applied) -> None:
         _option(applied, module, "Trainer", "detect_anomaly", False, already="Lightning's detect_anomaly is off already")
     turn = torch.autograd.set_detect_anomaly
 
-    class Off(turn):  # type: ignore[misc, valid-type]
+    class NoAnomalyMode(turn):  # type: ignore[misc, valid-type]
         def __init__(self, mode: bool, check_nan: bool = True) -> None:
             if mode:
                 applied.at("no set_detect_anomaly")
             super().__init__(False, check_nan)
 
-    torch.autograd.set_detect_anomaly = torch.autograd.anomaly_mode.set_detect_anomaly = Off  # type: ignore[misc]
+    torch.autograd.set_detect_anomaly = torch.autograd.anomaly_mode.set_detect_anomaly = NoAnomalyMode  # type: ignore[misc]
 
 
 def attention(applied: Applied, implementation: str = "sdpa") -> None:

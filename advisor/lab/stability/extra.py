@@ -32,7 +32,7 @@ BORROWED_FROM_NS = 100 * US
 
 def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
     """One tiny kernel a step on a stream of its own, launched where the host has nothing else to do."""
-    stage = _Stage.of(trace)
+    stage = _Stage.create(trace)
     if stage is None or (places := _alike_place([dict(stage.pauses(*step)) for step in stage.steps])) is None:
         return None
     stream, added = stage.free_stream(), []
@@ -44,7 +44,7 @@ def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
 
 def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
     """One tiny convolution a step on the stream that works most, in TF32: what one op runs in says nothing of the others."""
-    stage = _Stage.of(trace)
+    stage = _Stage.create(trace)
     if stage is None or (places := _alike_place([dict(stage.between_kernels(*step)) for step in stage.steps])) is None:
         return None
     shapes = any("Input Dims" in arguments(e) or "Input dims" in arguments(e) for e in spans(trace, frozenset(("cpu_op",))))
@@ -112,7 +112,7 @@ class _Stage:
     correlation: int
 
     @classmethod
-    def of(cls, trace: Recorded) -> _Stage | None:
+    def create(cls, trace: Recorded) -> _Stage | None:
         """None if the trace marks no steps, or no launch is known."""
         marks = sorted({(begins(e), ends(e)) for e in spans(trace, frozenset(("user_annotation", "cpu_op"))) if STEP.match(str(e.get("name", "")))})
         calls = [e for e in spans(trace, CALLS) if type(e.get("pid")) is int and type(e.get("tid")) is int and type(arguments(e).get("correlation")) is int]

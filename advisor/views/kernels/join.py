@@ -46,7 +46,7 @@ class Join:
         return self.known < SHARED
 
     @classmethod
-    def of(cls, work: GpuWork, kernels: Sequence[KernelProfile]) -> Join:
+    def create(cls, work: GpuWork, kernels: Sequence[KernelProfile]) -> Join:
         """By name, blocks and threads; by the function's name alone where a report has no template arguments."""
         categories = work.timeline.gpu_ops["name"].cat.categories
         full = np.array([same_name(n) for n in categories], object)

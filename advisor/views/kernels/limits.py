@@ -67,7 +67,7 @@ class Limits:
     """Whether compute and all of memory were collected: a part that was not may be what is busy."""
 
     @classmethod
-    def of(cls, kernel: KernelProfile) -> Limits:
+    def create(cls, kernel: KernelProfile) -> Limits:
         """From its counters; a pipe that issues loads and stores is L1's, though ncu counts it to the SM."""
         busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
         if busy[L1] is None:

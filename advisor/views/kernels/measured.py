@@ -92,7 +92,7 @@ class MeasuredKernels:
     @classmethod
     def joined(cls, profiles: KernelProfiles, work: GpuWork, rates: DeviceRates) -> MeasuredKernels:
         """With the launches of a timeline that they are."""
-        join = Join.of(work, profiles.kernels)
+        join = Join.create(work, profiles.kernels)
         return cls(_grouped(profiles, join.turns, rates), profiles, join)
 
     @classmethod
@@ -131,7 +131,7 @@ def _measured(launches: list[KernelProfile], profiles: KernelProfiles, turn: int
         profile=profile,
         launches=sum(p.launches for p in launches),
         total_us=sum((p.duration_us or 0.0) * p.launches for p in launches),
-        limits=Limits.of(profile),
+        limits=Limits.create(profile),
         occupancy=_occupancy(profile),
         sm_count=int(sms or 0),
         peaks=rates.named(name) or devices.find(name),

@@ -127,7 +127,7 @@ class CopyCosts:
         issuing_us = sum(change.host_us for change in changes(work.schedule, WithoutOps(spare)))
         loader = len(self.host.data_loading[0]) > 0
         up = copies.to_device(work)
-        made = MadeOnHost.of(work, up[(pageable | blocking)[up]])
+        made = MadeOnHost.create(work, up[(pageable | blocking)[up]])
         # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
         staging_us = (copies.host_us(calls, main.idle) if calls else 0.0) + staged.us + released.us
         edits = copy_edits(

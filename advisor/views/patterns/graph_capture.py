@@ -176,7 +176,7 @@ def _waits_between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
     what the host makes of nothing. Waits around them send a step's input and read its result, and stay outside."""
     copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
     free = copies & (size >= 0) & (size <= FEW_VALUES_BYTES)
-    free[MadeOnHost.of(work, np.flatnonzero(copies & ~free), of_nothing=True).copies] = True
+    free[MadeOnHost.create(work, np.flatnonzero(copies & ~free), of_nothing=True).copies] = True
     sending, small = (calls.held_by_copies(np.unique(work.schedule.op_call[some])) for some in (copies, free))
     found, sent = [np.empty(0, np.int64)], [np.empty(0, bool)]
     for step in np.unique(work.step):

@@ -55,7 +55,7 @@ class MadeOnHost:
         return gone if kept else combine(gone, WithHostTime(self.copies, replay.host_share * self.as_launched_us))
 
     @classmethod
-    def of(cls, work: GpuWork, copies: Ints, *, of_nothing: bool = False) -> MadeOnHost:
+    def create(cls, work: GpuWork, copies: Ints, *, of_nothing: bool = False) -> MadeOnHost:
         """Of the copies at some positions, those before which an unbroken run of ops that launch nothing begins by making a tensor. of_nothing: only
         where it consists of such ops, and nothing is written into what they made."""
         cpu, ops = work.timeline.cpu_ops, work.ops

@@ -149,7 +149,7 @@ class LaunchGaps:
         """The gaps by what ends them, with if that is launched."""
         next_op = self.gaps.next_op[self.at]
         return folded(
-            before_what(self.work.ops, self.work.kernels, next_op),
+            names_after_gaps(self.work.ops, self.work.kernels, next_op),
             self.gaps.start_us[self.at],
             self.waiting_us[self.at],
             device=self.work.timeline.gpu_ops["device"].to_numpy()[next_op],
@@ -187,7 +187,7 @@ def of_library(calls: HostCalls, kernels: Mask) -> Ints:
     return known[count[of] >= LIBRARY_LOOP]
 
 
-def before_what(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
+def names_after_gaps(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     """(n,) what each gap ends with: the op, or the kind of kernel where ops were not recorded."""
     op = ops.of_gpu[rows]
     named = np.array([f"idle before {name}" for name in ops.categories], object)

@@ -33,7 +33,7 @@ class Turn:
         return Turn(tuple(self.sizes[axis] for axis in self.order), tuple(int(axis) for axis in np.argsort(self.order)))
 
     @classmethod
-    def of(cls, sizes: Sequence[int], target: Sequence[int], source: Sequence[int]) -> Turn | None:
+    def create(cls, sizes: Sequence[int], target: Sequence[int], source: Sequence[int]) -> Turn | None:
         """From a copy's sizes and both tensors' strides; None if it keeps the order, or repeats or skips elements.
 
         Axes that lie together on both sides are one, so that a view with other axes gives the same turn.
@@ -171,4 +171,4 @@ def _turn(dims: str, strides: str) -> Turn | None:
         return None
     if any(not isinstance(n, int) for n in (*shapes[0], *steps[0], *steps[1])):
         return None
-    return Turn.of(shapes[0], steps[0], steps[1])
+    return Turn.create(shapes[0], steps[0], steps[1])

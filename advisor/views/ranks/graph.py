@@ -44,7 +44,7 @@ class JobGraph:
     level: Ints
 
     @classmethod
-    def of(
+    def create(
         cls,
         dur_us: Floats,
         rank: Ints,

@@ -75,7 +75,7 @@ class Pipeline:
         source, target = np.concatenate([e[0] for e in edges]), np.concatenate([e[1] for e in edges])
         lag = np.concatenate([np.full(len(e[0]), e[2]) for e in edges])
         closing = sequence[:, -1]
-        graph = JobGraph.of(
+        graph = JobGraph.create(
             dur.ravel(), np.repeat(np.arange(p), 2 * micro), (source, target, lag), (closing, sequence[:, 0], np.zeros(p)),
             (sequence[:, 0], np.zeros(p)), closing, self.host_us * (1 + (ratio - 1) * _REPEATED), 1,
         )  # fmt: skip

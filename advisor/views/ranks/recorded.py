@@ -49,7 +49,7 @@ def recorded_schedule(ranks: Sequence[RankSummary], matched: Matched, base_ns: i
     begin = first[:-1].astype(np.int64)
     begin_us = np.array([s.facts.start_us for s in ranks]) + shift
     work = np.concatenate([s.own for s in ranks])
-    graph = JobGraph.of(
+    graph = JobGraph.create(
         np.r_[work.sum(axis=1), transfer],
         np.r_[np.repeat(np.arange(len(ranks)), np.diff(first)), np.full(len(transfer), -1)],
         (np.concatenate(sources), np.concatenate(targets), np.concatenate(lags)),

@@ -39,7 +39,7 @@ class HostSpans:
         return found
 
     @classmethod
-    def of(cls, timeline: Timeline, steps: Steps, schedule: Schedule) -> HostSpans:
+    def create(cls, timeline: Timeline, steps: Steps, schedule: Schedule) -> HostSpans:
         """Those of a schedule as it was recorded."""
         rows = schedule.call_row
         if not len(rows) or rows[0] < 0:

@@ -62,7 +62,7 @@ class HostTime:
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, replay: Replay) -> HostTime:
-        spans = HostSpans.of(timeline, steps, replay.recorded)
+        spans = HostSpans.create(timeline, steps, replay.recorded)
         return cls(spans, host.launch, replay.recorded, replay.corrected, unseen_host(timeline, steps, launches))
 
 

@@ -27,7 +27,7 @@ class Pauses:
     odd: Spans
 
     @classmethod
-    def of(cls, tables: Sequence[pd.DataFrame], steps: int, waits: Spans = EMPTY) -> Pauses:
+    def create(cls, tables: Sequence[pd.DataFrame], steps: int, waits: Spans = EMPTY) -> Pauses:
         """Those of the events of one host in so many steps, in tables with `name`, `start_us` and `dur_us`. Marks of steps and
         ranges among them make places of what a step does once. waits: where the host waits for what is not recorded, as for
         processes that deliver several batches at a time: a pause there is the program's, however seldom."""

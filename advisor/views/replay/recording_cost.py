@@ -135,7 +135,7 @@ class HostCost:
         )
 
     @classmethod
-    def of(cls, timeline: Timeline, steps: Steps, host: HostActivity, schedule: Schedule) -> HostCost | None:
+    def create(cls, timeline: Timeline, steps: Steps, host: HostActivity, schedule: Schedule) -> HostCost | None:
         """That of a recorded schedule; None if the host's part was not recorded or nobody knows the recorder's cost."""
         # Frames of another trace of the same run were not recorded in this one.
         python_calls = timeline.python_calls.iloc[:0] if timeline.source.borrowed else timeline.python_calls
@@ -143,12 +143,12 @@ class HostCost:
         ops, calls, python = (f["start_us"].to_numpy() for f in frames)
         marks = timeline.annotations.loc[host.on_threads(timeline.annotations), ["name", "start_us", "dur_us"]]
         # The last step that was recorded only closes the window.
-        pauses = Pauses.of([*frames, marks], steps.steps + steps.repeats, host.data_loading)
+        pauses = Pauses.create([*frames, marks], steps.steps + steps.repeats, host.data_loading)
         edges = pauses.edges_us
         added = recording_cost.added(timeline.source, _empty_call_us(frames[2], edges, steps), _view_us(timeline, frames[0], edges, steps))
         if added is None or not len(edges) or not len(schedule.call_row) or schedule.call_row[0] < 0:
             return None
-        limits, spans = recording_cost.limits(), HostSpans.of(timeline, steps, schedule)
+        limits, spans = recording_cost.limits(), HostSpans.create(timeline, steps, schedule)
         quiet = joined(pauses.own, pauses.odd)
         close = complement(quiet, float(edges[0]) - 1.0, float(edges[-1]) + 1.0)
         dispatch = np.minimum(spans.inside(intersect(close, host.launch)), schedule.dispatch_us)

@@ -177,7 +177,7 @@ class Replay:
         schedule = schedule_of(timeline, steps, launches, host, rows) if len(rows) else gpu_only(timeline, steps)
         start = begun_us(timeline, steps, rows) if len(rows) else np.zeros(1)
         error = _error(timeline, steps, schedule, start)
-        cost = HostCost.of(timeline, steps, host, schedule)
+        cost = HostCost.create(timeline, steps, host, schedule)
         staged = _staged(timeline, schedule)
         working_us, timed = _working_us(timeline, window), None
         if known.steps_us:

@@ -75,7 +75,7 @@ class CapturedGraphs:
     def build(cls, captures: CaptureTraces, timeline: Timeline, launches: Launches, serving: Serving) -> CapturedGraphs:
         frame = timeline.gpu_ops
         replay = np.where(np.isin(launches.call, launches.calls_with(ApiRole.GRAPH_LAUNCH)), launches.call, -1)
-        read = [_Read.of(trace) for trace in captures.traces]
+        read = [_Read.create(trace) for trace in captures.traces]
         sets = [one for at, capture in enumerate(read) for one in capture.sets(at)]
         node, of = np.full(len(frame), -1, np.int64), np.full(len(frame), -1, np.int64)
         op = node.copy()
@@ -125,7 +125,7 @@ class _Read:
         return self.trace.timeline
 
     @classmethod
-    def of(cls, trace: CaptureTrace) -> _Read:
+    def create(cls, trace: CaptureTrace) -> _Read:
         launches = Launches.build(trace.timeline)
         return cls(trace, launches, Ops.build(trace.timeline, launches))
 

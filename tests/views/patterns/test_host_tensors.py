@@ -23,7 +23,7 @@ def making(first="aten::full", second="aten::triu"):
 
 def made(trace):
     work = trace.get(GpuWork)
-    return MadeOnHost.of(work, np.flatnonzero(work.column("copy_kind") == "HtoD"))
+    return MadeOnHost.create(work, np.flatnonzero(work.column("copy_kind") == "HtoD"))
 
 
 def test_what_is_made_just_before_its_copy_is_known():

@@ -18,7 +18,7 @@ def strides(shape, order):
 
 
 def turn(shape, target, source):
-    return Turn.of(shape, strides(shape, target), strides(shape, source))
+    return Turn.create(shape, strides(shape, target), strides(shape, source))
 
 
 def test_a_transpose_and_its_reverse():
@@ -36,7 +36,7 @@ def test_a_copy_that_keeps_the_order_is_no_turn(order):
 
 
 def test_a_copy_that_repeats_elements_is_no_turn():
-    assert Turn.of([B, L], [L, 1], [0, 1]) is None
+    assert Turn.create([B, L], [L, 1], [0, 1]) is None
 
 
 def trips(*between, back=(0, 2, 1), recorded=True):

@@ -223,7 +223,7 @@ def test_the_hot_loop_agrees_with_networkx():
 def test_a_circle_is_refused():
     none = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     with pytest.raises(TraceError, match="circle"):
-        JobGraph.of(
+        JobGraph.create(
             np.ones(2),
             np.zeros(2, np.int64),
             (np.array([0, 1]), np.array([1, 0]), np.zeros(2)),

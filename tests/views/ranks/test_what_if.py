@@ -19,7 +19,9 @@ NONE = np.empty(0, np.int64)
 
 
 def makespan(edges, took):
-    graph = JobGraph.of(took, np.full(len(took), -1), (*edges, np.zeros(len(edges[0]))), (NONE, NONE, np.empty(0)), (NONE, np.empty(0)), NONE, np.empty(0), 1)
+    graph = JobGraph.create(
+        took, np.full(len(took), -1), (*edges, np.zeros(len(edges[0]))), (NONE, NONE, np.empty(0)), (NONE, np.empty(0)), NONE, np.empty(0), 1
+    )
     return float((graph.starts_us(np.zeros(len(took))) + took).max())
 
 
