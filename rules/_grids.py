@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from advisor.errors import Unavailable
+from advisor.intervals import Ints
 from advisor.knowledge import grids, occupancy
+from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.op_tokens.families import Family, family
-from advisor.report.numbers import counted
+from advisor.knowledge.shares import HARDLY_ANY
+from advisor.report.numbers import counted, percent
 from advisor.rules._kernels import Fine, Question, Seen
 from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.grids import divided
@@ -84,3 +90,14 @@ def blocks_in_words(work: GpuWork, grids: Grids, position: int) -> str:
     """A kernel's blocks in words, and how many threads they are where all of them are no more than a warp."""
     blocks, threads = int(grids.blocks[position]), int(work.column("block_threads")[position])
     return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= occupancy.WARP else "")
+
+
+UNDECIDED = HARDLY_ANY
+"""Kernels that take less of the busy time decide nothing."""
+
+
+def refuse_undecided(work: GpuWork, found: Ints, undecided: Ints) -> None:
+    """Raises Unavailable if the found kernels decide nothing, and kernels without a known limit may."""
+    found_share, open_share = (float(work.dur_us[at].sum()) / work.busy_us for at in (found, np.setdiff1d(undecided, found)))
+    if found_share < UNDECIDED <= open_share:
+        raise Unavailable(f"kernels with few blocks take {percent(open_share)} of busy time; shapes would tell their roofline limit", RECORD_SHAPES)

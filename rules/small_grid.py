@@ -83,8 +83,9 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
     few, tail = few_blocks.candidates(work, grids, limit, grid_occupancy.named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
-    at = np.flatnonzero(few | tail)
-    at = at[~(grid_occupancy.beside_others(work, at) | work.held_up[at])]
+    at = grid_occupancy.alone(work, few | tail)
+    if not found.shapes.timeline.source.shapes:
+        own.refuse_undecided(work, at, grid_occupancy.alone(work, few_blocks.undecided(work, grids, limit, max_fill, min_kernel_us)))
     if not len(at):
         return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit")
     dur_us = work.dur_us[at]

@@ -25,11 +25,24 @@ def candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: 
     """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
     unknown = np.isnan(limit)
     reached = limit / np.maximum(work.dur_us, 1e-9)
-    eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
-    eligible &= ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
-    eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
-    tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
-    return eligible & (grids.fill <= max_fill), eligible & tail
+    eligible = _divisible(work, grids, min_kernel_us) & np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
+    return eligible & (grids.fill <= max_fill), eligible & _with_tail(work, grids, max_fill) & ~unknown
+
+
+def undecided(work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_kernel_us: float) -> Mask:
+    """(n,) kernels with few blocks, or few in their last wave, without a known limit: more blocks may make them faster or not."""
+    return _divisible(work, grids, min_kernel_us) & np.isnan(limit) & ((grids.fill <= max_fill) | _with_tail(work, grids, max_fill))
+
+
+def _divisible(work: GpuWork, grids: Grids, min_kernel_us: float) -> Mask:
+    long = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
+    found: Mask = long & ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
+    return found
+
+
+def _with_tail(work: GpuWork, grids: Grids, max_fill: float) -> Mask:
+    found: Mask = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS)
+    return found
 
 
 def filled_edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:

@@ -125,3 +125,9 @@ def named_by_its_author(work: GpuWork, program: Program) -> Mask:
     names = work.timeline.gpu_ops["name"].cat
     own = np.array([not of_library(str(name)) for name in names.categories], bool)
     return own[names.codes.to_numpy()[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
+
+
+def alone(work: GpuWork, kernels: Mask) -> Ints:
+    """Positions of these kernels, without those next to others and those that wait for others."""
+    at = np.flatnonzero(kernels)
+    return at[~(beside_others(work, at) | work.held_up[at])]
