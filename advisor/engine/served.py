@@ -23,13 +23,13 @@ def served(workspace: Workspace) -> told.Serving | None:
     serving = workspace.get(Serving)
     if not serving.phases:
         return None
-    shares = workspace.get(ServedTime).shares
+    time = workspace.get(ServedTime)
     beside = workspace.get(LoadBeside) if workspace.can(load_beside) else None
     load = judged(beside.load, serving) if beside else None
     return told.Serving(
         serving.engine,
         _version(workspace, serving.engine) or (beside.version if beside else ""),
-        tuple(_row(phase, parts, load.accepted_tokens if load else None) for phase, parts in zip(serving.phases, shares, strict=True)),
+        tuple(_row(*one, load.accepted_tokens if load else None) for one in zip(serving.phases, time.shares, time.knees, strict=True)),
         load,
     )
 
@@ -39,7 +39,7 @@ def _version(workspace: Workspace, engine: str) -> str:
     return next((one.version for one in workspace.get(Stack).frameworks if packs()[one.package].name == engine), "")
 
 
-def _row(phase: ServedPhase, shares: tuple[float, ...] | None, accepted: float | None) -> told.ServingPhase:
+def _row(phase: ServedPhase, shares: tuple[float, ...] | None, knee: float, accepted: float | None) -> told.ServingPhase:
     rate = phase.tokens_per_s
     if phase.phase == VERIFY and accepted and phase.requests >= 0 and phase.step_us > 0:
         rate = 1e6 * phase.requests * accepted / phase.step_us
@@ -56,6 +56,7 @@ def _row(phase: ServedPhase, shares: tuple[float, ...] | None, accepted: float |
         padded_to=None if phase.padded_to < 0 else phase.padded_to,
         tokens_per_s=None if isnan(rate) else rate,
         parts=None if shares is None else told.ServingParts(**dict(zip(CLASSES, shares, strict=True))),
+        knee_rows=None if isnan(knee) else knee,
     )
 
 

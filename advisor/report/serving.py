@@ -48,6 +48,8 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float | None
     """Generated ones of a phase that decodes, else those computed."""
     parts: ServingParts | None = None
+    knee_rows: float | None = None
+    """Rows of a step up to which its GEMMs are bound by reading their weights: fewer rows take as long."""
 
 
 class Latency(msgspec.Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from advisor.report.model import Report
 from advisor.report.numbers import UNKNOWN, counted, duration, many, mean, percent, three
-from advisor.report.serving import Held, Latency, ServingPhase, Steady
+from advisor.report.serving import Held, Latency, Serving, ServingPhase, Steady
 
 HEADINGS = ("Phase", "Requests", "Steps", "A step", "Tokens/s", "Tokens", "Cached", "In graphs", "Launched", "Rows", "Most of it")
 """A row's cells: tokens that a step computes, and those in the cache that its attention reads; the share of the device's time in graphs; launches of
@@ -53,11 +54,12 @@ def load(report: Report) -> str:
     served = report.serving
     if served is None:
         return ""
-    unknown = any(phase.phase == "verify" and phase.tokens_per_s is None for phase in served.phases)
-    note = "How many tokens a verified step yields is not in a trace: --serving FILE says it." if unknown else ""
+    notes = [*_knees(served)]
+    if any(phase.phase == "verify" and phase.tokens_per_s is None for phase in served.phases):
+        notes.append("How many tokens a verified step yields is not in a trace: --serving FILE says it.")
     measured = served.load
     if measured is None:
-        return note
+        return " ".join(notes)
     latencies = (("TTFT", measured.ttft), ("TPOT", measured.tpot), ("in the queue", measured.queue))
     numbers = (
         (measured.running, "requests running"), (measured.waiting, "waiting"), (measured.requests_per_s, "requests/s"), (measured.output_tokens_per_s, "tokens/s"),
@@ -65,7 +67,17 @@ def load(report: Report) -> str:
     told = [*(f"{name} {_latency(value)}" for name, value in latencies if value), *(f"{many(value)} {what}" for value, what in numbers if value is not None)]
     told += [f"{three(measured.accepted_tokens)} tokens a verified step"] if measured.accepted_tokens is not None else []
     told += [f"{percent(measured.cache_used)} of the cache used"] if measured.cache_used is not None else []
-    return f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}. {note}".rstrip()
+    return " ".join([f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}.", *notes])
+
+
+def _knees(served: Serving) -> Iterator[str]:
+    """Up to how many rows a step of decoding takes as long, where its GEMMs read weights for fewer."""
+    below = [
+        phase for phase in served.phases if phase.phase == "decode" and phase.knee_rows and 0 < (phase.padded_to or phase.query_tokens or 0) < phase.knee_rows
+    ]
+    if below:
+        most = max(below, key=lambda phase: phase.steps * phase.step_us)
+        yield f"Decode GEMMs on {_count(most.padded_to or most.query_tokens)} rows are bound by reading weights, up to about {many(most.knee_rows or 0.0)} rows."
 
 
 def _latency(value: Latency) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.reports import formats
 from advisor.sources import read
 from tests.analysed import analysed
 from tests.paths import MANY_SAMPLES, ROOT, sampled, slow
@@ -87,6 +88,14 @@ def test_no_finding_is_of_a_training_loop(name):
 def test_a_server_with_few_requests_a_step_is_told_its_limit_and_no_loop_to_write():
     fix = next(f.fix for f in told("eager_decode").findings if f.rule == "low-arithmetic-intensity")
     assert fix.code.after == "vllm serve MODEL --max-num-seqs 512"
+
+
+@pytest.mark.parametrize(("name", "side", "said"), [("eager_decode", "fixed", True), ("padded_to_512", "slow", False)])
+def test_decode_below_the_ridge_point_is_said_to_read_weights(name, side, said):
+    """An H200 does 989.5 TFLOP/s in BF16 and reads 4.8 TB/s: 206 FLOP/byte, and as many rows of weights of two bytes."""
+    report = told(name, side)
+    assert report.serving.phases[0].knee_rows == pytest.approx(206, rel=0.01)
+    assert ("bound by reading weights, up to about 206 rows" in formats()["markdown"].render(report)) == said
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Mask, overlap_with, subtract, union
+from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
+from advisor.views.device_rates import DeviceRates
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.serving import ServedPhase, Serving
 
@@ -17,14 +19,16 @@ CLASSES = ("products", "attention", "communication", "other", "idle")
 
 @dataclass(frozen=True)
 class ServedTime:
-    """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None if no device worked in them."""
+    """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None if no device worked in them. knees: of each, rows of a step
+    up to which its GEMMs are bound by reading their weights, NaN if the device's rates are not known."""
 
     shares: tuple[tuple[float, ...] | None, ...]
+    knees: tuple[float, ...]
 
     @classmethod
-    def build(cls, timeline: Timeline, serving: Serving, kernels: Kernels) -> ServedTime:
+    def build(cls, timeline: Timeline, serving: Serving, kernels: Kernels, rates: DeviceRates) -> ServedTime:
         if not serving.steps or not len(timeline.gpu_ops):
-            return cls((None,) * len(serving.phases))
+            return cls((None,) * len(serving.phases), (np.nan,) * len(serving.phases))
         ops = timeline.gpu_ops
         device = ops["device"].to_numpy()
         busiest = np.bincount(device - device.min(), ops["dur_us"].to_numpy()).argmax() + device.min()
@@ -32,7 +36,25 @@ class ServedTime:
         end, here = start + ops["dur_us"].to_numpy(), device == busiest
         products, attention = kernels.of(Family.GEMM, Family.CONV), kernels.of(Family.ATTENTION)
         computing = [kernels.compute & chosen for chosen in (products, attention, ~(products | attention))]
-        return cls(tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases))
+        peaks = rates.of(timeline.device(int(busiest)))
+        return cls(
+            tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases),
+            tuple(_knee(phase, start, end, here & products, kernels, peaks) for phase in serving.phases),
+        )
+
+
+def _knee(phase: ServedPhase, start: Floats, end: Floats, products: Mask, kernels: Kernels, peaks: Peaks | None) -> float:
+    """Two FLOP for each weight and row: of weights of two bytes the ridge point in FLOP/byte is as many rows. In the precision of most GEMM time."""
+    begins = np.array([step.begins_us for step in phase.steps])
+    spans = union(begins, begins + np.array([step.lasts_us for step in phase.steps]))
+    spent_us = np.bincount(kernels.precision.codes[products] + 1, overlap_with(start[products], end[products], spans), len(kernels.precision.categories) + 1)[
+        1:
+    ]
+    if peaks is None or not spent_us.any():
+        return np.nan
+    precision = str(kernels.precision.categories[int(spent_us.argmax())])
+    ridge, bits = peaks.ridge(precision), "".join(filter(str.isdigit, precision))
+    return ridge * int(bits) / 8 / 2 if ridge and bits else np.nan
 
 
 def _shares(phase: ServedPhase, start: Floats, end: Floats, here: Mask, computing: list[Mask], kernels: Kernels) -> tuple[float, ...] | None:
