@@ -17,13 +17,13 @@ def mcp(
     root: Annotated[Path, typer.Option("--root", help="The folder with the traces; nothing outside it is read.")] = Path(),
     limit_s: Annotated[float | None, typer.Option("--limit-s", help="Seconds that an answer may take before it is ended; 120 by default.")] = None,
     allow_run: Annotated[
-        bool, typer.Option("--allow-run", help="Let agents run programs in the root, with your rights: record and verify. Without it nothing is run.")
+        bool, typer.Option("--allow-run", help="Let agents run programs in the root, with your rights: record, try and verify. Without it nothing is run.")
     ] = False,
     run_limit_s: Annotated[float | None, typer.Option("--run-limit-s", help="Seconds that a run may take before it is ended; 3600 by default.")] = None,
 ) -> None:
     """Serve traces to an agent over the Model Context Protocol.
 
-    Its tools are analyze, findings, explain, kernels, diff, check, serving, record and verify, on standard input and output.
+    Its tools are analyze, findings, explain, kernels, diff, check, serving, record, try and verify, on standard input and output.
     """
     from advisor.integrations.mcp_runs import RUN_S
     from advisor.integrations.mcp_server import server

@@ -1,4 +1,4 @@
-"""Commands that an agent may have run, where the user allows it: record and verify. Each is a process of its own that tells how far it is, and
+"""Commands that an agent may have run, if the user allows it: record, try and verify. Each is a process of its own that tells how far it is, and
 that ends where the call is cancelled."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from advisor.engine.settings import OWN_RULES
 from advisor.errors import AdvisorError, TraceError, UsageError
-from advisor.integrations.mcp_answers import DATA, Gained, PredictedShare, Printed, Recorded, Verified, cleaned, fitted
+from advisor.integrations.mcp_answers import DATA, FIRST_BYTES, Gained, PredictedShare, Printed, Reached, Recorded, Trial, Tried, Verified, cleaned, fitted
 from advisor.integrations.mcp_arguments import check_command, located, target
 from advisor.integrations.mcp_tools import Tools
 from advisor.integrations.status import STATUS
@@ -126,11 +126,42 @@ class Runs:
         )  # fmt: skip
         return self._tools.below_root(msgspec.json.encode(made).decode())
 
+    async def try_(self, command: str, finding: str = "", only: str = "", budget: str = "10m") -> str:
+        """Run a program unchanged, with the fixes of its report applied from outside, and measure the gain of each. Changes no file of the program.
+
+        Ask the user first: the program runs many times. command: as of record. finding: an id or a rule, to try its fix alone. only: an intervention
+        by its name, as fused-optimizer, whether or not a finding names it. budget: 90s, 10m or 1h: no run begins that would end later.
+        """
+        program = self._permitted(command)
+        with tempfile.TemporaryDirectory(prefix="advisor-") as folder:
+            result = Path(folder, "try.json")
+            options = [
+                f"--budget={budget}",
+                "-f",
+                "json",
+                "-o",
+                str(result),
+                *([f"--finding={finding}"] if finding else []),
+                *([f"--only={only}"] if only else []),
+            ]
+            ran = await self._run("try", *options, "--", *program)
+            found = said(result)
+        if "trials" not in found:
+            raise self._failed("try", ran)
+        trials = sorted(found["trials"], key=lambda trial: -((trial["measured_us"] or {}).get("expected") or -1e9))
+        made = Tried(
+            step_us=found["base"]["step_us"]["expected"], runs=found["base"]["runs"], device=cleaned(found["device"]), seconds=ran.seconds,
+            kept=tuple(found["kept"]), together_us=(found["together"] or {}).get("step_us"), elsewhere=tuple(one["finding"] for one in found["elsewhere"])[:8],
+            stopped=cleaned(found["stopped"], 120), trials=tuple(map(_trial, trials)),
+        )  # fmt: skip
+        return self._tools.below_root(fitted(made, "trials", FIRST_BYTES, "try(command, finding), one finding at a time"))
+
     def _permitted(self, command: str) -> list[str]:
         """A command's words. Raises UsageError where nothing, or not this, may be run."""
         if not self._allowed:
             raise UsageError(
-                "this server runs nothing", "Ask the user to run the command `advisor record` or `advisor verify`, or to start the server with --allow-run."
+                "this server runs nothing",
+                "Ask the user to run the command `advisor record`, `advisor try` or `advisor verify`, or to start the server with --allow-run.",
             )
         found = words(command)
         check_command(self._root, found)
@@ -192,6 +223,12 @@ class Runs:
         """Why a run has no result, as the command says it; else the last of what was printed."""
         message = ran.error or f"{what} ended with exit code {ran.code} and no result. Last was printed: {' / '.join(ran.printed)}"
         return TraceError(self._tools.below_root(message), self._tools.below_root(f"{ran.hint} {PRINTED}".strip()))
+
+
+def _trial(saved: dict[str, Any]) -> Trial:
+    modules = Reached(tuple(cleaned(str(module), 60) for module in saved["reach"]["modules"][:3]))
+    named = {name: saved[name] for name in Trial.__struct_fields__ if name not in ("from_trace", "why")}
+    return msgspec.convert({**named, "why": cleaned(str(saved["why"]), 120), "from_trace": modules}, Trial, from_attributes=True)
 
 
 async def _end(process: Process) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from advisor.errors import AdvisorError, no_such, require
-from advisor.integrations.mcp_answers import DATA, Recorded, Verified, schema_of
+from advisor.integrations.mcp_answers import DATA, Recorded, Tried, Verified, schema_of
 from advisor.integrations.mcp_arguments import check_arguments, check_paths
 from advisor.integrations.mcp_runs import PROGRESS, RUN_S, Runs
 from advisor.integrations.mcp_tools import ANSWERS, tools_of
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 INSTRUCTIONS = f"""Reads GPU profiles, and measures: what makes the program slow, what to change, what that gains. Begin with analyze.
-A saving is a prediction with a range; only verify and diff of recordings measure one. {DATA}"""
+A saving is a prediction with a range; only try, verify and diff of recordings measure one. {DATA}"""
 
-MEASURED: dict[str, type[msgspec.Struct]] = {"record": Recorded, "verify": Verified}
+MEASURED: dict[str, type[msgspec.Struct]] = {"record": Recorded, "try": Tried, "verify": Verified}
 """What each tool answers that runs programs."""
 
 
@@ -38,7 +38,7 @@ def server(root: Path, limit_s: float = ANSWER_S, allow_run: bool = False, run_l
 
     reading = {tool.__name__: tool for tool in tools_of(root)}
     runs = Runs(root, allow_run, run_limit_s)
-    running: dict[str, Callable[..., Awaitable[str]]] = {name: getattr(runs, name) for name in MEASURED}
+    running: dict[str, Callable[..., Awaitable[str]]] = {"record": runs.record, "try": runs.try_, "verify": runs.verify}
     tools = {**reading, **running}
     schemas = {name: schema_of(answer) for name, answer in {**ANSWERS, **MEASURED}.items()}
     answers = Answers(root, limit_s)

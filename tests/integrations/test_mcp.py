@@ -102,7 +102,7 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
             return tools, said
 
     tools, said = asyncio.run(ask())
-    assert {tool.name for tool in tools} == {*ANSWERS, "record", "verify"}
+    assert {tool.name for tool in tools} == {*ANSWERS, "record", "try", "verify"}
     assert {tool.name for tool in tools if tool.annotations.read_only_hint} == {*ANSWERS} and all(tool.description for tool in tools)
     assert json.loads(said["analyze"])["headline"]["bottleneck"] == "launch-bound"
     assert json.loads(said["findings"])["findings"][0]["rule"] == "launch-gap"

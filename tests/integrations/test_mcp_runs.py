@@ -64,7 +64,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_is_run_where_it_was_not_allowed(root: Path, tool: str) -> None:
     from mcp.server.mcpserver.exceptions import ToolError
 
-    given = {"record": {"command": "python waits.py"}, "verify": {"before_command": "python waits.py", "after_command": "python waits.py"}}
+    given = {name: {"command": "python waits.py"} for name in ("record", "try")} | {
+        "verify": {"before_command": "python waits.py", "after_command": "python waits.py"}
+    }
     with pytest.raises(ToolError, match=r"runs nothing.*Ask the user.*--allow-run"):
         asyncio.run(server(root).call_tool(tool, given[tool]))
     assert {path.name for path in root.iterdir()} == {"waits.py", "link.py"}
@@ -206,6 +208,20 @@ def test_a_program_is_recorded_and_a_change_of_it_measured(root: Path) -> None:
     assert verified["verdict"] == "faster" and 0.5 < verified["time"]["expected"] < 1
     assert {"run 1 of 2, before", "run 2 of 2, after"} <= doing
     assert not (root / "accuracy.jsonl").exists()
+
+
+@slow
+def test_a_fix_is_tried_from_outside(root: Path) -> None:
+    pytest.importorskip("torch")
+    (root / "train.py").write_text(textwrap.dedent(TRAINS.format(0.002).replace("SGD", "AdamW")))
+    tried = keeps(asyncio.run(Runs(root, True).try_("python train.py", only="fused-optimizer", budget="3m")), "try")
+    (trial,) = tried["trials"]
+    assert trial["intervention"] == "fused-optimizer" and trial["applied"] > 0 and trial["losses"] == "equal" and tried["runs"] >= 2
+    assert trial["verdict"] in ("faster", "slower", "no-difference", "cannot-tell") and {path.name for path in root.iterdir()} == {
+        "train.py",
+        "waits.py",
+        "link.py",
+    }
 
 
 @slow
