@@ -23,6 +23,8 @@ RECORD = 'Record with: proton.start("name", data="trace", hook="triton"), a few 
 
 _GRAPHS, _DEVICES, _OF_A_DEVICE = 100_000, 200_000, 1_000_000
 """Lanes: threads of the host are below the first, graphs' scopes below the second; devices behind it, a million lanes each."""
+_MOST_LANES = 1 << 48
+"""Streams that are pointers stay below; what is no lane of anybody's does not."""
 _PROCESS = 0
 """The host's: Proton records its own alone."""
 _MOST_NAMED = 6
@@ -99,7 +101,7 @@ _Row = tuple[_Event, float, float]
 
 def _place(event: _Event, lanes: bool) -> tuple[int, int]:
     """The device and the stream."""
-    lane = event.tid if isinstance(event.tid, int) else -1
+    lane = event.tid if isinstance(event.tid, int) and abs(event.tid) < _MOST_LANES else -1
     return divmod(lane - _DEVICES, _OF_A_DEVICE) if lanes and lane >= _DEVICES else (0, lane)
 
 

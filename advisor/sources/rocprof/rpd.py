@@ -14,6 +14,7 @@ from advisor.sources.nsys.tables import ABSENT, Database, categorical
 from advisor.sources.rocprof.parts import blocks, copies, kernels, markers, timeline
 
 _MARKER = "UserMarker"
+_MOST_GPUS = 1 << 16
 _KERNELS, _COPY, _FILL = ("KernelExecution", "Task"), "Copy", "Fill"
 """Types of ops; a task is a kernel of a graph."""
 
@@ -48,7 +49,13 @@ def _ops(db: Database, texts: dict[int, str], calls: dict[str, Ints]) -> tuple[l
     copy = np.isin(c["opType_id"], [code for code, text in types.items() if text.startswith(_COPY)])
     fill = np.isin(c["opType_id"], [code for code, text in types.items() if text.startswith(_FILL)])
     stream = _streams(db, of_call, c["queueId"])
-    place = {"start_ns": c["start"], "end_ns": c["end"], "device": c["gpuId"], "stream": stream, "correlation": of_call}
+    place = {
+        "start_ns": c["start"],
+        "end_ns": c["end"],
+        "device": np.where((c["gpuId"] >= 0) & (c["gpuId"] < _MOST_GPUS), c["gpuId"], 0),
+        "stream": stream,
+        "correlation": of_call,
+    }
 
     def of(chosen: np.ndarray) -> dict[str, Any]:
         return {key: value[chosen] for key, value in place.items()}

@@ -114,6 +114,7 @@ class _File(msgspec.Struct):
 
 
 _GPU = 2  # rocprofiler_agent_type_t
+_MOST_GPUS = 1 << 16
 
 
 def read(opened: Opened) -> Timeline:
@@ -138,7 +139,7 @@ def read(opened: Opened) -> Timeline:
 def _timeline(process: _Process, path: str, size: int) -> Timeline:
     records, strings = process.buffer_records, process.strings
     agents = {agent.id.handle: agent for agent in process.agents if agent.type == _GPU}
-    order = {handle: agent.logical_node_type_id if agent.logical_node_type_id >= 0 else at for at, (handle, agent) in enumerate(agents.items())}
+    order = {handle: agent.logical_node_type_id if 0 <= agent.logical_node_type_id < _MOST_GPUS else at for at, (handle, agent) in enumerate(agents.items())}
     names = {one.kernel_id: one.formatted_kernel_name or one.kernel_name for one in process.kernel_symbols}
     messages = {one.key: one.value for one in strings.marker_api}
     marked = [messages.get(one.correlation_id.internal) or _operation(one, strings) for one in records.marker_api]
