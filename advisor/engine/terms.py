@@ -133,7 +133,7 @@ def _finding(finding: Finding) -> Finding:
 
 
 def _clear(item: Clear, only: frozenset[str]) -> Clear:
-    return msgspec.structs.replace(item, why=load("jax_terms")["torch_only_why"] if item.rule in only else item.why.replace("DataLoader", "loader"))
+    return msgspec.structs.replace(item, why=load("jax_terms")["torch_only_why"] if item.rule in only else item.why)
 
 
 def _hinted(item: _Hinted) -> _Hinted:

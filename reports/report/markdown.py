@@ -448,7 +448,7 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
     rules_of = [1] * len(lines)
     alike: dict[tuple[str, str], list[str]] = {}
     for skipped in shown.skipped:
-        alike.setdefault((skipped.why.removesuffix("."), skipped.record_with), []).append(skipped.rule)
+        alike.setdefault((skipped.why.rstrip("."), skipped.record_with), []).append(skipped.rule)
     for (why, record_with), rules in alike.items():
         record = f"; record with {code(record_with)}." if record_with else ""
         lines.append(f"- **skipped** {', '.join(map(code, rules))}: {prose(why)}{record}")
