@@ -32,10 +32,10 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
     spent_us = host_time.spent_us(loading)
     if not steps.repeats or not len(spans[0]) or uses_workers(timeline, spans) or spent_us < min_pause_us:
         return None
-    spent = f"The data set and its loader take {duration(spent_us)} of each {duration(work.step_us)} step in the thread that launches"
+    spent = f"The data set and its loader take {duration(spent_us)} of each {duration(work.step_us)} step in the launching thread"
     return Found(
-        title="Each batch is made anew while the GPU waits",
-        summary=f"{spent}; what they parse, tokenise or decode may be the same in every epoch.",
+        title="Preprocessing delays each batch",
+        summary=f"{spent}; parsing, tokenising or decoding may be the same in every epoch.",
         edits=Edits(combine(), host_time.without(spans, OF_LOADER), host_time.without(spans)),
         removes="making each batch anew",
         likely_at_most_us=_idle_us(timeline, steps, work),
@@ -44,8 +44,8 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
         confidence=0.5,
         at_most="low",
         status="possible",
-        possible_why="whether it is the same in every epoch is not in a trace",
-        decide_with="look at what the data set or loader does for the same example in two epochs",
+        possible_why="a trace does not show whether it is the same in every epoch",
+        decide_with="compare what the dataset does for the same example in two epochs",
         cause="batches",
         fix=_PREPARED,
     )
@@ -73,7 +73,7 @@ def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -
     both = np.union1d(micro.kept, micro.gone)
     parts = counted(micro.times, "micro-batch", "micro-batches")
     return Found(
-        title="A batch is cut into more micro-batches than keep the device busy",
+        title="The batch is split into too many micro-batches",
         summary=f"A step adds up the gradients of {parts} that launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
         f"step of {duration(work.step_us)}; one micro-batch of all their samples would launch them once.",
         edits=Edits(combine(), single_batch(np.ones(len(micro.kept))), as_long),
@@ -84,7 +84,7 @@ def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -
         at_most="low",
         counted=False,  # most of its gain is launch-gap's too
         status="possible",
-        possible_why="whether memory holds a larger micro-batch is not in a trace",
+        possible_why="a trace does not show whether memory holds a larger micro-batch",
         decide_with="one micro-batch of twice as many samples, half as often",
         fix=_FEWER,
     )

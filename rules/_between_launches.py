@@ -48,27 +48,25 @@ def between_launches(
     """What the program does between launches, outside the loader."""
     seen = len(timeline.cpu_ops) > 0
     if seen and not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
-        raise Unavailable("threads of a runtime launch the GPU's work: what the program did meanwhile, on others, their pauses do not tell", RECORD_BOTH)
+        raise Unavailable("a runtime's own threads launch the GPU's work, so their pauses say nothing about the program's threads", RECORD_BOTH)
     if not steps.repeats:
-        return Clear(why="the trace has no repeated step: what the host does once may be start-up")
+        return Clear(why="the trace has no repeated step, so the CPU work may be start-up")
     host_time = host_time.seen()
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans, released.spans)
     spans, works = host_code.own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
     if not len(works):
         if not seen and program.framework != "cuda":
-            raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
+            raise Unavailable("no framework ops were recorded, so other CPU code cannot be identified", RECORD_BOTH)
         # What a shorter pause without a name is, nobody knows.
         least_us = min_pause_us * (1.0 if host_code.names_pauses(timeline, host) else host_code.UNNAMED_FACTOR)
-        return Clear(why=f"the host never pauses for {least_us:.0f} µs, nor computes on tensors of its own for as long, inside the window")
+        return Clear(why=f"the host never pauses or computes on CPU tensors for {least_us:.0f} µs in the window")
     # Whether what one step does comes again, the step that closes the window tells.
     looked_at = steps if steps.steps > 1 else steps.with_closing()
     seen_in = spans if looked_at is steps else host_code.own_work(timeline, looked_at, host, work.ops, program, others, min_pause_us)[0]
     per_step = overlap_with(looked_at.host_edges_us[:-1], looked_at.host_edges_us[1:], seen_in)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * looked_at.steps):
-        return Clear(
-            why=f"the host works for itself in {busy} of {counted(looked_at.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two"
-        )
+        return Clear(why=f"other CPU code runs in only {busy} of {counted(looked_at.steps, 'step')} (threshold {min_steps_share:.0%}, and two)")
     known = all(w.kind != "unknown" for w in works)
     # What stands in generated code is told from what is around it alone.
     told = np.array([w.kind != "generated" for w in works])
@@ -85,14 +83,14 @@ def between_launches(
     of_main = np.array([label == main.label for label in labels])
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
     return Found(
-        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
-        f"{led_by(evidence)}; it launches nothing meanwhile.",
+        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'in CPU code of the program' if seen else 'outside of runtime calls'}, "
+        f"{led_by(evidence)}; it launches nothing in that time.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
             combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
             combine(host_time.without(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
         ),
-        removes="the program's own work on the host between launches",
+        removes="CPU code between launches",
         # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes.
         likely_at_most_us=spent_us,
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",

@@ -20,7 +20,7 @@ def largest_kind(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
     largest, total_us = max(by_kind, key=by_kind.__getitem__), sum(us for us in by_kind.values() if us > 0)
     if len(by_kind) < 2 or not total_us:
         return ""
-    return f" Of that gain {by_kind[largest] / total_us:.0%} is of one kind of the {len(by_kind)}, {chain_label(largest, MOST_SHOWN)}."
+    return f" One of the {len(by_kind)} chain types accounts for {by_kind[largest] / total_us:.0%} of the gain: {chain_label(largest, MOST_SHOWN)}."
 
 
 MOST_SHOWN = 5
@@ -30,10 +30,10 @@ MOST_SHOWN = 5
 def told_of_chains(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float) -> str:
     """What of the chains is another finding's too, and what the gain holds that is none of theirs."""
     attention_us = work.us_a_step(inside)
-    told = f" {duration(attention_us)} of it are inside attention, which one call fuses whole." if attention_us >= HARDLY_ANY * spent else ""
+    told = f" {duration(attention_us)} of that is inside attention, which fused attention covers." if attention_us >= HARDLY_ANY * spent else ""
     if len(passed):
-        return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
-    return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")
+        return told + f" Gathers and scatters with elementwise work in between take {duration(work.us_a_step(passed))}, and a compiler fuses these too."
+    return told or (f" A compiler saves another {duration(beside_us)}." if beside_us >= HARDLY_ANY * spent else "")
 
 
 def chain_label(names: tuple[str, ...], most: int = 12) -> str:

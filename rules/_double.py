@@ -31,8 +31,8 @@ def in_double(found: InSteps, min_busy_share: float) -> Found | None:
         confidence=0.85,
         at_most="medium",  # some training needs it: forces, equations of physics
         status="possible" if chosen else "found",
-        possible_why="whether seven digits are enough for what it computes is not in a trace" if chosen else "",
-        decide_with="run it once in FP32 and hold the results against each other" if chosen else "",
+        possible_why="a trace cannot show whether FP32 precision is sufficient" if chosen else "",
+        decide_with="run it once in FP32 and compare the results" if chosen else "",
         cause="fp64",
         fix=for_program(found.program, "fp64", _SINGLE),
     )

@@ -33,7 +33,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if gain < min_gain_share:
         return Clear(
             why=f"transfers that could run beside computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
-            f"beside computing they would gain {percent(gain)}, reported from {min_gain_share:.0%}"
+            f"beside computing they would gain {percent(gain)} (threshold {min_gain_share:.0%})"
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
     return Found(
@@ -42,7 +42,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         else "Gradients are averaged after the backward pass, not beside it"
         if job.trains
         else "Ranks add up where nothing runs beside it",
-        summary=f"{count:.0f} {what} a step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
+        summary=f"{count:.0f} {what} per step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
         "while no rank computes; they could run beside computing.",
         evidence=(
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),

@@ -37,21 +37,21 @@ def of_few_requests(work: GpuWork, witness: Witness, fill: Floats, of_network: M
     told = ((waits, "waits for launches"), (few, f"works in kernels that fill 1 / {TOGETHER} of it or less"))
     said = [f"{what} {percent(share)}" for share, what in told if share >= HARDLY_ANY]
     return Found(
-        title="A step serves too few requests to keep the device busy",
-        summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",
+        title="The batch is too small to keep the GPU busy",
+        summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step, so batching several requests costs no extra time.",
         edits=Edits(Batched(FEW, kernels[:0]), together(TOGETHER), together(MANY)),
-        removes="issuing the same kernels again for every request",
+        removes="launching the same kernels again for every request",
         quiet=f"the GPU {' and '.join(said)} of the step",
         evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
         confidence=0.75,
         per="request",
         status="possible",
-        possible_why="whether there are more requests, or pieces of one, at the same time is not in a trace",
-        decide_with=f"run one step on {TOGETHER} of them",
+        possible_why="a trace does not show whether other requests are waiting",
+        decide_with=f"run a step on {TOGETHER} requests",
         fix=batch_requests(
             TOGETHER,
-            f"Give a step several times as many requests. The saving is per request, with {TOGETHER} in a step; a step of {duration(work.step_us)} itself does not shrink. "
-            "Where a step goes through several already, or through pieces of one (windows, tiles, channels) in turn, take them all in one call: then it does.",
-            "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
+            f"Put several times as many requests into a step. The saving is per request, with {TOGETHER} in a step; the step itself stays at {duration(work.step_us)}. "
+            "If a step already loops over several inputs or tiles, process them in one call; then the step itself gets shorter.",
+            "If a request must run alone, reduce launches: compile the model, or replay it from a CUDA graph.",
         ),
     )

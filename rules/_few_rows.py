@@ -30,7 +30,7 @@ def of_products(
     dense, devices = work.of(Family.GEMM) & ~work.held_up, work.column("device")
     peaks = {number: roofline.peaks_of(work.timeline.device(number)) for number in distinct(devices[dense] if dense.any() else devices).tolist()}
     if not dense.any():
-        return Clear(why="no matrix products in the window")
+        return Clear(why="no GEMMs in the window")
     intensity = roofline.flops[rows] / np.maximum(roofline.bytes[rows], 1.0)
     precision = np.asarray(work.kernels.precision, object)[rows]
     ridge, highest = np.full((2, len(rows)), np.nan)
@@ -42,7 +42,7 @@ def of_products(
     unknown = dense & np.isnan(highest)
     if float(dur_us[unknown].sum()) > 0.5 * float(dur_us[dense].sum()):
         of = ", ".join(sorted({str(name) or "fp32" for name in precision[unknown]}))
-        raise Unavailable(f"the device's rate in {of} is not known", ADD_DEVICE)
+        raise Unavailable(f"the GPU's peak rate in {of} is not known", ADD_DEVICE)
     starved = intensity < max_of_ridge * highest
     found = np.flatnonzero(starved)
     # What casts their weights does it once for all that share them.
@@ -55,7 +55,7 @@ def of_products(
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
         of_step = f" and {min_step_share:.0%} of the step" if share >= min_busy_share else ""
-        return Clear(why=f"matrix products far below the ridge point take {percent(share)} of busy time{typical}; reported from {min_busy_share:.0%}{of_step}")
+        return Clear(why=f"GEMMs far below the ridge point take {percent(share)} of busy time{typical} (threshold {min_busy_share:.0%}{of_step})")
     shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)
@@ -64,11 +64,11 @@ def of_products(
     room = limit / max(middle, 1e-9)
     together, alike = max(2, round(min(LIKELY, room))), int(room / 4)
     return Found(
-        summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
-        f"the device busy; such work{', with the casts of its weights,' * bool(len(cast))} takes {share:.0%} of its time, reading {three(reached)} GB/s.",
+        summary=f"{a_step(work.a_step(found), 'GEMM', 'do', 'does')} {three(middle)} FLOP per byte and would need {limit:.0f} to be "
+        f"compute-bound; such GEMMs{', with the casts of its weights,' * bool(len(cast))} take {share:.0%} of the GPU's busy time and read {three(reached)} GB/s.",
         edits=Edits(*(Batched(max(1.0, min(items, room * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
-        quiet=f"matrix products far below the ridge point take {percent(share)} of busy time",
+        quiet=f"GEMMs far below the ridge point take {percent(share)} of busy time",
         evidence=witness.of_gpu(
             rows[found],
             [f"{work.ops.name(o)} {arguments.text(o)}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(ops, found, strict=True)],
@@ -80,8 +80,8 @@ def of_products(
         if training
         else batch_requests(
             together,
-            f"Serve several requests in one step{f': up to about {alike} times as many rows cost what these do' * (alike > 1)}. "
-            f"The saving is per request, with {together} in a step; a step of {duration(work.step_us)} itself does not shrink.",
+            f"Serve several requests in one step{f': up to about {alike} times as many rows take the same time' * (alike > 1)}. "
+            f"The saving is per request, with {together} in a step; the step itself stays at {duration(work.step_us)}.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
     )

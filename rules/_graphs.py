@@ -52,19 +52,19 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
     rows = np.concatenate([part.rows for part in parts])
     largest = f"{parts[0].kernels} kernels with the same shapes"
     alike = (
-        f"A step waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
+        f"The host waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
         if loop
         else f"{'The steps differ' if differ else 'The steps wait for the GPU'}, but not in {'a part' if len(parts) == 1 else counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
         f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
     )
     graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
-    title, first = ("Capture one pass and replay it", EACH) if loop else ("Capture the parts that are alike and replay them", PARTS)
+    title, first = ("Capture one pass and replay it", EACH) if loop else ("Capture the identical parts and replay them", PARTS)
     return Found(
         title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
         summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine(), graphs, graphs),
-        removes="launching the same kernels anew",
-        quiet="graphs could replay what is launched between waits",
+        removes="launching the same kernels again",
+        quiet="CUDA graphs could replay the launches between waits",
         evidence=witness.of_calls(launches.call[rows], ["the launch sequence that repeats"] * len(rows)),
         confidence=0.5,
         at_most="info",
@@ -90,15 +90,15 @@ def told(capturable: Capturable, work: GpuWork, steps: Steps) -> tuple[str, str]
     count, masks, waits = len(capturable.first), len(capturable.masks) > 0, capturable.removable
     sends, asks, reads = len(capturable.sent) > 0, work.a_step(capturable.masks), reads_a_step(capturable, work)
     waiting = {
-        f"ask for {counted(asks, 'size')}": masks,
-        f"read {counted(reads, 'value')}": reads > 0,
-        "wait for copies to the device": sends,
+        f"need {counted(asks, 'data-dependent size')}": masks,
+        f"copy {counted(reads, 'value')} to the host": reads > 0,
+        "wait for host-to-device copies": sends,
     }
-    *some, last = (what for what, there in waiting.items() if there) if len(waits) else ("wait nowhere",)
+    *some, last = (what for what, there in waiting.items() if there) if len(waits) else ("never wait",)
     between = f"{', '.join(some)} and {last} in between" if some else f"{last} in between"
-    missing = ["asked for no sizes"] * masks + ["read no values"] * (reads > 0)
-    without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
-    decides = {BRANCHING: "conditions on tensors", SIZED: "the sizes of masks"}.get(capturable.why_not)
+    missing = ["needed no data-dependent shapes"] * masks + ["copied no values to the host"] * (reads > 0)
+    without = f" if it {' and '.join(missing)}" if missing else " if it copied nothing to the GPU in between" if sends else ""
+    decides = {BRANCHING: "branches on tensor values", SIZED: "mask sizes"}.get(capturable.why_not)
     every = "Both" if steps.steps <= 2 else f"All {steps.steps}"
     alike = (
         f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"

@@ -26,7 +26,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import NAMED_BY_TORCH
 
 QUESTION = Question(
-    "of {count} kernels none runs on few multiprocessors, short of its limit (at most {0:.0%} of them are without a block)",
+    "of {count} kernels none runs on few SMs below its limit (at most {0:.0%} of the SMs are idle)",
     ("LaunchStats", "SpeedOfLight"),
 )
 
@@ -59,18 +59,20 @@ def measured_grid(
     if filled > max_fill and not starved:
         return Fine(max(1 - filled, 0.0))
     if vain or filled > max_fill:
-        told = (
-            f"runs {counted(blocks, 'block')} of {counted(filling.warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
+        told = f"runs {counted(blocks, 'block')} of {counted(filling.warps(kernel), 'warp')} on {sms} SMs, which hold {1 / places:.0f} times as many"
+        why = (
+            f"; the same threads in {vain} blocks take as long, so the work of each thread must be divided."
+            if vain
+            else f" and reaches at most {busy:.0%} of a peak."
         )
-        why = f"; as many threads in {vain} blocks take as long, so what each does has to be divided." if vain else f", and is at most at {busy:.0%} of a peak."
         return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, fix, "medium")
     divides = family(name) in grids.DIVISIBLE
     worst = max(min(2 * filled, 1.0), busy / few_blocks.LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
     likely = max(filled, busy / few_blocks.LIKELY_RATE, max_fill if in_step else 0.0)
     gain = Gain.of_time(best, likely + joined, worst + joined)
-    told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(filled, 1.0):.0%} of the device is without one."
+    told = f"runs {counted(blocks, 'block')} on {sms} SMs; {1 - min(filled, 1.0):.0%} of the GPU is idle."
     if filling.warps(kernel) < occupancy.SCHEDULERS:
-        told = f"runs {counted(blocks, 'block')} of {counted(filling.warps(kernel), 'warp')} on {sms} multiprocessors, which take {occupancy.SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
+        told = f"runs {counted(blocks, 'block')} of {counted(filling.warps(kernel), 'warp')} on {sms} SMs, which run {occupancy.SCHEDULERS} warps each at a time; {1 - filled:.0%} of that is idle."
     return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, fix, "high" if divides else "medium")
 
 
@@ -83,7 +85,7 @@ def grid_label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
     )
     if tail:
         return f"{what}: {grids.waves[position]:.2f} waves ({blocks} blocks)"
-    return f"{what}: {blocks_in_words(work, grids, position)} on {int(grids.sms[position])} multiprocessors"
+    return f"{what}: {blocks_in_words(work, grids, position)} on {int(grids.sms[position])} SMs"
 
 
 def blocks_in_words(work: GpuWork, grids: Grids, position: int) -> str:

@@ -11,9 +11,9 @@ SHARED_HEADS = "Pass keys and values as they are to scaled_dot_product_attention
 
 
 def a_step(count: float, noun: str, verb: str, singular: str = "") -> str:
-    """`3 calls a step block`, `1 call a step blocks`; `singular` is the verb's form where an s is not enough."""
+    """`3 calls per step block`, `1 call per step blocks`; `singular` is the verb's form where an s is not enough."""
     one = round(count) == 1
-    return f"{counted(count, noun)} a step {(singular or f'{verb}s') if one else verb}"
+    return f"{counted(count, noun)} per step {(singular or f'{verb}s') if one else verb}"
 
 
 def led_by(evidence: Sequence[Evidence]) -> str:

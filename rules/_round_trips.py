@@ -29,20 +29,20 @@ def round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: W
     gone = np.union1d(both, trips.left)
     straight = combine(WithoutOps(gone), WithDurations(trips.mixed, np.fmin(work.dur_us[trips.mixed], roofline.limit_us[work.rows[trips.mixed]])))
     return Found(
-        title="Tensors are turned in memory and turned back",
-        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; "
-        + ("products between could take it as it was." if around else "nothing between needs it."),
+        title="Tensors are transposed in memory and back",
+        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor to another layout and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; "
+        + ("GEMMs in between accept the original layout." if around else "nothing in between needs it."),
         edits=Edits(WithoutOps(cheaper), straight, straight),
-        removes="copies into another order and back",
-        quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back",
+        removes="copies to another layout and back",
+        quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor to another layout and back",
         evidence=witness.of_gpu(work.rows[both], [_trip_label(work, position) for position in both.tolist()]),
         confidence=0.85,
         fix=Fix(
-            title="Leave the tensor in its order",
+            title="Keep the tensor's layout",
             steps=(
-                *(("Multiply the weight from the left: torch.bmm or torch.einsum takes the tensor as it was, and returns it so.",) if around else ()),
-                "Drop .contiguous(), .clone() or .reshape() after the transposes: pointwise ops take any order.",
-                "Where an op works along one axis, name the axis (dim=) in place of moving it to the end.",
+                *(("Multiply the weight from the left: torch.bmm or torch.einsum accepts and returns the original layout.",) if around else ()),
+                "Drop .contiguous(), .clone() or .reshape() after the transposes: elementwise ops accept any layout.",
+                "If an op works along one axis, pass dim= instead of moving the axis to the end.",
             ),
             code=Code(
                 before="y = F.linear(x.transpose(1, 2).contiguous(), weight)\nx = y.transpose(1, 2).contiguous()",

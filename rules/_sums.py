@@ -26,7 +26,7 @@ HOPS_LEFT = cost("one-shot-hops")
 MIN_SHARE = LITTLE
 """Of the step: what such sums take is said from here, as exposed communication is."""
 
-NEEDED_WHY = "whether a faster all-reduce exists between these devices, and how much faster it is, is not in the trace"
+NEEDED_WHY = "the trace does not show whether these GPUs have a faster all-reduce"
 NEEDED_DECIDE = "the same step with the other all-reduce, timed without the profiler"
 
 _SERVERS = {
@@ -51,7 +51,7 @@ _FEWER = "Split the model over fewer GPUs and run more copies of it, or put more
 
 def faster_sums(server: str, framework: str) -> Fix:
     """In the terms of an inference server, "" if it is none, or of what calls the collectives."""
-    title = "Make each sum faster: the next op needs it"
+    title = "Make each all-reduce faster"
     if server in _SERVERS:
         own, fused, url = _SERVERS[server]
         return Fix(title=title, steps=(own, fused, _FEWER), url=url, risk="Sums in another order differ in the last bits.")
@@ -79,11 +79,11 @@ def needed(one: OneRank, at: Ints, exposed: Floats) -> Found:
     moving = np.where(work.dur_us[at] < ONE_SHOT_US, np.minimum(exposed, transfer_us(work, at, WAITING)), 0.0)
     spent = float(exposed.sum()) / work.schedule.steps
     return Found(
-        title="The next op waits for each sum of the ranks",
-        summary=f"{a_step(work.a_step(at), 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)}; the next op needs the result of each, so "
-        "that nothing can run beside them or be sent with them.",
+        title="The next op waits for each all-reduce",
+        summary=f"{a_step(work.a_step(at), 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)}; the next op needs each result, "
+        "so they cannot be overlapped or merged.",
         edits=Edits(*(WithDurations(at, work.dur_us[at] - gone) for gone in (exposed * 0.0, (1 - HOPS_LEFT) * moving, exposed))),
-        removes="hops of short sums between ranks",
+        removes="latency of short all-reduces",
         at_most_us=spent,
         status="possible",
         possible_why=NEEDED_WHY,
@@ -101,13 +101,13 @@ def needed_of_job(job: Job, exposure: Exposure) -> Found:
     count = len(exposure.needed) / max(job.steps, 1)
     short = tuple(c for c in exposure.needed if job.matched.transfer_us[c] < ONE_SHOT_US)
     return Found(
-        title="The next op waits for each sum of the ranks",
-        summary=f"{a_step(count, 'collective', 'move', 'moves')} data for {duration(exposure.needed_us)} of {duration(exposure.step_us)}; the next op needs the result of "
-        "each, so that nothing can run beside them or be sent with them.",
+        title="The next op waits for each all-reduce",
+        summary=f"{a_step(count, 'collective', 'move', 'moves')} data for {duration(exposure.needed_us)} of {duration(exposure.step_us)}; the next op needs each result, "
+        "so they cannot be overlapped or merged.",
         evidence=(Evidence(label="transfers of sums that the next op needs, a step", start_us=0.0, dur_us=exposure.needed_us, count=max(round(count), 1)),),
         fix=faster_sums(job.server, job.framework),
         edits=JobEdits(Transfers((), 1.0), Transfers(short, HOPS_LEFT), Transfers(exposure.needed, 0.0)),
-        removes="hops of short sums between ranks",
+        removes="latency of short all-reduces",
         at_most_us=exposure.needed_us,
         status="possible",
         possible_why=NEEDED_WHY,

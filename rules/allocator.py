@@ -89,7 +89,7 @@ def allocator(
     per_step = len(chosen) / work.schedule.steps
     if per_step < min_per_step or not len(chosen):
         return Clear(
-            why=f"{phrases.a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory; reported from {min_per_step:.0f}"
+            why=f"{phrases.a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory (threshold {min_per_step:.0f})"
             if len(chosen)
             else "no call in the window allocates or frees device memory" + ("" if steps.repeats else " again and again")
         )
@@ -102,7 +102,7 @@ def allocator(
     return Found(
         title="Memory is allocated and freed inside the step",
         summary=f"{phrases.a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
-        f"{duration(calls.us_a_step(chosen))} a step as recorded, {phrases.led_by(evidence)}."
+        f"{duration(calls.us_a_step(chosen))} per step as recorded, {phrases.led_by(evidence)}."
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",

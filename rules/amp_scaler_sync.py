@@ -66,20 +66,20 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
         raise Unavailable("no framework ops were recorded", RECORD_BOTH)
     unscaling = matches(timeline.cpu_ops, _UNSCALE)
     if not unscaling.any():
-        return Clear(why="no gradients are unscaled: no GradScaler is in use")
+        return Clear(why="no gradients are unscaled, so no GradScaler is in use")
     waits = _reads_of_the_flag(work, calls, np.flatnonzero((calls.op >= 0) & unscaling[calls.op]))
     if not len(waits):
-        return Clear(why="gradients are unscaled, but the host waits for no flag: the optimizer takes it on the GPU")
+        return Clear(why="gradients are unscaled without a host wait: the optimizer reads the flag on the GPU")
     per_step = len(waits) / work.schedule.steps
     fusable = fused_form(update) if update.kind != "none" else ""
     no_wait = WithoutWaits(waits)
     fused = fused_optimizer(host_time, work, update) if fusable else Edits.same(combine())
     return Found(
-        summary=f"GradScaler reads whether a gradient was infinite {times(per_step)} a step and holds the host for "
-        f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer is launched.",
+        summary=f"GradScaler reads the inf/NaN flag {times(per_step)} per step and blocks the host for "
+        f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer launches.",
         edits=Edits(no_wait, combine(no_wait, fused.expected), combine(no_wait, fused.high)),
         removes="the scaler's wait for the backward pass",
-        quiet=f"GradScaler waits {times(per_step)} a step",
+        quiet=f"GradScaler waits {times(per_step)} per step",
         evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
         # Of 20 steps with a scaler 12 gained a hundredth or more: what is seen is the wait, and a GPU that is busy hides it.
         confidence=0.6,
@@ -108,9 +108,9 @@ def _fix(timeline: Timeline, fusable: str) -> Fix:
     before = "with torch.autocast('cuda', torch.float16):\n    loss = loss_of(batch)\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()"
     if fusable or not capable:
         return Fix(
-            title="Let the optimizer take the scaler's flag",
+            title="Pass the scaler's flag to the optimizer",
             steps=(
-                f"Pass fused=True to {fusable or 'an optimizer that has it (Adam, AdamW, SGD)'}: it takes the scaler's flag on the GPU.",
+                f"Pass fused=True to {fusable or 'an optimizer that has it (Adam, AdamW, SGD)'}: it reads the scaler's flag on the GPU.",
                 *(f"Or {way[0].lower()}{way[1:]}" for way in bf16),
             ),
             code=Code(

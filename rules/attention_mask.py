@@ -79,12 +79,12 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     boolean = any(calls.values())
     count = work.a_step(np.unique(call[forward]))
     return Found(
-        summary=f"{counted(count, 'attention call')} a step get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share: "
+        summary=f"{counted(count, 'attention call')} per step get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share: "
         f"{duration(work.us_a_step(kernels))} of GPU time"
         + (f", and {duration(work.us_a_step(converting))} to turn it into floats." if len(converting) else "."),
         edits=Edits(without, causal, causal),
         removes="what a mask hides",
-        quiet=f"masked attention takes {duration(work.us_a_step(kernels))} a step",
+        quiet=f"masked attention takes {duration(work.us_a_step(kernels))} per step",
         evidence=witness.of_gpu(
             work.rows[np.r_[kernels, converting]], ["attention with a mask"] * len(kernels) + ["the mask turned into floats"] * len(converting)
         ),

@@ -49,10 +49,10 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
     share = lost / job.step_us if job.step_us else 0.0
     if usual < min_ratio or share < min_share:
         return Clear(
-            why=f"kernels beside communication take {usual:.2f} times as long as alone, {percent(share)} of the step; reported from {min_ratio} and {min_share:.0%}"
+            why=f"kernels beside communication take {usual:.2f} times as long as alone, {percent(share)} of the step (threshold {min_ratio} and {min_share:.0%})"
         )
     return Found(
-        summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {duration(lost)} a step in all.",
+        summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {duration(lost)} per step in all.",
         evidence=(Evidence(label="what kernels took beyond the same ones alone, a step, median rank", start_us=0.0, dur_us=lost),),
         fix=Fix(
             title="Leave multiprocessors to the products",

@@ -76,8 +76,8 @@ def data_loading(
     spans = clip(loading, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
-            raise Unavailable("no framework ranges were recorded, so a loader would not show", RECORD_BOTH)
-        return Clear(why="no DataLoader is asked for a batch inside the window")
+            raise Unavailable("no framework ranges were recorded, so a data loader would not be visible", RECORD_BOTH)
+        return Clear(why="no data loader is asked for a batch in the window")
     loader_us = host_time.seen().spent_us(loading)
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
     starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, loader.STARTS_WORKERS)
@@ -91,7 +91,7 @@ def data_loading(
         meanwhile += f", and {in_all:.0%} in all"
     slowest = batch_waits.slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
-    kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
+    kind = "worker processes deliver it too late" if multi else "the main process makes each batch"
     summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; the GPU idles {meanwhile}."
     return Found(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),

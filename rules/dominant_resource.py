@@ -72,7 +72,7 @@ def dominant_resource(
     spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
     near = (
-        f"while {migrating:,} batches of pages of managed memory migrate"
+        f"while {migrating:,} batches of managed-memory pages migrate"
         if migrating
         else f"reaching {percent(reached)} of what the hardware allows"
         if reached is not None
@@ -80,12 +80,12 @@ def dominant_resource(
     )
     what = f"Copies {_WAYS.get(name, '')}" if moved else cut(name, 70)
     return Found(
-        title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
+        title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "A single kernel takes most of the step",
         summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({percent(share)}), {near}.",
-        saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="what lies above the least time"),
+        saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="time above the hardware's minimum"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
         status="possible",
-        possible_why="a trace does not tell how much of it can be had",
+        possible_why="a trace does not show how much of it can be saved",
         decide_with=decide_with(name, moved, program.maker),
         confidence=0.8,
         fix=prefetch() if migrating else move_less() if moved else measure_kernel(name, program.maker),

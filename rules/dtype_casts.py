@@ -85,9 +85,9 @@ def dtype_casts(
     found = casts.all
     positions = np.array([c.position for c in found], np.int64)
     total = float(work.dur_us[positions].sum())
-    quiet = f"kernels that only change a type take {percent(total / work.busy_us)} of busy time"
+    quiet = f"kernels that only convert dtypes take {percent(total / work.busy_us)} of busy time"
     if total < min_cast_share * work.busy_us:
-        return Clear(why=f"{quiet}, reported from {min_cast_share:.0%}")
+        return Clear(why=f"{quiet} (threshold {min_cast_share:.0%})")
     training = program.training
     easy = [c.position for c in found if c.purpose == Purpose.SUM or (c.purpose == Purpose.WEIGHT and not training)]
     if training:
@@ -95,14 +95,14 @@ def dtype_casts(
     likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND, Purpose.WIDENED)]
     spent = needless_casts.us_by_purpose([c for c in found if c.position in {*likely}], work.dur_us)
     if not spent:
-        return Clear(why=f"{quiet}; the fix would gain nothing: they are there on purpose, or for something the trace does not tell")
+        return Clear(why=f"{quiet}; no fix is known: the casts are intended, or the trace does not show their purpose")
     main = sorted(spent, key=lambda kind: -spent[kind])
     narrow = needless_casts.in_their_type(work, roofline, found)
     # A model in 16 bits hands 16 bits on: what autocast had made FP32 between its products is narrower too, all of it or what no norm makes FP32 again.
     whole = not training and main[0] in (Purpose.WEIGHT, Purpose.INPUT) and Purpose.WEIGHT in spent
     handed_on = [wide.narrowed(part) if whole else combine() for part in (HANDED_ON, 1.0)]
     return Found(
-        summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "
+        summary=f"{a_step(work.a_step(found), 'kernel', 'only convert')} floating-point dtypes, for "
         f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         # Weights that are kept in 16 bits need no autocast: what it issued goes too.
         edits=Edits(
@@ -110,7 +110,7 @@ def dtype_casts(
             combine(WithoutOps(_positions(likely)), narrow, handed_on[0]),
             combine(WithoutOps(_positions(positions)), narrow, handed_on[1]),
         ),
-        removes="copies that only change a tensor's type",
+        removes="copies that only convert a dtype",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
         confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,

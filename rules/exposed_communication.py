@@ -72,13 +72,13 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     mine = np.flatnonzero(work.kernels.communication[work.rows])
     main = partition.main
     if not len(mine) or main is None:
-        return Clear(why="no communication inside the window")
+        return Clear(why="no communication in the window")
     if len(work.rows) < FEWEST_OPS:
         return Clear(why=f"{counted(len(work.rows), 'GPU op')} {'are' if len(work.rows) > 1 else 'is'} too few to show a program")
     share = float(total(main.communication).sum()) / (steps.steps * work.step_us)
     count = work.a_step(mine)
     if share < min_exposed_share:
-        return Clear(why=f"communication that overlaps no computing takes {percent(share)} of the step, reported from {min_exposed_share:.0%}")
+        return Clear(why=f"exposed communication takes {percent(share)} of the step (threshold {min_exposed_share:.0%})")
     start = work.column("start_us")[mine]
     exposed: Floats = np.minimum(overlap_with(start, start + work.dur_us[mine], main.communication), work.dur_us[mine])
     at_once = one.sums.needed[work.rows[mine]]
@@ -92,15 +92,15 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     waiting = max(0.0, float((exposed - moving)[~at_once].sum())) / work.schedule.steps
     mostly_waits = waiting > 0.5 * spent
     return Found(
-        summary=f"{a_step(count, 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)} in which nothing is computed."
+        summary=f"{a_step(count, 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)} without overlapping compute."
         + (_said(duration(waiting), sizes_known(work, mine[(exposed > moving) & ~at_once])) if waiting >= 0.01 * spent else "")
-        + ("" if mostly_waits else " One rank alone cannot tell waiting from transfer."),
+        + ("" if mostly_waits else " The trace of one rank cannot separate waiting from transfer."),
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
-        removes="communication that no computing hides",
+        removes="exposed communication",
         at_most_us=spent,
         status="possible" if mostly_waits else "found",
         at_least="low" if mostly_waits else "info",
-        possible_why="one rank does not tell for whom it waits" if mostly_waits else "",
+        possible_why="the trace of one rank does not show which rank it waits for" if mostly_waits else "",
         decide_with="advisor analyze DIRECTORY, with the traces of all ranks in it" if mostly_waits else "",
         evidence=witness.of_gpu(rows, names),
         confidence=0.8,
@@ -113,12 +113,12 @@ def _said(waiting: str, known: bool) -> str:
     """What of the exposed time may be waiting: at least so much where those of one size are compared."""
     if known:
         return f" At least {waiting} of it look like waiting for other ranks."
-    return f" If those of one kind move as much, {waiting} of it are waiting for other ranks: sizes were not recorded."
+    return f" Sizes were not recorded; if they are equal, {waiting} of it is waiting for other ranks."
 
 
 _RECORDED = (
     "Record the same steps on every rank, one file each in a directory, and run advisor analyze on the directory.",
-    "Where the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
-    "Where one rank comes late, make that one faster: the others' collectives shrink by themselves.",
+    "If the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
+    "If one rank is late, speed up that rank: the others' collectives then get shorter.",
 )
 _RECORD_TRAINING = known_fix("jobs", "record-training")

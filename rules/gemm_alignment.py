@@ -80,7 +80,7 @@ def gemm_alignment(
     rows, dur_us, ops = work.rows, work.dur_us, work.ops
     dense = np.flatnonzero(work.of(Family.GEMM) & (roofline.cost_op[rows] >= 0))
     if not len(dense):
-        return Clear(why="no matrix products with known shapes in the window")
+        return Clear(why="no GEMMs with known shapes in the window")
     peaks = roofline.peaks_of(work.device_at(int(dense[0])))
     precision = np.asarray(work.kernels.precision, object)[rows]
     products = aligned_products.products_of(timeline, ops, roofline, precision, rows, dense.tolist())
@@ -93,8 +93,8 @@ def gemm_alignment(
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
         return Clear(
-            why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'product')} a step have rows off 16 bytes"
-            + (f"; they reach {max_rate_share:.0%} of what is possible, are short or bound by memory" if wrong else "")
+            why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'GEMM')} per step have row sizes that are not a multiple of 16 bytes"
+            + (f"; they reach {max_rate_share:.0%} of the rate of large GEMMs, or are short or memory-bound" if wrong else "")
         )
     found = np.array(slow, np.int64)
     own = [p for p, product in products.items() if not product.wrong and bound[p]]
@@ -110,12 +110,12 @@ def gemm_alignment(
     worst = products[at_worst]
     told = any(aligned_products.ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
-        summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {alignment.ALIGNED_BYTES} bytes ({worst.advice}): "
+        summary=f"{a_step(work.a_step(slow), 'GEMM', 'have', 'has')} row sizes that are not a multiple of {alignment.ALIGNED_BYTES} bytes ({worst.advice}): "
         f"{duration(work.us_a_step(found))} of {duration(work.step_us)} at "
-        f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
+        f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large GEMMs.",
         edits=Edits(padded_at(low), padded_at(None), padded_at(1.0)),
-        removes="loading rows that are not aligned",
-        quiet=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off 16 bytes",
+        removes="unaligned rows",
+        quiet=f"{a_step(work.a_step(slow), 'GEMM', 'have', 'has')} row sizes that are not a multiple of 16 bytes",
         evidence=witness.of_gpu(rows[found], [_label(ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
         fix=pad(worst, bool(work.backward[at_worst])),

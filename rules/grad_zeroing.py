@@ -70,7 +70,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     in_range = np.flatnonzero(work.launched_inside(ranges) & work.of(Family.FILL, Family.OPTIMIZER))
     zeroing = np.union1d(in_range, by_hand.ops)
     if not len(zeroing):
-        return Clear(why="no zero_grad in the window fills gradients")
+        return Clear(why="no zero_grad in the window fills gradients with zeros")
     ranges = joined(ranges, by_hand.spans)
     owner = "optimizer" if any(matches(frame, _OPTIMIZER).any() for frame in (notes, calls) if len(frame)) else "model"
     where = "zero_grad" if len(in_range) else "a loop over the gradients"
@@ -82,11 +82,11 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
         started = timeline.cpu_ops["start_us"].to_numpy()[work.op[adding]]
         own = union(started, started + timeline.cpu_ops["dur_us"].to_numpy()[work.op[adding]])
         shorter = combine(shorter, host_time.without(own), FewerLaunches(adding[:0], adding, np.empty(0)))
-    count = f"{counted(work.a_step(zeroing), 'fill')} a step"
+    count = f"{counted(work.a_step(zeroing), 'fill')} per step"
     spent = duration(work.us_a_step(zeroing))
     return Found(
         summary=f"{where if len(in_range) else 'A loop over the gradients'} launches {count}, {spent} of GPU time and "
-        f"{duration(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
+        f"{duration(host_time.spent_us(ranges))} of CPU overhead; the backward pass then adds to the zeros.",
         edits=Edits(fills, combine(shorter, fills), combine(shorter, fills)),
         removes="filling gradients with zeros, and adding to them",
         quiet=f"{where} launches {count}",
@@ -95,7 +95,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
         confidence=0.85 if steps.steps > 1 else 0.6,
         at_most="high" if steps.steps > 1 else "low",
         fix=Fix(
-            title="Drop the gradients instead",
+            title="Set gradients to None instead",
             steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",)
             if len(in_range)
             else (f"Call {owner}.zero_grad() in place of the loop, or drop each gradient, as it does.",),

@@ -87,10 +87,10 @@ def graph_candidate(
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
     """
     if served and served.known:
-        return Clear(why="graph-coverage speaks of what a server's steps launch")
+        return Clear(why="graph-coverage covers the launches of a server")
     share = gaps.share("launch") + gaps.share("dependency")
     if share < min_idle_share:
-        return Clear(why=f"the GPU idles between kernels {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU idles between kernels {percent(share)} of the step (threshold {min_idle_share:.0%})")
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
     parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
@@ -106,10 +106,10 @@ def graph_candidate(
             return Clear(why=capturable.why_not)
         if (products := graphs.products_share(work)) > FEW_PRODUCTS:
             return Clear(
-                why=f"{capturable.why_not}; products take {percent(products)} of the step, and on all rows instead of those that a mask picks they may take as long as the launches"
+                why=f"{capturable.why_not}; GEMMs take {percent(products)} of the step, and on all rows instead of the masked rows they may cost as much as the launches"
             )
     if count < min_ops:
-        return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
+        return Clear(why=f"a step launches {counted(count, 'GPU op')} (threshold {min_ops})")
     before_all = (capturing.FIRST,) if graphs.of_training(program) else ()
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     steps_launch, without = graphs.told(capturable, work, steps)
@@ -119,8 +119,8 @@ def graph_candidate(
         title=f"A CUDA graph could replay the step{without}",
         summary=f"{steps_launch}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
-        removes="launching the same kernels anew",
-        quiet="a graph could replay the step's launches",
+        removes="launching the same kernels again",
+        quiet="a CUDA graph could replay the step",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes and not masks else 0.4,
         at_most="info" if len(waits) else graphs.at_most(program, compiled, recurrent, replay, graph),

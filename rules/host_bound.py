@@ -78,7 +78,7 @@ def host_bound(
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
     if served and served.known:
-        return Clear(why="step-gap speaks of what a server does between its steps")
+        return Clear(why="step-gap covers a server's work between steps")
     own = between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:

@@ -78,14 +78,14 @@ def launch_gap(
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
     if served and served.known:
-        return Clear(why="graph-coverage speaks of what a server's steps launch")
+        return Clear(why="graph-coverage covers the launches of a server")
     share, most = gaps.share, gaps.most_share
     if most < min_idle_share or not len(gaps.at):
-        return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU waits for launches {percent(share)} of the step (threshold {min_idle_share:.0%})")
     if (replayed := gaps.replayed_share) > 0.5:
-        return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")
+        return Clear(why=f"{percent(replayed)} of the GPU's work already runs in CUDA graphs; gaps inside a graph come from profiling its nodes")
     if program.framework == "jax" and gaps.jitted_calls_a_step < FEWEST_JITTED:
-        return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")
+        return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call launches work in a step")
     pauses_us, unsure = gaps.pauses_us, share < min_idle_share
     lost_us = gaps.waiting_a_step_us + pauses_us
     if unsure:
@@ -93,11 +93,11 @@ def launch_gap(
     only_capture = gaps.only_capture(WORTH_COMPILING)
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{counted(gaps.ops_a_step, 'GPU op')} a step, with a median of {duration(gaps.median_us)}; the GPU waits {duration(gaps.waiting_a_step_us)} "
-        f"of each {duration(gaps.work.step_us)} step ({share:.0%}{f', or {most:.0%} where recording cost the host least' if unsure else ''}) for the host to issue the next one"
-        + (f", and {duration(pauses_us)} more in pauses of the host between launches." if pauses_us >= HARDLY_ANY * lost_us else "."),
+        summary=f"{counted(gaps.ops_a_step, 'GPU op')} per step, with a median of {duration(gaps.median_us)}; the GPU waits {duration(gaps.waiting_a_step_us)} "
+        f"of each {duration(gaps.work.step_us)} step ({share:.0%}{f', or {most:.0%} at the least profiler overhead' if unsure else ''}) for the next launch"
+        + (f", and {duration(pauses_us)} more in host pauses between launches." if pauses_us >= HARDLY_ANY * lost_us else "."),
         edits=gaps.capturing if only_capture else gaps.compiling,
-        removes="the host's cost of issuing kernels one by one",
+        removes="kernel launch overhead",
         at_most_us=lost_us,
         quiet=f"the GPU waits for launches {percent(share)} of the step",
         evidence=gaps.evidence,

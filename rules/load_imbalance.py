@@ -57,14 +57,14 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     if culprit.cause != "imbalance":
         return Clear(why=f"no rank launches more kernels and threads than the others, or what it launches more of is not computing; rank {rank} takes longest")
     if culprit.late_share < min_late_share:
-        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others; reported from {min_late_share:.0%}")
+        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others (threshold {min_late_share:.0%})")
     most = AsOthers(ranks=(culprit.at,))
     even = Several((Evened(), *_exchanged(job)))
     expected = even if culprit.conserved else most
     excess, own = culprit.excess_us["compute"], float(job.part("compute")[culprit.at])
     return Found(
         title=f"Rank {rank} has more to do than the others",
-        summary=f"Rank {rank} computes for {duration(own)} a step, {duration(excess)} more than the median rank, on more work; the others wait for it.",
+        summary=f"Rank {rank} computes for {duration(own)} per step, {duration(excess)} more than the median rank, on more work; the others wait for it.",
         evidence=(
             Evidence(
                 label=f"rank {rank}: computing beyond the median of the others, a step",
@@ -81,7 +81,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         ),
         edits=JobEdits(even if not culprit.conserved else Evened(share=0.5), expected, most),
         removes="what the rank has to compute beyond the others",
-        quiet=f"rank {rank} computes {duration(excess)} a step more than the median rank",
+        quiet=f"rank {rank} computes {duration(excess)} per step more than the median rank",
         cause="imbalance",
         ranks=(rank,),
         at_most="high" if culprit.steady else "low",

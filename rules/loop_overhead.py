@@ -72,15 +72,15 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     whole = combine(loops.several_at_once(max(int(loops.number.max(initial=0)) + 1, EIGHT)), WithDurations(others, ACROSS_TURNS * work.dur_us[others]))
     turns = len(loops.turns) / work.schedule.steps
     if turns < min_turns:
-        return Clear(why=f"{counted(turns, 'turn')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded a step; looked at from {min_turns}")
+        return Clear(why=f"{counted(turns, 'turn')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded per step (threshold {min_turns})")
     ops_us, own_us = work.us_a_step(at.nonzero()[0]), work.us_a_step(loops.own.nonzero()[0])
     for_itself = "tests and counts" if loops.by_value else "counts and slices"
     return Found(
-        summary=f"{counted(turns, 'turn')} a step launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}; "
+        summary=f"{counted(turns, 'turn')} per step launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}; "
         f"{duration(own_us)} of it the loop spends on itself, as it {for_itself}, and the device idles for {duration(loops.idle_us)} between them, as recorded.",
         edits=Edits(loops.several_at_once(EIGHT, copies=False), loops.several_at_once(EIGHT), whole),
         removes="launches, counting and slicing of each turn",
-        quiet=f"{counted(turns, 'turn')} of compiled loops are launched a step",
+        quiet=f"{counted(turns, 'turn')} of compiled loops are launched per step",
         evidence=witness.of_gpu(
             work.rows[at],
             ["the loop's own" if own else work.kernel_name(k)[:60] for k, own in zip(at.nonzero()[0].tolist(), loops.own[at].tolist(), strict=True)],

@@ -74,34 +74,34 @@ def memcpy(
     """
     copies = costs.copies(small_bytes)
     if not len(copies.at) or not costs.partition.main:
-        return Clear(why="no copy between host and device inside the window")
+        return Clear(why="no copy between host and GPU in the window")
     if not steps.repeats and not computing_ops(work.timeline).any():
-        return Clear(why=f"{len(copies.at)} copies in a recording without steps and without a kernel: what is loaded is not used yet")
+        return Clear(why=f"{len(copies.at)} copies in a recording without steps or kernels: the data is not used yet")
     if not steps.repeats and not (again := copies.repeated(work)).any():
-        return Clear(why=f"{len(copies.at)} copies in a recording without steps, none of which comes {FEWEST_REPEATS} times: what happens once is no step")
+        return Clear(why=f"{len(copies.at)} copies in a recording without steps, none repeated {FEWEST_REPEATS} times: one-time work")
     if not steps.repeats:
         copies = HostCopies(copies.at[again], copies.bytes, copies.pageable)
     cost = costs.of(copies, small_bytes)
     exposed_us, waited_us = cost.exposed_us, cost.waited_us
-    memory = staged.text or ("all pinned" if cost.pinned else "of memory whose kind was not recorded")
+    memory = staged.text or ("all pinned" if cost.pinned else "of unrecorded memory kind")
     if cost.pageable:
         memory = "all from or to pageable memory" if cost.pageable == 1 else f"{percent(cost.pageable)} of them from or to pageable memory"
-    spent = f"{duration(exposed_us)} of each {duration(work.step_us)} step overlap no compute"
+    spent = f"{duration(exposed_us)} of each {duration(work.step_us)} step is exposed"
     if cost.many:
-        spent += f"; issuing the small ones takes the host {duration(cost.issuing_us)}, where one copy could carry them"
+        spent += f"; launching the small copies takes {duration(cost.issuing_us)} of host time, and a single copy could carry them"
     elif waited_us - exposed_us * bool(cost.pageable) > max(exposed_us, copy_costs.MIN_WAIT_SHARE * work.step_us):
         launches_late = cost.launching_us + cost.paused_us > exposed_us
-        spent += f", and the host waits {duration(waited_us)} for them as recorded" + ("; only then it launches" if launches_late else "")
+        spent += f", and the host waits {duration(waited_us)} for them as recorded" + ("; it launches only afterwards" if launches_late else "")
     count = work.a_step(copies.at)
     return Found(
         summary=f"{a_step(count, 'transfer', 'move')} {size(cost.bytes_moved / work.schedule.steps)}"
         f"{at_rate(cost.bytes_moved, float(work.dur_us[copies.at].sum()))}, {memory}; {spent}{cost.made.told(work.schedule.steps, work.step_us)}{released.told(work.step_us)}.",
         edits=cost.edits,
-        removes="copies between host and device that overlap no compute",
+        removes="exposed copies between host and GPU",
         least_share=min_value_share if cost.call and not cost.call.general else None,
         at_most_us=cost.at_most_us,
         likely_at_most_us=cost.likely_at_most_us,
-        quiet=f"{counted(count, 'copy', 'copies')} a step, {percent(exposed_us / work.step_us)} of its time in copies that nothing hides",
+        quiet=f"{counted(count, 'copy', 'copies')} per step, exposed for {percent(exposed_us / work.step_us)} of it",
         evidence=witness.of_gpu(
             work.rows[copies.at], [f"{work.kernel_name(k)} by {copy_costs.outer_op(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]
         ),

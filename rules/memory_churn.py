@@ -51,7 +51,7 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     if not len(given):
         return Clear(why="no segment was given back to the driver")
     if rounds < min_rounds:
-        return Clear(why=f"cached segments were given back and asked for again {times(rounds)}; reported from {min_rounds}")
+        return Clear(why=f"cached segments were given back and asked for again {times(rounds)} (threshold {min_rounds})")
     waits = np.diff(events.time_us, prepend=events.time_us[:1])
     both = np.r_[given, asked[asked > starts[0]]]
     # The first event of a round has waited for the GPU to finish, which other work would have done as well.

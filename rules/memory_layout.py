@@ -70,7 +70,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     share = float(work.dur_us[shown].sum()) / work.busy_us
     by_norms = images.by_norms and share < min_layout_share
     again = round_trips(work, trips, roofline, witness, chosen if images.by_norms or share >= min_layout_share else chosen[:0])
-    quiet = f"kernels that only turn images from one layout into another take {percent(share)} of busy time"
+    quiet = f"kernels that only convert images between layouts take {percent(share)} of busy time"
     if by_norms:
         shown = images.of_library
         quiet = f"cuDNN's batch norms of tensors in NCHW take {percent(float(work.dur_us[shown].sum()) / work.busy_us)} of busy time"
@@ -79,23 +79,23 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
             return again
         _refuse_untold(work, trips)
         beside = float(work.dur_us[images.of_sequences].sum()) / work.busy_us
-        told = f"; those in 1-D convolutions, which have no channels_last, take {percent(beside)}" if beside >= LOW_SHARE else ""
-        return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else "") + told)
+        told = f"; 1-D convolutions (no channels_last) account for {percent(beside)}" if beside >= LOW_SHARE else ""
+        return Clear(why=f"{quiet} (threshold {min_layout_share:.0%})" + (": channels_last is in use" if images.partly else "") + told)
     if images.refused:
-        return again or Clear(why=f"{quiet}, and {REFUSED}: turning images costs what it saves")
+        return again or Clear(why=f"{quiet}, and {REFUSED}: converting images costs as much as it saves")
     slow_norms = work.us_a_step(images.norms)
     known = images.in_half or images.by_norms
     conversions = Found(
         summary=f"{a_step(work.a_step(shown), 'kernel', 'take')} {duration(work.us_a_step(shown))} of {duration(work.step_us)} for cuDNN's batch norms of tensors in "
-        "NCHW, with a block for each channel; in channels_last they go as fast as memory."
+        "NCHW, with a block per channel; in channels_last they run at memory bandwidth."
         if by_norms
-        else f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
+        else f"{a_step(work.a_step(chosen), 'kernel', 'only convert')} tensors between NCHW and NHWC, for "
         f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
         + (f"; PyTorch's own depthwise convolutions take {duration(work.us_a_step(images.depthwise))}" if len(images.depthwise) else "")
         + (f"; batch norms in NCHW take {duration(slow_norms)} more." if slow_norms else "."),
         edits=Edits(images.gone if images.in_half else images.normed if known else combine(), images.likely, images.best),
-        title="Batch norms run one block a channel" if by_norms else "",
-        removes="what batch norms lose by a block a channel" if by_norms else "turning tensors from NCHW to NHWC and back",
+        title="Batch norms run a single block per channel" if by_norms else "",
+        removes="batch norms with a block per channel" if by_norms else "converting tensors between NCHW and NHWC",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[shown], [_label(work, position, turned=not by_norms) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if images.in_half else 0.85 if known else 0.6),
@@ -112,7 +112,7 @@ def _refuse_untold(work: GpuWork, trips: RoundTrips) -> None:
     share = float(work.dur_us[trips.untold].sum()) / work.busy_us
     if share >= UNTOLD:
         raise Unavailable(
-            f"copies between pointwise kernels take {percent(share)} of busy time; whether they turn tensors and turn them back, strides would tell",
+            f"copies between elementwise kernels take {percent(share)} of busy time; only strides show whether they transpose back and forth",
             RECORD_SHAPES,
         )
 

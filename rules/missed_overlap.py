@@ -64,7 +64,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
     serial = _in_runs(work, collective & ~sums.needed[work.rows], overlapped, work.of(*PRODUCTS), min_run)
     if not len(serial):
         return Clear(
-            why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} a step, none of them in a run of {min_run} that overlaps no computing"
+            why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} per step, none of them in a run of {min_run} that overlaps no computing"
         )
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps

@@ -1,4 +1,4 @@
-"""The optimizer updates one parameter after the other."""
+"""The optimizer updates parameters one by one."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ def optimizer_foreach(
     its_own = _optimizer(work, update, host_time, witness, min_parameters)
     if by_hand is None:
         if len(loops.untold) and not (isinstance(its_own, Found) and update.kind == "loop"):
-            told = (
-                f"{counted(work.a_step(loops.untold), 'pointwise kernel')} a step follow the backward pass; whether they go over parameters, shapes would tell"
-            )
+            told = f"{counted(work.a_step(loops.untold), 'elementwise kernel')} per step follow the backward pass; only shapes show whether they loop over parameters"
             raise Unavailable(told, RECORD_SHAPES)
         return its_own
     return [its_own, by_hand] if isinstance(its_own, Found) else by_hand
@@ -79,30 +77,30 @@ def optimizer_foreach(
 
 def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witness: Witness, min_parameters: int) -> Found | Clear:
     if update.kind == "none":
-        return Clear(why="no optimizer step inside the window")
+        return Clear(why="no optimizer step in the window")
     count = work.a_step(update.ops)
     if update.kind == "fused":
-        return Clear(why=f"{update.name or 'the optimizer'} is fused already: {counted(count, 'kernel')} a step")
+        return Clear(why=f"{update.name or 'the optimizer'} is already fused: {counted(count, 'kernel')} per step")
     if update.kind == "sparse":
-        return Clear(why=f"{update.name or 'the optimizer'} takes sparse gradients, which neither foreach nor fused does")
+        return Clear(why=f"{update.name or 'the optimizer'} takes sparse gradients, and neither foreach nor fused does")
     if update.kind == "other":
-        return Clear(why=f"the optimizer launches {counted(count, 'kernel')} a step, and not one pattern a parameter")
+        return Clear(why=f"the optimizer launches {counted(count, 'kernel')} per step, in no pattern per parameter")
     looped = update.kind == "loop"
     if looped and update.parameters < min_parameters:
-        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} a step one by one; reported from {min_parameters}")
+        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} per step one by one (threshold {min_parameters})")
     if not looped and update.name not in HAVE_FUSED:
-        return Clear(why=f"{update.name or 'the optimizer'} is foreach already and has no fused form")
+        return Clear(why=f"{update.name or 'the optimizer'} is already foreach and has no fused form")
     spent = duration(work.us_a_step(update.ops))
     name = update.name or "The optimizer"
     return Found(
-        title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
-        summary=f"{name} launches {counted(count, 'kernel')} a step for {counted(update.parameters, 'parameter')}, {spent} of GPU time and "
-        f"{duration(host_time.spent_us(update.spans))} of host time between them."
+        title="The optimizer updates parameters one by one" if looped else "The optimizer could be fused",
+        summary=f"{name} launches {counted(count, 'kernel')} per step for {counted(update.parameters, 'parameter')}, {spent} of GPU time and "
+        f"{duration(host_time.spent_us(update.spans))} of CPU overhead."
         if looped
-        else f"{name} runs {counted(count, 'foreach kernel')} a step ({spent} of GPU time); fused kernels move each tensor once.",
+        else f"{name} runs {counted(count, 'foreach kernel')} per step ({spent} of GPU time); fused kernels move each tensor once.",
         edits=fused_optimizer(host_time, work, update),
-        removes="launching and running the update of each parameter by itself",
-        quiet=f"the optimizer runs {'one parameter after the other' if looped else 'with foreach kernels'} ({counted(count, 'kernel')} a step)",
+        removes="separate kernels for each parameter's update",
+        quiet=f"the optimizer runs {'parameter by parameter' if looped else 'with foreach kernels'} ({counted(count, 'kernel')} per step)",
         evidence=witness.of_gpu(work.rows[update.ops], [work.name(k)[:80] for k in update.ops.tolist()]),
         confidence=0.9 if looped else 0.63,
         at_most="high" if looped else "low",
@@ -117,19 +115,19 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
     low, expected, high = fused_optimizer(host_time, work, update)
     waits = WithoutWaits(loop.waits)
     return Found(
-        title="A loop takes one parameter after the other",
-        summary=f"Outside the optimizer's step, {counted(count, 'kernel and copy', 'kernels and copies')} a step go over {counted(loop.tensors, 'parameter')} or their gradients "
-        f"one by one, {duration(work.us_a_step(loop.ops))} of GPU time and {duration(host_time.spent_us(loop.spans))} of host time between them."
-        + (f" The host waits for the GPU {work.a_step(loop.waits):,.0f} times in it." if len(loop.waits) else ""),
+        title="A loop handles parameters one by one",
+        summary=f"Outside the optimizer's step, {counted(count, 'kernel and copy', 'kernels and copies')} per step loop over {counted(loop.tensors, 'parameter')} or their gradients "
+        f"one by one, {duration(work.us_a_step(loop.ops))} of GPU time and {duration(host_time.spent_us(loop.spans))} of CPU overhead."
+        + (f" The host waits for the GPU {work.a_step(loop.waits):,.0f} times in that loop." if len(loop.waits) else ""),
         edits=Edits(low, combine(waits, expected), combine(waits, high)),
-        removes="launching the work on each parameter by itself",
-        quiet=f"a loop goes over {counted(loop.tensors, 'parameter')} one by one ({counted(count, 'kernel')} a step)",
+        removes="separate kernels for each parameter",
+        quiet=f"a loop handles {counted(loop.tensors, 'parameter')} one by one ({counted(count, 'kernel')} per step)",
         evidence=witness.of_gpu(work.rows[loop.ops], [work.name(k)[:80] for k in loop.ops.tolist()]),
         confidence=0.85,
         fix=Fix(
-            title="Take all tensors at once",
+            title="Process all tensors in one call",
             steps=(
-                "Collect the tensors in lists and call torch._foreach_* ops on these, or compile the function that holds the loop.",
+                "Collect the tensors in lists and call torch._foreach_* ops on the lists, or compile the function with the loop.",
                 "To clip each gradient by its own norm, scale = (limit / (torch.stack(torch._foreach_norm(grads)) + 1e-6)).clamp(max=1) and "
                 "torch._foreach_mul_(grads, list(scale.unbind())); all by one common norm, clip_grad_norm_(params, limit, foreach=True).",
                 "For a running mean of the weights, torch._foreach_lerp_.",

@@ -66,7 +66,7 @@ def padding_waste(served: ServedWork, work: GpuWork, roofline: Roofline, witness
     padding = 1 - rows / computed
     padded = [step for step in told if 1 - step.mark.query_tokens / step.padded_to >= min_padding_share]
     if padding < min_padding_share or not padded:
-        return Clear(why=f"{percent(padding)} of the rows that graphs of {served.phase} steps compute are padding; reported from {min_padding_share:.0%}")
+        return Clear(why=f"{percent(padding)} of the rows that graphs of {served.phase} steps compute are padding (threshold {min_padding_share:.0%})")
     fix = sizes_of(served.engine, served.phase, *(sorted(set(sizes)) for sizes in ([s.mark.query_tokens for s in padded], [s.padded_to for s in padded])))
     if fix is None:
         return Clear(

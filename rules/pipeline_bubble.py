@@ -48,7 +48,7 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     if p < 2:
         return Clear(why="no stages that send to each other in order")
     if pipeline.bubble_share < min_bubble_share:
-        return Clear(why=f"{p} stages wait for {percent(pipeline.bubble_share)} of the step, reported from {min_bubble_share:.0%}")
+        return Clear(why=f"{p} stages wait for {percent(pipeline.bubble_share)} of the step (threshold {min_bubble_share:.0%})")
     tried = {k * m: pipeline.replayed_us(k * m) for k in (2, 4, 8, 16) if k * m <= most_micro_batches}
     now = pipeline.replayed_us(m)
     best = min(tried, key=lambda n: (tried[n], n), default=m)

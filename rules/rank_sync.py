@@ -57,13 +57,13 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     schedule, step_us = job.replay.corrected, job.true_step.expected_us
     holds = float(schedule.held.sum()) / len(job.ranks) / max(job.steps, 1)
     if holds < min_holds:
-        return Clear(why=f"hosts wait for {f'{holds:.1f} collectives' if holds else 'no collective'} in a step, reported from {min_holds}")
+        return Clear(why=f"hosts wait for {f'{holds:.1f} collectives' if holds else 'no collective'} in a step (threshold {min_holds})")
     refill = float(schedule.own[schedule.held][:, [PARTS.index(p) for p in HOST_PARTS]].sum()) / len(job.ranks) / max(job.steps, 1)
     ratio = float(np.median([s.facts.host_us / s.facts.recorded_host_us if s.facts.recorded_host_us else 1.0 for s in job.ranks]))
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
     expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))
     return Found(
-        summary=f"Hosts wait for {counted(holds, 'collective')} a step and only then issue what follows: right after them GPUs idle {duration(refill)} of "
+        summary=f"Hosts wait for {counted(holds, 'collective')} per step and only then issue what follows: right after them GPUs idle {duration(refill)} of "
         f"{duration(step_us)}, and hosts that cannot run ahead make the ranks wait for each other.",
         evidence=(
             Evidence(label="GPUs idle until the host has issued the next kernels, a step, mean of the ranks", start_us=0.0, dur_us=refill, count=round(holds)),
@@ -83,7 +83,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
         ),
         edits=JobEdits(WithoutHolding(0.5), expected, expected),
         removes="the host's waits for collectives",
-        quiet=f"hosts wait for {counted(holds, 'collective')} a step",
+        quiet=f"hosts wait for {counted(holds, 'collective')} per step",
         confidence=0.85,
         cause="host",
         ranks=job.numbers,

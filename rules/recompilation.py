@@ -105,7 +105,7 @@ def recompilation(
         f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.",
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",
-        quiet=f"compilation takes {spent} a step",
+        quiet=f"compilation takes {spent} per step",
         evidence=folded(compiles.labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
         fix=recompiling.compile_once_in_jax(why.argument) if program.framework == "jax" else recompiling.compile_once(why),

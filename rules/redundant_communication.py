@@ -59,7 +59,7 @@ def redundant_communication(job: Job) -> Outcome:
     beside = LessComputing(((1 - 1 / passes) * float(np.median([s.facts.contended_us for s in job.ranks])),))
     edit = Several((Transfers(repeated, 0.0, issue_us), beside))
     return Found(
-        summary=f"Gradients are averaged {times(passes)} a step and used once: {counted(len(repeated) / job.steps, 'all-reduce is', 'all-reduces are')} for nothing, {duration(moved)} of transfers.",
+        summary=f"Gradients are averaged {times(passes)} per step and used once: {counted(len(repeated) / job.steps, 'all-reduce is', 'all-reduces are')} for nothing, {duration(moved)} of transfers.",
         evidence=(
             Evidence(label="all-reduces of micro-batches before the last, a step", start_us=0.0, dur_us=moved, count=max(round(len(repeated) / job.steps), 1)),
         ),
@@ -75,7 +75,7 @@ def redundant_communication(job: Job) -> Outcome:
         ),
         edits=JobEdits(Transfers(repeated, 0.0), edit, edit),
         removes="averages of all micro-batches but the last",
-        quiet=f"gradients are averaged {times(passes)} a step",
+        quiet=f"gradients are averaged {times(passes)} per step",
         cause="communication",
         ranks=job.numbers,
     )

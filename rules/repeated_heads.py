@@ -89,7 +89,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     if not timeline.source.shapes:
         raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
     if not heads.found:
-        return Clear(why="no keys or values are repeated for the heads that share them")
+        return Clear(why="no keys or values are repeated for query heads")
     copies = np.array([one.at for one in heads.found])
     frame = timeline.cpu_ops
     calls = np.unique([one.call for one in heads.found if one.call >= 0]).astype(int)
@@ -104,11 +104,11 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     single, masked = fused and most.dtype == "float", any(one.masked for one in heads.found) and not by_cudnn
     refused = single or masked
     return Found(
-        summary=f"Of keys and values {a_step(work.a_step(copies), 'tensor', 'are', 'is')} written out {' or '.join(map(str, times))} times over, once for each head "
-        f"that shares them: {duration(work.us_a_step(copies))} of copies, which attention then reads.",
+        summary=f"{a_step(work.a_step(copies), 'key/value tensor', 'are', 'is')} copied {' or '.join(map(str, times))}x, once per query head: "
+        f"{duration(work.us_a_step(copies))} of copies for attention.",
         edits=Edits(gone, combine(gone, host, _read_once(work, likely)), combine(gone, host, _read_once(work, few))),
         removes="repeating keys and values",
-        quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} a step",
+        quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} per step",
         evidence=witness.of_gpu(work.rows[copies], [f"repeated {one.times} times" for one in heads.found]),
         confidence=0.9,
         at_most="low" if refused else "high",

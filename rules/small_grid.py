@@ -87,7 +87,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     if not found.shapes.timeline.source.shapes:
         own.refuse_undecided(work, at, grid_occupancy.alone(work, few_blocks.undecided(work, grids, limit, max_fill, min_kernel_us)))
     if not len(at):
-        return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit")
+        return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the SMs or fewer below its limit")
     dur_us = work.dur_us[at]
     worst = int(at[np.argmax(dur_us)])
     unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
@@ -99,17 +99,17 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     also = [(FAMILIES[n], work.kernel_name(k)) for n, k in zip(kinds[1:], others, strict=True)]
     maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())
     typical = (
-        f"{own.blocks_in_words(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
+        f"{own.blocks_in_words(work, grids, worst)} on {int(grids.sms[worst])} SMs"
         if few[worst]
         else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )
     return Found(
-        summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
+        summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the GPU idle (longest: {typical}), for "
         f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
         edits=few_blocks.filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
-        removes="multiprocessors without a block",
+        removes="idle SMs",
         at_most_us=work.us_a_step(at),
-        quiet=f"kernels on few multiprocessors take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
+        quiet=f"kernels on few SMs take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
         evidence=witness.of_gpu(work.rows[at], [own.grid_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",

@@ -87,7 +87,7 @@ def small_messages(
     low, expected, high = (Transfers(chosen, factor, fewer * issue_us * times) for times in ISSUES)
     kind = KINDS[int(matched.kind[rows[0]])].value
     return Found(
-        summary=f"{counted(calls, f'{kind} collective')} a step carry {size / calls / 2**20:.2g} MiB each, {duration(float(np.median(matched.transfer_us[rows])))} "
+        summary=f"{counted(calls, f'{kind} collective')} per step carry {size / calls / 2**20:.2g} MiB each, {duration(float(np.median(matched.transfer_us[rows])))} "
         f"a piece; {left:.0f} of {bucket_mib:g} MiB would carry the same.",
         evidence=(
             Evidence(label=f"{kind} below {small_mib:g} MiB, a step", start_us=0.0, dur_us=best[0] / job.steps, count=max(round(calls), 1)),
@@ -98,8 +98,8 @@ def small_messages(
         fix=_GRADIENTS if job.trains else for_framework(job.framework, "small-messages", _TENSORS),
         edits=JobEdits(low, expected, high),
         at_most_us=best[0] / job.steps + calls * issue_us * ISSUES[-1],
-        removes=f"{fewer:.0f} of {counted(calls, 'collective')} a step",
-        quiet=f"{counted(calls, f'small {kind} collective')} a step",
+        removes=f"{fewer:.0f} of {counted(calls, 'collective')} per step",
+        quiet=f"{counted(calls, f'small {kind} collective')} per step",
         confidence=0.85,
         cause="communication",
         ranks=job.numbers,

@@ -90,16 +90,16 @@ def step_gap(
     https://docs.sglang.ai/advanced_features/server_arguments.html
     """
     if not served.known:
-        return Clear(why="no step of one phase is marked as an inference server's, with what its graphs ran")
+        return Clear(why="no inference server's steps are marked")
     if len(served.steps) == 1:
-        return Clear(why="one step is marked: what a server does between two is not known")
+        return Clear(why="only one step is marked")
     # What of a gap recording made is not the server's.
     dur = np.maximum(gaps.dur_us, 1e-9)
     waits = overlap_with(gaps.start_us, gaps.end_us, served.between) * (1 - gaps.causes["profiler"].to_numpy() / dur)
     share = float(waits.sum()) / gaps.run_us
-    told = f"the device idles {percent(share)} of the step while the server is between two"
+    told = f"the GPU idles {percent(share)} of the step between server steps"
     if share < min_idle_share:
-        return Clear(why=f"{told}; reported from {min_idle_share:.0%}")
+        return Clear(why=f"{told} (threshold {min_idle_share:.0%})")
     at = np.flatnonzero(calls.waits)
     at = at[calls.inside(at, served.between)]
     reads = len(at) / work.schedule.steps
@@ -111,11 +111,11 @@ def step_gap(
     big = np.flatnonzero(waits > 0)
     kinds = np.array([*_KINDS.values()], object)[gaps.causes[[*_KINDS]].to_numpy()[big].argmax(axis=1)]
     return Found(
-        title=f"The device waits for the server between {served.phase} steps",
-        summary=f"Between two {served.phase} steps the device idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}); the host waits there for the device "
-        f"{times(reads)} a step.",
+        title=f"The GPU waits for the server between {served.phase} steps",
+        summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}); the host waits there for the GPU "
+        f"{times(reads)} per step.",
         edits=Edits(combine(), expected, combine(hidden, host_time.without(served.between))),
-        removes="the device's wait for the server's own work between steps",
+        removes="the GPU's wait for the server between steps",
         quiet=told,
         evidence=folded(kinds, gaps.start_us[big], waits[big]),
         confidence=0.6,

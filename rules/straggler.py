@@ -11,9 +11,9 @@ from advisor.views.ranks.edits import AsOthers, JobEdits
 from advisor.views.ranks.job import Job
 
 _TITLES = {
-    "compute": "Rank {rank} computes for longer than the others",
-    "host": "Rank {rank}'s host holds the others up",
-    "data-loading": "Rank {rank} waits for its input, and the others for it",
+    "compute": "Rank {rank} computes longer than the others",
+    "host": "Rank {rank}'s CPU code delays the others",
+    "data-loading": "Rank {rank} waits for its input and delays the others",
     "copy": "Rank {rank} copies more than the others",
 }
 _FIXES = {cause: known_fix("jobs", f"straggler-{cause}") for cause in ("compute", "host", "data-loading", "copy")}
@@ -64,14 +64,14 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     rank, cause = job.numbers[culprit.at], culprit.cause
     why = f"rank {rank} as fast as the others would gain {percent(culprit.gain)} of the job's step"
     if culprit.late_share < min_late_share:
-        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others; reported from {min_late_share:.0%}")
+        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others (threshold {min_late_share:.0%})")
     if cause == "imbalance":
-        return Clear(why=f"{why}, by having as much to do as they have: load-imbalance speaks of that")
+        return Clear(why=f"{why}, by having the same amount of work: load-imbalance covers that")
     if cause == "host" and culprit.dispatch:
         recording = job.true_step.recording_us / job.true_step.expected_us
         if culprit.gain < max(min_dispatch_share, recording):
             least = f"reported from {min_dispatch_share:.0%} and from what recording cost, {recording:.0%}"
-            return Clear(why=f"{why}, by issuing kernels as fast as they do, which recording slows too; {least}")
+            return Clear(why=f"{why}, by launching kernels as fast, but the profiler slows launches too; {least}")
     if culprit.explained < min_explained:
         return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
     edit = AsOthers(ranks=(culprit.at,))
@@ -80,16 +80,16 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     excess = culprit.excess_us[spent]
     # A recording without steps is one run from its beginning: a rank that came late to it, or met more for the first time, may not be late again.
     once = job.steps == 1 and all(one.facts.basis == "whole" for one in job.ranks)
-    lead = f"Rank {rank} spends {duration(excess)} a step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
+    lead = f"Rank {rank} spends {duration(excess)} per step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
     if not culprit.steady:
         return Found(
-            title="Ranks hold each other up, now this one, now that one",
-            summary=f"{lead}, but not in every step: this is jitter, and no rank is the one to mend.",
+            title="Different ranks delay the others from step to step",
+            summary=f"{lead}, but not in every step: this is jitter, and no single rank is the cause.",
             evidence=_evidence(job, culprit, spent),
             fix=_JITTER,
             edits=JobEdits(AsOthers(ranks=(culprit.at,), share=0.0), edit, edit),
-            removes="the excess of the rank that is late most",
-            quiet="no rank alone holds the job up",
+            removes="the excess of the latest rank",
+            quiet="no single rank delays the job",
             confidence=0.5,
             at_most="low",
             cause=cause,
@@ -97,12 +97,12 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         )
     return Found(
         title=_TITLES[cause].format(rank=rank),
-        summary=f"{lead}; the others wait for it." + (" What it does then was not recorded: input, most likely." if guessed else ""),
+        summary=f"{lead}; the others wait for it." + (" The trace does not show what it does; input is most likely." if guessed else ""),
         evidence=_evidence(job, culprit, spent),
         fix=_FIXES[cause],
         edits=JobEdits(AsOthers(ranks=(culprit.at,), parts=CAUSES[spent], share=0.7), edit, edit),
         removes="the rank's excess over the median of the others",
-        quiet="no rank alone holds the job up",
+        quiet="no single rank delays the job",
         confidence=0.7 if guessed else 0.9,
         at_most="low" if once else "high",
         cause=cause,

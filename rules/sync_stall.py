@@ -76,14 +76,12 @@ def sync_stall(
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
     if not len(waits.at):
-        left = (
-            f" but for {counted(len(waits.every), 'wait')} of timing, of start-up, of the run's end or for what is left to work on" if len(waits.every) else ""
-        )
-        return Clear(why=f"no call inside the window makes the host wait for the GPU{left}")
+        left = f" except {counted(len(waits.every), 'wait')} for timing, start-up, the end of the run or a shrinking batch" if len(waits.every) else ""
+        return Clear(why=f"no call in the window makes the host wait for the GPU{left}")
     share, per_step = replay.share(replay.corrected, waits.removed), waits.a_step
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
-        return Clear(why=f"the host waits {times(per_step)} a step; without that the step would gain {percent(share)}, reported from {min_saving_share:.0%}")
+        return Clear(why=f"the host waits {times(per_step)} per step; removing that would gain {percent(share)} (threshold {min_saving_share:.0%})")
     rows, names = waits.calls.rows[waits.at], waits.labels
     evidence = witness.of_calls(rows, names)
     known, lost = waited.rows_of(rows, names), waits.lost_us
@@ -95,9 +93,9 @@ def sync_stall(
     return Found(
         summary=f"{phrases.a_step(per_step, 'call', 'block')} the host for {duration(waits.calls.us_a_step(waits.at))} as recorded, {phrases.led_by(evidence)}; "
         + (
-            "the GPU then idles until the host has launched again."
+            "the GPU then idles until the host launches again."
             if gain >= MEDIUM_SHARE
-            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else bounds the step."
+            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else limits the step."
         ),
         edits=edits,
         removes="the host's waits for the GPU",
@@ -107,8 +105,8 @@ def sync_stall(
         confidence=0.85,
         at_most="high" if costs else "low",
         status="possible" if timed or planning else "found",
-        possible_why=fixes.PLANS_WHY if planning else "each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
-        decide_with=fixes.PLANS_DECIDE if planning else "the source: does the program go on without these waits where nobody times it?" if timed else "",
+        possible_why=fixes.PLANS_WHY if planning else "each wait ends the range that marks the step, so it may only time that range" if timed else "",
+        decide_with=fixes.PLANS_DECIDE if planning else "check in the source whether these waits are there for timing only" if timed else "",
         fix=planning
         or (
             waiting.fix_of_jax()

@@ -86,10 +86,10 @@ def unfused_attention(
         found = attention.attentions_by_order(work, min_between_share)
         kept, times = fused_attention.by_products(work, found)
     if not found and program.framework == "jax" and not (work.timeline.compiled_ops["operands"] != "").any():
-        raise Unavailable("what the kernels that XLA made do was not recorded", XPLANE)
+        raise Unavailable("the trace does not show what XLA's kernels do", XPLANE)
     if not found:
         fused_already = bool(work.of(Family.ATTENTION).any())
-        return Clear(why="no softmax between two matrix products" + (": attention is fused" if fused_already else ""))
+        return Clear(why="no softmax between two GEMMs" + (": attention is fused" if fused_already else ""))
     members = np.concatenate(found)
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
@@ -104,11 +104,11 @@ def unfused_attention(
         edits = edits._replace(low=combine())
     return Found(
         summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}, "
-        f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
+        f"{between:.0%} of it between the GEMMs, on score matrices that a fused kernel never materialises.",
         edits=edits,
-        removes="the N × N scores' way through memory",
+        removes="memory traffic of the N × N scores",
         likely_at_most_us=max(gpu_us_removed(work.schedule, edits.expected), 0.0) + gaps.waited_for_us(work.rows[members], steps),
-        quiet=f"written-out attention takes {spent} a step",
+        quiet=f"unfused attention takes {spent} per step",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,
         at_most="low" if planned else "medium" if deep else "high",

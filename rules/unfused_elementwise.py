@@ -72,30 +72,30 @@ def unfused_elementwise(
     """
     if not steps.repeats and len(work.rows) < FEWEST_OPS:
         return Clear(
-            why=f"{counted(len(work.rows), 'GPU op')} that {'do not repeat are' if len(work.rows) > 1 else 'does not repeat is'} a start, not a program"
+            why=f"{counted(len(work.rows), 'GPU op')} that {'do not repeat are' if len(work.rows) > 1 else 'does not repeat is'} start-up, not a program"
         )
     chains = fused.of(min_chain)
     if chains is None:
-        return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
+        return Clear(why=f"no {min_chain} elementwise kernels of the same size run one after another")
     members = chains.members
     spent, left = work.us_a_step(members), float(chains.durations_us[:, 1].sum()) / work.schedule.steps
-    count = f"{counted(work.a_step(members), 'pointwise kernel')} a step"
+    count = f"{counted(work.a_step(members), 'elementwise kernel')} per step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
     passed, beside_us = fused.passed, fused.beside_us
     own = (spent - left + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
-        return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
+        return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU (threshold {min_gpu_share:.0%})")
     edits, waiting_us, saved_us = fused.edits(chains), fused.waiting_us(chains), chains.saved_us(work)
     kinds = [tuple(named(work, position) for position in chain) for chain in chains.at]
     of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()
     return Found(
-        summary=f"{count} stand in {counted(work.a_step(chains.at), 'chain')} of up to {max(len(c) for c in chains.at)} and take "
+        summary=f"{count} form {counted(work.a_step(chains.at), 'chain')} (up to {max(len(c) for c in chains.at)} kernels long) and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(left)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains.at), 'launch', 'launches')} fewer."
         + largest_kind(kinds, saved_us)
         + told_of_chains(work, spent, fused.in_attention(chains), passed, beside_us),
         edits=edits,
-        removes="memory traffic between pointwise kernels, and their launches",
+        removes="memory traffic between elementwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
         likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
         quiet=f"{count} could fuse",

@@ -64,19 +64,19 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
     """
     chains = written.chains
     if not chains:
-        return Clear(why="no norm and no softmax is written out: no reduction stands between such pointwise kernels")
+        return Clear(why="no norm or softmax runs as separate elementwise and reduction kernels")
     times = np.array([fused_us(work, shapes, roofline, c) for c in chains])
     members = np.concatenate([c.in_its_type[0] for c in chains])
     spent, fused = duration(work.us_a_step(members)), duration(float(times[:, 1].sum()) / work.schedule.steps)
     kinds = _by_time(work, chains)
     count = work.a_step([c for c in chains if not c.backward])
     return Found(
-        title=f"{kinds[0]} is written out where one op exists",
-        summary=f"{counted(count, f'{_joined_names(kinds)} a step is', f'{_joined_names(map(_several, kinds))} a step are')} written out in "
+        title=f"{kinds[0]} runs as separate kernels",
+        summary=f"{counted(count, f'{_joined_names(kinds)} per step runs', f'{_joined_names(map(_several, kinds))} per step run')} as "
         f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
         edits=as_one_kernel(chains, times, in_the_way(work, fusion, roofline, members)),
-        removes="the way of a tensor through memory between the kernels of one norm or softmax",
-        quiet=f"{_joined_names(kinds)} written out take {spent} a step",
+        removes="memory traffic between the kernels of a norm or softmax",
+        quiet=f"{_joined_names(kinds)} as separate kernels take {spent} per step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, shapes, c)] * len(c.in_its_type[0])]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
         fix=call_the_norm(kinds, [c for c in chains if c.kind == "RMSNorm" and not c.backward]),

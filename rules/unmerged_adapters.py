@@ -60,9 +60,9 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
         raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
     found = adapters.found
     if not found:
-        return Clear(why="no products of low rank stand beside a layer's")
+        return Clear(why="no low-rank adapter runs next to a layer")
     if program.training:
-        return Clear(why="adapters are computed beside their layers, but something is trained: they may change from step to step")
+        return Clear(why="adapters are not merged, but the program trains, so they may change between steps")
     members = np.unique(np.concatenate([one.members for one in found]))
     frame = timeline.cpu_ops
     started = frame["start_us"].to_numpy()
@@ -72,11 +72,11 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
     all_gone = combine(gone, host_time.without(union(started[begin], ended[end])))
     rank = " or ".join(map(str, sorted({one.rank for one in found})))
     return Found(
-        summary=f"{a_step(work.a_step(found), 'adapter', 'are', 'is')} computed beside a layer's own product, of rank {rank} and in "
-        f"{counted(work.a_step(members), 'kernel')}: {duration(work.us_a_step(members))} of GPU time, though nothing is trained.",
+        summary=f"{a_step(work.a_step(found), 'adapter', 'are', 'is')} computed next to a layer, with rank {rank}, in "
+        f"{counted(work.a_step(members), 'kernel')}: {duration(work.us_a_step(members))} of GPU time, although nothing is trained.",
         edits=Edits(gone, all_gone, all_gone),
-        removes="computing adapters beside their layers",
-        quiet=f"adapters take {duration(work.us_a_step(members))} a step",
+        removes="separate adapter kernels",
+        quiet=f"adapters take {duration(work.us_a_step(members))} per step",
         evidence=witness.of_gpu(work.rows[members], ["part of an adapter"] * len(members)),
         confidence=0.85,
         fix=Fix(

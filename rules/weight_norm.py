@@ -70,11 +70,11 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     all_gone = combine(host_time.without(spans), gone)
     weights = counted(work.a_step(ops), "weight")
     return Found(
-        summary=f"{weights} a step {'is' if work.a_step(ops) == 1 else 'are'} normalised although nothing is trained: "
+        summary=f"{weights} per step {'is' if work.a_step(ops) == 1 else 'are'} normalised although nothing is trained: "
         f"{duration(work.us_a_step(norms))} of GPU time and {duration(host_time.spent_us(spans))} of host time.",
         edits=Edits(gone, all_gone, all_gone),
         removes="normalising weights that no longer change",
-        quiet=f"{weights} a step {'is' if work.a_step(ops) == 1 else 'are'} normalised",
+        quiet=f"{weights} per step {'is' if work.a_step(ops) == 1 else 'are'} normalised",
         evidence=witness.of_gpu(work.rows[norms], ["norm of a weight"] * len(norms)),
         confidence=0.95,
         fix=Fix(

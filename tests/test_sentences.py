@@ -6,7 +6,9 @@ import pytest
 
 from tests.paths import ROOT
 
-SENTENCES = frozenset(("summary", "detail", "why", "title", "record_with", "possible_why", "judged_why", "left_out", "decide_with", "lines_with", "risk", "quiet"))
+SENTENCES = frozenset(
+    ("summary", "detail", "why", "title", "record_with", "possible_why", "judged_why", "left_out", "decide_with", "lines_with", "risk", "quiet")
+)
 """Fields of a report, and of what rules return, that hold sentences."""
 
 TAKE_APART = frozenset(

@@ -83,14 +83,14 @@ def _gains(report: Report, *rules: str) -> float:
 def _cost(report: Report, *rules: str) -> str:
     """What the findings of these rules cost, in words that follow what was found; if they were folded, others' fixes gain it."""
     gain = _gains(report, *rules)
-    return f"cost {percent(gain)} of the step" if gain > 0 else "cost what the fix of another finding gains too"
+    return f"cost {percent(gain)} of the step" if gain > 0 else "are covered by the fix of another finding"
 
 
 def _busy(report: Report, time: DeviceTime) -> Answer:
     question = "Is the GPU busy?"
     busy, exposed = (_share(us, time) for us in (time.window_us - time.idle_us, time.exposed_comm_us))
     if exposed >= EXPOSED:
-        detail = f"It runs something {percent(busy)} of the time, but {percent(exposed)} is communication that overlaps no computing: that is not work."
+        detail = f"The GPU is active {percent(busy)} of the time, but {percent(exposed)} is exposed communication."
         return _told("gpu-busy", question, False, detail, "#time", _share(time.compute_us, time), False)
     return _told("gpu-busy", question, busy >= BUSY, f"{percent(busy)} of the time.", "#time", busy, busy >= BUSY)
 
@@ -107,7 +107,7 @@ def _gaps(report: Report, time: DeviceTime) -> Answer:
 def _loading(report: Report, time: DeviceTime) -> Answer:
     waits = _share(time.idle.data_loading, time)
     held, most = waits >= IN_THE_WAY or _heard(report, "data-loading") == "found", report.headline.bottleneck == "data-bound"
-    detail = f"The GPU waits for batches {percent(waits)} of the time" + (": more goes elsewhere." if held and not most else ".")
+    detail = f"The GPU waits for batches {percent(waits)} of the time" + (": more time goes elsewhere." if held and not most else ".")
     return _told("data-loading", "Is data loading the bottleneck?", most, detail, "#time", waits, not held)
 
 
@@ -116,20 +116,20 @@ def _sync(report: Report, time: DeviceTime) -> Answer:
     heard, share = _heard(report, "sync-stall", "amp-scaler-sync"), _share(time.idle.sync, time)
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    detail = f"The GPU idles in waits of the host for {percent(share)} of the time."
+    detail = f"The GPU idles {percent(share)} of the time because the host waits for it."
     if heard == "found":
-        detail = f"Waits of the host that can go {_cost(report, 'sync-stall', 'amp-scaler-sync')}."
+        detail = f"Host waits that can be removed {_cost(report, 'sync-stall', 'amp-scaler-sync')}."
     elif share >= EXPOSED:
-        return _open(name, question, f"{detail[:-1]}; none was found that can go.", "#time", share)
+        return _open(name, question, f"{detail[:-1]}; none that can be removed was found.", "#time", share)
     return _told(name, question, heard == "found", detail, "#findings", share, heard != "found")
 
 
 def _copies(report: Report, time: DeviceTime) -> Answer:
     share = _share(time.exposed_copy_us, time)
-    kinds = (("Those that can go or be faster", "memcpy"), ("Casts to another type that can go, which copy what they cast,", "dtype-casts"))
+    kinds = (("Copies that can be removed or sped up", "memcpy"), ("Dtype casts that can be removed", "dtype-casts"))
     found = [(what, rule) for what, rule in kinds if _heard(report, rule) == "found"]
     slow = bool(found) or share >= EXPOSED
-    detail = " ".join([f"Copies run alone for {percent(share)} of the time.", *(f"{what} {_cost(report, rule)}." for what, rule in found)])
+    detail = " ".join([f"Exposed copies take {percent(share)} of the time.", *(f"{what} {_cost(report, rule)}." for what, rule in found)])
     return _told("copies", "Are there unneeded or slow copies?", slow, detail, "#findings" if found else "#time", share, not slow)
 
 
@@ -143,7 +143,7 @@ def _allocation(report: Report, time: DeviceTime) -> Answer:
 def _communication(report: Report, time: DeviceTime) -> Answer:
     share = _share(time.exposed_comm_us, time)
     bad = share >= EXPOSED or _heard(report, "exposed-communication", "missed-overlap") == "found"
-    detail = f"It runs alone for {percent(share)} of the time." if share else "None runs alone."
+    detail = f"Exposed communication takes {percent(share)} of the time." if share else "It is fully overlapped, or there is none."
     return _told("communication", "Is communication exposed?", bad, detail, "#time", share, not bad)
 
 
@@ -166,30 +166,30 @@ def _memory_bound(report: Report) -> Answer:
     name, question = "memory-bound", "Are its kernels memory-bound?"
     known = standing(report)
     if known is not None and known.known >= KNOWN:
-        of = "kernel time" if known.known > 0.995 else "the kernel time for which it is known"
-        detail = f"By arithmetic intensity {percent(known.memory)} of {of} is on the memory side, {percent(1 - known.memory)} on the compute side."
+        of = "kernel time" if known.known > 0.995 else "the kernel time with known cost"
+        detail = f"By arithmetic intensity {percent(known.memory)} of {of} is memory-bound, {percent(1 - known.memory)} compute-bound."
         # The headline knows by their kinds what kernels do whose work is not known.
         bound = _BOUND_BY.get(report.headline.bottleneck, known.memory >= 0.5)
         if bound != (known.memory >= 0.5):
-            detail = f"{detail} Of all kernel time, by what the kernels do, most {'moves memory' if bound else 'computes'}."
+            detail = f"{detail} By kernel type, most of all kernel time is {'memory-bound' if bound else 'compute-bound'}."
         return Answer(id=name, question=question, answer="yes" if bound else "no", detail=detail, link="#roofline", figure=known.memory)
     return _unrecorded(name, question, _why_unknown(report), "#roofline")
 
 
 def _why_unknown(report: Report) -> str:
     if report.source.format == "jax":
-        return "A profile of JAX does not hold the shapes of each call."
+        return "JAX profiles do not hold the shapes of each call."
     if not report.source.recorded.shapes:
         how = " (record_shapes=True)" * (report.source.format == "kineto")
         return f"Shapes were not recorded{how}."
-    return "For most of the time there is no formula for the kernels, or no datasheet for the GPU."
+    return "The cost of most kernels or the GPU's peak rates are unknown."
 
 
 def _dense(report: Report) -> list[KernelRow]:
     return [row for row in report.kernels if row.family in PRODUCTS]
 
 
-_LOWER = ", and a lower precision would make some of it faster"
+_LOWER = ", and lower precision would speed up some of it"
 """What the rule precision found, beside either of the two answers that it bears on."""
 
 
@@ -198,12 +198,12 @@ def _tensor_cores(report: Report) -> Answer:
     told = [(row.total_us, on) for row in _dense(report) if (on := tensor_core(row.name, row.precision)) is not None]
     whole, known = sum(row.total_us for row in _dense(report)), sum(us for us, _ in told)
     if not whole:
-        return _unrecorded(name, question, "No matrix product, convolution or attention ran.", "#kernels")
+        return _unrecorded(name, question, "No GEMM, convolution or attention ran.", "#kernels")
     if known < KNOWN * whole:
-        return _unrecorded(name, question, "The kernels' names do not tell.", "#kernels")
+        return _unrecorded(name, question, "Kernel names do not show it.", "#kernels")
     share = sum(us for us, on in told if on) / known
     missed = _heard(report, "precision") == "found"
-    detail = f"For {percent(share)} of the time of matrix products, convolutions and attention{_LOWER * missed}."
+    detail = f"For {percent(share)} of the time of GEMMs, convolutions and attention{_LOWER * missed}."
     return _told(name, question, share >= 0.5, detail, "#kernels", share, share >= 0.5 and not missed)
 
 
@@ -212,10 +212,10 @@ def _mixed(report: Report) -> Answer:
     rows = [row for row in _dense(report) if row.precision]
     known, whole = sum(row.total_us for row in rows), sum(row.total_us for row in _dense(report))
     if not whole or known < KNOWN * whole:
-        return _unrecorded(name, question, "The precision of most products is not known." if whole else "No product ran.", "#kernels")
+        return _unrecorded(name, question, "The precision of most GEMMs is unknown." if whole else "No GEMM ran.", "#kernels")
     share = sum(row.total_us for row in rows if row.precision in _SHORT) / known
     missed = _heard(report, "precision") == "found"
-    detail = f"{percent(share)} of the products' time is in 16 bits or fewer{_LOWER * missed}."
+    detail = f"{percent(share)} of GEMM time uses 16 bits or fewer{_LOWER * missed}."
     return _told(name, question, share >= 0.5, detail, "#kernels", share, share >= 0.5 and not missed)
 
 
@@ -226,9 +226,7 @@ def _compiled(report: Report) -> Answer:
         return _unrecorded(name, question)
     share = sum(row.calls for row in report.kernels if row.family == "fused") / calls
     engine = sum(row.calls for row in report.kernels if of_engine(row.name)) / calls
-    detail = (
-        f"{percent(engine)} of its kernels are an engine's of TensorRT." if engine > share else f"{percent(share)} of its kernels were generated by a compiler."
-    )
+    detail = f"{percent(engine)} of the kernels belong to TensorRT engines." if engine > share else f"{percent(share)} of the kernels are compiler-generated."
     share = max(share, engine)
     return Answer(id=name, question=question, answer="yes" if share >= COMPILED else "no", detail=detail, link="#kernels", figure=share)
 
@@ -239,7 +237,7 @@ def _fused(report: Report) -> Answer:
     heard, gain = _heard(report, *rules), _gains(report, *rules)
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    detail = f"Kernels that run apart and could be one {_cost(report, *rules)}." if heard == "found" else "No chain that would gain from it was found."
+    detail = f"Separate kernels that could be fused {_cost(report, *rules)}." if heard == "found" else "No chain worth fusing was found."
     return _told(name, question, heard == "clear", detail, "#findings", gain, heard == "clear")
 
 
@@ -249,18 +247,18 @@ def _batch(report: Report) -> Answer:
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
     if heard == "clear" and not _dense(report):
-        return _unrecorded(name, question, f"No product ran.{_throughput(report)}", "#kernels")
+        return _unrecorded(name, question, f"No GEMM ran.{_throughput(report)}", "#kernels")
     waits = report.headline.bottleneck == "launch-bound" and _busy_share(report) < 0.5
     good = heard == "clear" and not waits
     if good and (busy := _busy_share(report)) < 0.5:
-        detail = f"The GPU works for {percent(busy)} of the step: where the host does as much for a larger one, that takes little longer."
+        detail = f"The GPU works {percent(busy)} of the step, so a larger batch may take little longer."
         return _open(name, question, f"{detail}{_throughput(report)}", "#time", busy)
     if waits:
-        detail = "Kernels are done before the next one is launched: more samples a step would take little longer."
+        detail = "Kernels finish before the next launch, so a larger batch would take little longer."
     elif heard == "found":
-        detail = "Products have too few rows, or kernels too few blocks; see the findings."
+        detail = "GEMMs have too few rows, or kernels too few blocks; see the findings."
     else:
-        detail = "Products of too few rows and kernels of too few blocks take little of the step."
+        detail = "GEMMs with few rows and kernels with few blocks take little of the step."
     gain = _gains(report, "low-arithmetic-intensity", "small-grid")
     return _told(name, question, good, f"{detail}{_throughput(report)}", "#findings", gain, good)
 
@@ -277,11 +275,11 @@ def _throughput(report: Report) -> str:
     samples, step = report.work.samples if report.work else 0.0, report.headline.step_us
     if not samples or not step:
         return ""
-    return f" {counted(samples, 'sample')} a step by {report.work.samples_from}: {duration(step)} each step, {three(samples / step * 1e6)} samples/s."
+    return f" {counted(samples, 'sample')} per step ({report.work.samples_from}): {duration(step)} per step, {three(samples / step * 1e6)} samples/s."
 
 
 def _used(report: Report) -> Answer:
-    name, question = "utilisation", "Are multiprocessors and bandwidth well used?"
+    name, question = "utilisation", "Are SMs and memory bandwidth well used?"
     measured = ", ".join(f"{row.unit} {row.mean_pct:.0f} %" for row in report.utilization)
     known, rates = standing(report), report.rates
     if rates is None or known is None or known.known < KNOWN:
@@ -291,11 +289,11 @@ def _used(report: Report) -> Answer:
         return _unrecorded(name, question, _why_unknown(report), "#roofline")
     narrow = _active_sms(report)
     parts = [
-        f"{percent(rates.flops_busy)} of peak FLOP/s while it works ({percent(rates.flops_step)} of the step)"
+        f"{percent(rates.flops_busy)} of peak FLOP/s while busy ({percent(rates.flops_step)} over the step)"
         if rates.flops_busy is not None and rates.flops_step is not None
         else "",
         f"{percent(rates.bytes_busy)} of the bandwidth ({percent(rates.bytes_step)})" if rates.bytes_busy is not None and rates.bytes_step is not None else "",
-        f"active warps {percent(rates.active_warps)} of what fits" if rates.active_warps is not None else "",
+        f"active warps {percent(rates.active_warps)} of the maximum" if rates.active_warps is not None else "",
         f"active SMs {percent(narrow)} by the grids" if narrow is not None else "",
     ]
     detail = f"Estimated from shapes: {', '.join(part for part in parts if part)}." + (f" Measured: {measured}." if measured else "")
@@ -311,13 +309,13 @@ def _active_sms(report: Report) -> float | None:
 
 def _wins(report: Report) -> Answer:
     rules = list(dict.fromkeys(f.rule for f in report.findings if f.loud and not f.folded_into and not isinstance(f.saving, BytesSaved)))
-    detail = f"{', '.join(rules[:4])}." if rules else "None that gains a twentieth of the step."
+    detail = f"{', '.join(rules[:4])}." if rules else "None that saves 5% of the step."
     if report.headline.judged == "no":
-        return _unrecorded("easy-wins", "Easy wins left?", f"Nobody could look: {report.headline.judged_why}.", "#health")
+        return _unrecorded("easy-wins", "Easy wins left?", f"No rule could look: {report.headline.judged_why}.", "#health")
     after, step = report.headline.predicted_step_us, report.headline.step_us
     gain = max(1 - after.expected / step, 0.0) if after and step else 0.0
     if rules and gain:
-        detail = f"{detail} Every fix together, smaller ones too, gains {percent(gain)} of the step."
+        detail = f"{detail} All fixes together save {percent(gain)} of the step."
     if not rules and report.headline.judged == "partly":
         return _open("easy-wins", "Easy wins left?", f"No easy win was found in what could be judged: {report.headline.judged_why}.", "#findings", gain)
     return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)

@@ -65,9 +65,9 @@ def _known(value: float) -> float | None:
 
 
 _DOES = {
-    "prefill": "takes in the prompts of",
+    "prefill": "prefills",
     "decode": "decodes",
-    "mixed": "decodes and takes in prompts of",
+    "mixed": "decodes and prefills",
     "verify": "verifies drafts of",
     "draft": "drafts for",
 }
@@ -90,5 +90,5 @@ def sentence(workspace: Workspace) -> str:
     rates = [phase.tokens_per_s * len(phase.steps) / len(whole) for phase in made]
     rate = "" if isnan(sum(rates)) else f", {many(faster * sum(rates))} tokens/s"
     gpu_us = sum(step.gpu_us for step in whole)
-    covered = "" if isnan(gpu_us) or not gpu_us else f", {percent(sum(step.graph_us for step in whole) / gpu_us)} of the device's time in CUDA graphs"
-    return f"{serving.engine} {_DOES[phase]} {batch} a step{rate}{covered}. "
+    covered = "" if isnan(gpu_us) or not gpu_us else f", {percent(sum(step.graph_us for step in whole) / gpu_us)} of the GPU's time in CUDA graphs"
+    return f"{serving.engine} {_DOES[phase]} {batch} per step{rate}{covered}. "

@@ -92,7 +92,7 @@ _OF_A_STEP = tuple(
     for pattern, said in (
         (r"\b(?:of )?each ((?:[\d.,]+ ?)\S+) step\b", r"of the \1 traced"),
         (r"\ba step of ((?:[\d.,]+ ?)\S+)", r"\1 traced"),
-        (r"\b(in )?a step\b", "in all"),
+        (r"\b(in )?a step\b|\bper step\b", "in all"),
         (r"\b(the|each|every|one) step\b", "the traced time"),
     )
 )

@@ -18,7 +18,7 @@ from advisor.report.recording import Health
 from advisor.views.replay.edits import Edits, changes
 from advisor.views.replay.replay import Replay
 
-AGAIN = "the same recording once that is fixed"
+AGAIN = "record again once that is fixed"
 
 WHOLE_FILE = "the whole file"
 
@@ -26,15 +26,15 @@ UNSURE = 0.15
 """A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
 medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
 
-EITHER_SIDE = "recording leaves open whether the host or the GPU bounds the step, and it gains only where the one that it relieves does"
+EITHER_SIDE = "profiler overhead makes it unclear whether the host or the GPU limits the step, and the fix helps only one of them"
 
-ONE_STEP = "one whole step was recorded, which does not tell how steps differ, and it may gain nothing"
+ONE_STEP = "only one whole step was recorded, and the fix may gain nothing"
 
-MORE_STEPS = "a recording of three steps or more behind the warm-up"
+MORE_STEPS = "record three steps or more after the warm-up"
 
-BY_SHAPES = "it may gain nothing, and shapes would tell what the fix leaves of its kernels"
+BY_SHAPES = "the fix may gain nothing, and shapes were not recorded to decide that"
 
-COSTS_THE_HOST = "the fix takes time of the host, and recording leaves open whether the host has any to spare"
+COSTS_THE_HOST = "the fix adds host work, and profiler overhead makes it unclear whether the host has slack"
 
 
 def left_open(replay: Replay, edits: Edits, most_us: float, source: Source) -> Open:
@@ -59,8 +59,8 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     made = list(changes(replay.corrected, edits.expected))
     why, by, on_host = "", _decide_with(source), rests_on_host(replay, found)
     if on_host and untold:
-        told = f"the trace fails {untold.check}" if untold.status == "failed" else "no step is marked or repeats where the device hardly works"
-        why, by = f"it gains the host's time, and {told}", untold.record_with or AGAIN
+        told = f"the trace fails {untold.check}" if untold.status == "failed" else "no step is marked or repeats, and the GPU hardly works"
+        why, by = f"the fix saves host time, and {told}", untold.record_with or AGAIN
     elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
         why = COSTS_THE_HOST
     elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
@@ -84,7 +84,7 @@ def cut_short(found: Judged) -> Judged:
     finding = found.finding
     if finding.status == "possible":
         return found
-    why = "the file was cut before its end, and kernels may be missing"
+    why = "the file is truncated, and kernels may be missing"
     return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity=at_most_low(finding), possible_why=why, decide_with=WHOLE_FILE))
 
 
@@ -97,7 +97,7 @@ def _clocked(found: Judged) -> Judged:
     finding = found.finding
     if not finding.loud or not finding.shortens or not isinstance(finding.saving, Saving):
         return found
-    why = "the steps keep a pace, the host pausing for longer where its work is shorter: it seems to wait for a clock or for another program"
+    why = "steps have a fixed period, so a timer or another process seems to limit the rate"
     saving = msgspec.structs.replace(finding.saving, low_us=0.0)
     unsure = msgspec.structs.replace(finding, status="possible", severity="low", saving=saving, possible_why=why, decide_with=BY_HAND)
     return found._replace(finding=unsure)
@@ -114,7 +114,7 @@ def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity))
 
 
-BY_HAND = "the same program timed with that change; or what its host does between the calls, by nsys with --sample=process-tree and osrt tracing"
+BY_HAND = "time the program with that change, or record the host with nsys --sample=process-tree and osrt tracing"
 
 
 def paced(found: Sequence[Judged]) -> list[Judged]:
@@ -127,7 +127,7 @@ def _failed_check(found: Judged, pace: Finding) -> Judged:
     finding = found.finding
     if finding.status == "possible" or not finding.loud or not finding.shortens:
         return found
-    why = f"until {pace.rule} is fixed a shorter step only waits longer"
+    why = f"until {pace.rule} is fixed, a shorter step only waits longer"
     return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=why, decide_with=AGAIN))
 
 

@@ -36,8 +36,8 @@ class Answer(NamedTuple):
 
 _PRAISE = {
     "gpu-busy": "The GPU is busy",
-    "communication": "No communication holds the GPU up",
-    "copies": "No copy holds the GPU up",
+    "communication": "No communication is exposed",
+    "copies": "No copy is exposed",
     "tensor-cores": "{units} are used",
     "utilisation": "The hardware is well used",
 }
@@ -84,10 +84,10 @@ def _shown(report: Report, at: int) -> Answer:
 def _steady(picture: Picture | None) -> Answer:
     question = "Are the steps steady?"
     if picture is None:
-        return Answer(question, "unknown", "A saved report does not hold the single steps.", "#steps")
+        return Answer(question, "unknown", "A saved report does not hold individual steps.", "#steps")
     period = picture.steps.period_us
     if len(period) < 2:
-        return Answer(question, "unknown", "Only one was recorded.", "#steps")
+        return Answer(question, "unknown", "Only one step was recorded.", "#steps")
     spread = float((period.max() - period.min()) / max(float(np.median(period)), 1e-9))
     far = int(picture.steps.outlier.sum())
     text = f"{duration(float(period.min()))} to {duration(float(period.max()))} over {counted(len(period), 'step')}, as recorded"

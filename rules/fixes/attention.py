@@ -17,10 +17,10 @@ PLANNED = (
 )
 
 
-MASKED = "Pass the mask as attn_mask. Where it is lower-triangular and there are as many queries as keys, is_causal=True in its place: half of the work is then skipped."
+MASKED = "Pass the mask as attn_mask. If it is causal (as many queries as keys), pass is_causal=True instead: that skips half of the work."
 
 
-DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
+DEEP = "Flatten all axes before the heads into one: fused kernels take four axes; with more, the call falls back to separate FP32 kernels."
 
 
 BY_BLOCKS = "Where the mask follows a rule (causal, a window), pass that as block_mask=create_block_mask(...) in place of adding it: blocks without scores are then skipped."
@@ -41,7 +41,7 @@ def call_flex_attention(masked: bool, shared: bool, deep: bool, single: bool) ->
         title="Use flex_attention, which can cap scores",
         steps=(
             "Scores are capped with tanh, which scaled_dot_product_attention cannot: write cap and mask as a score_mod of flex_attention, compiled; "
-            "pass scale= where scores are not divided by the root of a head's width.",
+            "pass scale= if you do not scale by 1/sqrt(head_dim).",
             *((BY_BLOCKS,) if masked else ()),
             *((SHARED_CAPPED,) if shared else ()),
             *(("Flatten all axes before the heads into one: flex_attention takes four axes.",) if deep else ()),
@@ -66,7 +66,7 @@ def call_sdpa(masked: bool, shared: bool, planned: bool, deep: bool, single: boo
     return Fix(
         title="Use scaled_dot_product_attention",
         steps=(
-            "Replace product, scale, mask, softmax, dropout and product by one call; pass scale= where scores are not divided by the root of a head's width.",
+            "Replace GEMM, scale, mask, softmax, dropout and GEMM by this call; pass scale= if you do not scale by 1/sqrt(head_dim).",
             *((MASKED,) if masked else ()),
             *(((SHARED_MASKED if masked else SHARED_HEADS),) if shared else ()),
             *((PLANNED,) if planned else ()),

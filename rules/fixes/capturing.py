@@ -8,19 +8,19 @@ from advisor.report.finding import Fix
 from advisor.rules.fixes import for_program, known_fix, of_server
 from advisor.views.trace.program import Program
 
-KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
+KEEP = "Keep values that the host reads (losses, checks, norms) on the GPU and read them after the step or every N steps: a CUDA graph cannot contain a read."
 
 
 DECIDE = "Make each `if` on a tensor a factor that is 0 or 1, or torch.where: every step then launches the same kernels."
 
 
-MASK = "Work on all rows where a mask picks some: torch.where or a factor of 0 or 1 instead of x[mask], padding instead of nonzero(): no graph holds a size that is asked for. What the further rows cost is not in the saving."
+MASK = "Process all rows instead of masked rows: torch.where or a 0/1 factor instead of x[mask], padding instead of nonzero(). A CUDA graph cannot contain data-dependent shapes. The saving does not include the cost of the extra rows."
 
 
-SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, and draw random numbers, on the GPU."
+SEND = "Copy host data into the captured tensors before the replay; create constants once, and random numbers, on the GPU."
 
 
-EACH = "Capture one pass, its state in tensors that it updates in place, replay it, and read its result after each replay."
+EACH = "Capture one iteration with its state in tensors that it updates in place; replay it and read the result after each replay."
 
 
 FIRST = (
@@ -29,7 +29,7 @@ FIRST = (
 )
 
 
-PARTS = "Capture each part, its state in tensors that it updates in place; what the host reads, and what differs from step to step, stays between the replays."
+PARTS = "Capture each part with its state in tensors that it updates in place; keep host reads and changing work between the replays."
 
 
 def capturing(program: Program, title: str | None, *first: str) -> Fix:

@@ -12,11 +12,11 @@ WORTH_COMPILING = 0.03
 """A step that compiling shortens by less, as the calls of what is compiled cost more than its few launches, is left to be captured if it can be."""
 
 _OF_PASSES = (
-    "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",
-    "Keep on the GPU what the loop reads, so that several passes can be one graph; what cannot be kept ends a graph.",
+    "The host waits after every iteration of a loop: batch whatever does not depend on the previous iteration (one call for all experts, queries or samples).",
+    "Keep values that the loop reads on the GPU, so that several iterations fit into one graph; each remaining read ends a graph.",
 )
 _SENT = (
-    "The host sends values between the launches, and waits each time: make constants once, on the GPU, and send all else of a step in one copy ahead of its first launch.",
+    "The host copies values to the GPU between launches and waits each time: create constants once on the GPU, and send the rest in one copy before the step.",
 )
 _KEPT = Code(
     before='def forward(self, x):\n    scale = torch.tensor([w, h], device="cuda")  # sent in each call',
@@ -31,10 +31,8 @@ _TOGETHER = Code(
     before="for x in items:  # waits in each pass\n    found.append(model(x).tolist())",
     after="found = model(torch.stack(items)).tolist()  # one wait for all",
 )
-_RESIZED = (
-    "Sizes differ from step to step here: dynamic=True compiles once for all of them, where a CUDA graph is recorded for each size that comes; pad inputs to a few sizes for it.",
-)
-_BREAKS = "TORCH_LOGS=graph_breaks names what returns to eager launches."
+_RESIZED = ("Shapes change between steps: dynamic=True compiles once for all of them. CUDA graphs need a graph per shape, so pad inputs to a few sizes.",)
+_BREAKS = "TORCH_LOGS=graph_breaks lists the graph breaks."
 
 
 def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -> Fix:
@@ -84,7 +82,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         steps = (
             f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
             *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
-            'Time it: that alone is what is saved here, and guards and wrappers can cost the host as much. If shapes are fixed, mode="reduce-overhead" or capturing the whole step in a '
+            'Time it: guards and wrappers can cost the CPU as much as this saves. If shapes are fixed, mode="reduce-overhead" or capturing the whole step in a '
             "torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
             "reads, prints and copies from pageable memory outside of it, capturable=True for Adam, and as a tensor a learning rate that changes: compiling alone gains little where most launches are a library's.",
         )
@@ -101,9 +99,9 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             f"Compile it, so that fewer, larger kernels are launched. {_BREAKS}"
             if capturable.resized
             else f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these. {_BREAKS}',
-            "Where the step is a loop over a small network, compile the function that holds the loop, if the host reads nothing between its passes: a graph of "
-            "one pass is launched anew in each. What is written into arguments in place keeps CUDA graphs away: return it.",
-            "Run under torch.inference_mode(), if it does not yet: autograd bookkeeping costs the host time on every op.",
+            "If the step loops over a small network and the host reads nothing between iterations, compile the function with the loop: otherwise each "
+            "iteration launches a graph. In-place writes to arguments prevent CUDA graphs: return the result instead.",
+            "Run under torch.inference_mode(), if it does not yet: autograd bookkeeping adds CPU overhead to every op.",
             "If requests can wait for each other, batch them.",
         )
         code = Code(
@@ -113,9 +111,9 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             + ")\n\nwith torch.inference_mode():\n    out = model(x)",
         )
     if capturable.in_passes and capturable.mostly == "sent":
-        title, steps, code = "Send nothing between the launches, and compile what is left", (*_SENT, *steps), _KEPT
+        title, steps, code = "Move host-to-device copies out of the step, then compile", (*_SENT, *steps), _KEPT
     elif capturable.in_passes:
-        title, steps = "Wait less often in the loop, and compile what is left", (*_OF_PASSES, *steps)
+        title, steps = "Synchronise less often, then compile the loop", (*_OF_PASSES, *steps)
         code = code if program.training else _PASSES if capturable.mostly == "values" else _TOGETHER
     from_outside = None
     if not (capturable.in_passes or program.functional or program.handed_back):

@@ -23,7 +23,7 @@ def fix_of_jax() -> Fix:
             "total = sum(jax.device_get(losses))",
         ),
         url="https://docs.jax.dev/en/latest/async_dispatch.html",
-        risk="Values are read later than before; code that reacts to them at once must be changed with care.",
+        risk="Values are read later than before: check code that reacts to them at once.",
     )
 
 
@@ -41,11 +41,11 @@ def fix_of_waits(known: Sequence[HostWait | None], ops: Sequence[str], training:
     code = first and (first.code if training else first.inference or first.code)
     return Fix(
         title="Let the host run ahead",
-        steps=(*(steps or (GENERALLY,)), 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
+        steps=(*(steps or (GENERALLY,)), 'Find other waits with torch.cuda.set_sync_debug_mode("warn").'),
         code=as_code(code) if code else None,
         url=(first.url if first else "") or _TUNING,
         intervention=first.intervention or None if first else None,
-        risk="Values are read later than before; code that reacts to them at once must be changed with care.",
+        risk="Values are read later than before: check code that reacts to them at once.",
     )
 
 

@@ -33,8 +33,8 @@ def test_parts_of_a_step_sum_to_it(report):
 
 
 def test_the_headline_begins_with_what_the_server_does(report):
-    assert report.headline.summary.startswith("vLLM decodes 12 requests a step, ") or "9 to 12 requests" in report.headline.summary
-    assert "100% of the device's time in CUDA graphs" in report.headline.summary
+    assert report.headline.summary.startswith("vLLM decodes 12 requests per step, ") or "9 to 12 requests" in report.headline.summary
+    assert "100% of the GPU's time in CUDA graphs" in report.headline.summary
 
 
 @pytest.mark.parametrize("form", [text, markdown, html])

@@ -64,7 +64,7 @@ def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
     ("of_a_step", "of_one_run"),
     [
         (
-            "62 GPU ops a step; the GPU waits 1.41 ms of each 4.66 ms step (30%) for the host",
+            "62 GPU ops per step; the GPU waits 1.41 ms of each 4.66 ms step (30%) for the host",
             "62 GPU ops in all; the GPU waits 1.41 ms of the 4.66 ms traced (30%) for the host",
         ),
         ("the loader takes 3.20 ms of a step of 42.0 ms", "the loader takes 3.20 ms of 42.0 ms traced"),
@@ -77,10 +77,10 @@ def test_without_steps_nothing_happens_a_step(of_a_step, of_one_run):
     assert _of_one_run(of_a_step) == of_one_run
 
 
-@pytest.mark.parametrize(("kind", "said"), [("job", "Rank 1 spends 9.24 ms in all more"), ("trace", "Rank 1 spends 9.24 ms a step more")])
+@pytest.mark.parametrize(("kind", "said"), [("job", "Rank 1 spends 9.24 ms in all more"), ("trace", "Rank 1 spends 9.24 ms per step more")])
 def test_the_headline_of_a_job_without_steps_says_nothing_of_a_step(kind, said):
     report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
-    headline = msgspec.structs.replace(report.headline, summary="Rank 1 spends 9.24 ms a step more")
+    headline = msgspec.structs.replace(report.headline, summary="Rank 1 spends 9.24 ms per step more")
     assert in_terms_of_one_run(msgspec.structs.replace(report, kind=kind, headline=headline)).headline.summary == said
 
 

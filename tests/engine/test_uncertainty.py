@@ -99,7 +99,7 @@ def test_a_fix_that_costs_the_host_is_only_possible_where_a_slow_host_would_be_t
     # What costs it 8 µs loses these where it is the bound, which is less than likely: 0.27 of the GPU's half, the rest what the likely host gains.
     mean_us = 0.73 * (94 - 78 - 8) + 0.27 * (90 / 2)
     assert dear.status == "possible" and dear.severity == "low" and dear.saving.expected_us == pytest.approx(mean_us, abs=1)
-    assert "takes time of the host" in dear.possible_why and "--step-ms" in dear.decide_with
+    assert "adds host work" in dear.possible_why and "--step-ms" in dear.decide_with
 
 
 @pytest.mark.parametrize(("gpu_us", "of_the_gpu"), [(64, True), (90, False)])
@@ -118,7 +118,7 @@ def test_what_gains_at_one_end_of_the_hosts_range_alone_is_possible_and_never_cl
     edit = WithDurations(ops, np.full(len(ops), gpu_us / 8)) if of_the_gpu else CheaperDispatch(0.2)
     assert replay.share(replay.corrected, edit) < 0.01 and replay.expected_share(edit) < 0.2 < replay.most_share(edit)
     (finding,) = run(timeline, [ruled(function, min_saving_share=0.2)]).findings
-    assert (finding.status, finding.severity) == ("possible", "low") and "whether the host or the GPU bounds the step" in finding.possible_why
+    assert (finding.status, finding.severity) == ("possible", "low") and "whether the host or the GPU limits the step" in finding.possible_why
     assert finding.saving.low_us == 0 and finding.saving.high_us > 0.2 * replay.true_step.expected_us and "--step-ms" in finding.decide_with
 
 
@@ -171,7 +171,7 @@ def test_what_may_gain_nothing_and_likely_not_much_is_low(low_us, expected_us, o
         assert doubted(moved, replay, source).finding.severity == "high"
         told = [doubted(found, replay, replace(source, format="kineto", shapes=shapes)).finding for shapes in (True, False)]
         unsure = severity == "low"
-        assert [finding.status for finding in told] == ["found", "possible" if unsure else "found"], "shapes would tell"
+        assert [finding.status for finding in told] == ["found", "possible" if unsure else "found"], "shapes were not recorded"
         assert [finding.severity for finding in told] == [severity] * 2
 
 

@@ -86,7 +86,7 @@ def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> Non
     assert "torch.where(converged(x), x, one_pass(x))" in after and "while not converged(x)" in after
     assert "torch.stack(items)" in code("retrieve_rerank", "launch-gap"), "sizes are asked for, which end no loop"
     sent = fix_of(of("evolution_search"), "launch-gap")
-    assert "Send nothing" in sent.title and sent.code and "register_buffer" in sent.code.after and "loop" not in sent.steps[0]
+    assert "Move host-to-device copies" in sent.title and sent.code and "register_buffer" in sent.code.after and "loop" not in sent.steps[0]
 
 
 @slow

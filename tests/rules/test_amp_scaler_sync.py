@@ -34,7 +34,7 @@ PERIOD = 210
 def test_the_scalers_read_is_found():
     trace = repeat(PERIOD, train())
     finding = found("amp-scaler-sync", trace)
-    assert "once a step" in finding.summary and "bfloat16" in finding.fix.code.after
+    assert "once per step" in finding.summary and "bfloat16" in finding.fix.code.after
     assert 10 < finding.saving.expected_us <= 50
 
 

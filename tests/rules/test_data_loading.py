@@ -62,7 +62,7 @@ def test_no_more_is_expected_than_the_gpu_was_seen_to_idle():
 def test_the_saving_threshold_has_two_sides():
     trace = repeat(period(2000, 3400), train(2000, 3400))  # 1800 of 5430 µs are saved
     assert found("data-loading", trace, min_saving_share=0.32)
-    assert "reported from 34%" in clear("data-loading", trace, min_saving_share=0.34)
+    assert "threshold 34%" in clear("data-loading", trace, min_saving_share=0.34)
 
 
 def test_loading_that_the_gpu_works_through_costs_nothing():
@@ -74,7 +74,7 @@ def test_loading_that_the_gpu_works_through_costs_nothing():
 
 
 def test_a_loader_that_delivers_at_once_is_quiet():
-    assert "no DataLoader" in clear("data-loading", repeat(period(0), train(0)))
+    assert "no data loader" in clear("data-loading", repeat(period(0), train(0)))
     clear("data-loading", repeat(period(20), train(20, name=MULTI)))
 
 

@@ -30,7 +30,7 @@ def speak(rows=100_000, read=1000, tables=1, bag=False, optimizer="aten::_foreac
 
 def test_a_long_table_is_told_with_the_update_of_it():
     finding = found("dense-gradients", queued(speak(), host=50, gpu=165))
-    assert finding.summary.startswith("1 embedding table of 100,000 rows gets a dense gradient each step, for 1,000 rows that are read")
+    assert finding.summary.startswith("1 embedding table of 100,000 rows gets a dense gradient each step, for 1,000 rows read")
     assert finding.saving.expected_us == pytest.approx(50 + 50, rel=0.05), "no zeros, and half of the update"
     assert "sparse=True" in finding.fix.code.after and "offsets" not in finding.fix.code.after
 
@@ -43,7 +43,7 @@ def test_several_tables_become_one():
 
 
 def test_what_a_bag_reads_are_its_indices():
-    assert "for 1,000 rows that are read" in found("dense-gradients", queued(speak(bag=True), host=50, gpu=165)).summary
+    assert "for 1,000 rows read" in found("dense-gradients", queued(speak(bag=True), host=50, gpu=165)).summary
 
 
 def test_a_table_that_is_mostly_read_is_quiet_on_either_side_of_the_limit():

@@ -56,7 +56,7 @@ def test_a_kernel_that_waits_for_pages_of_managed_memory_is_told_to_fetch_them_b
             trace.gpu(gpu + 10 + 50 * i, gpu + 30 + 50 * i, "Memcpy", stream=-1, kind="memcpy", copy_kind="migration HtoD", bytes=65536)
 
     finding = found("dominant-resource", queued(body, gpu=900))
-    assert ("cudaMemPrefetchAsync" in finding.fix.steps[0]) == prefetch and ("pages of managed memory" in finding.summary) == prefetch
+    assert ("cudaMemPrefetchAsync" in finding.fix.steps[0]) == prefetch and ("managed-memory pages" in finding.summary) == prefetch
 
 
 @pytest.mark.parametrize(("device", "command"), [("NVIDIA H200", "ncu --set full"), ("AMD Instinct MI300X", "rocprof-compute profile")])
@@ -65,4 +65,4 @@ def test_what_decides_is_a_tool_of_the_devices_maker(device, command):
     trace.devices = (Device(0, device, 132, (9, 0), 0, 32),)
     finding = found("dominant-resource", trace)
     assert finding.decide_with.startswith(command) and (("Nsight" in finding.fix.steps[0]) == ("ncu" in command))
-    assert "recording may have made" not in aside(finding) and "does not tell how much" in aside(finding)
+    assert "recording may have made" not in aside(finding) and "does not show how much" in aside(finding)

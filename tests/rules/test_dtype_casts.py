@@ -149,7 +149,7 @@ def test_casts_between_fp64_and_fp32_are_told_of_no_other_type():
 
 def test_trained_weights_stay_in_fp32():
     """Their casts are there on purpose, so that nothing says that activations would be narrower."""
-    assert "would gain nothing" in clear("dtype-casts", autocast(wide, training=True))
+    assert "no fix is known" in clear("dtype-casts", autocast(wide, training=True))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -162,9 +162,9 @@ def test_a_model_in_16_bits_is_no_advice_in_training(training):
 def test_both_thresholds_have_two_sides():
     trace = weights()  # 40 of 139 µs busy, of 140 a step
     assert found("dtype-casts", trace, min_cast_share=0.27)
-    assert "reported from 30%" in clear("dtype-casts", trace, min_cast_share=0.30)
+    assert "threshold 30%" in clear("dtype-casts", trace, min_cast_share=0.30)
     assert found("dtype-casts", trace, min_saving_share=0.27)
-    assert "reported from 31%" in clear("dtype-casts", trace, min_saving_share=0.31)
+    assert "threshold 31%" in clear("dtype-casts", trace, min_saving_share=0.31)
 
 
 def test_of_two_shapes_alike_the_first_cast_is_the_weight():
@@ -195,7 +195,7 @@ def training(micro_steps):
 
 
 def test_weights_that_are_trained_in_fp32_are_so_on_purpose():
-    assert "would gain nothing" in clear("dtype-casts", training(1))
+    assert "no fix is known" in clear("dtype-casts", training(1))
 
 
 def test_weights_cast_again_in_each_micro_step_are_found():
@@ -234,7 +234,7 @@ def test_products_between_two_casts_want_their_type():
         w.op("mm", 99, [X, W], [BF16] * 2)
         w.cast(20, BF16, FP32, X)
 
-    assert "would gain nothing" in clear("dtype-casts", steps(body))
+    assert "no fix is known" in clear("dtype-casts", steps(body))
 
 
 def test_a_way_back_in_the_next_step_is_none():
@@ -245,11 +245,11 @@ def test_a_way_back_in_the_next_step_is_none():
         w.op("gelu", 10, [X], [BF16])
         w.cast(10, BF16, FP32, X)
 
-    assert "would gain nothing" in clear("dtype-casts", steps(body))
+    assert "no fix is known" in clear("dtype-casts", steps(body))
 
 
 def test_a_cast_without_a_way_back_may_be_wanted():
-    assert "would gain nothing" in clear("dtype-casts", island(back=False))
+    assert "no fix is known" in clear("dtype-casts", island(back=False))
 
 
 def test_fp32_up_to_the_loss_is_wanted():
@@ -261,7 +261,7 @@ def test_fp32_up_to_the_loss_is_wanted():
         w.cast(20, FP32, BF16, X, around=names, tid=2, sequence=3)
         w.op("mm", 29, [X, W], [BF16] * 2)
 
-    assert "would gain nothing" in clear("dtype-casts", steps(body))
+    assert "no fix is known" in clear("dtype-casts", steps(body))
 
 
 def test_a_way_back_of_another_size_is_none():
@@ -271,7 +271,7 @@ def test_a_way_back_of_another_size_is_none():
         w.cast(10, FP32, BF16, [16, 1])
         w.op("mm", 99, [X, W], [BF16] * 2)
 
-    assert "would gain nothing" in clear("dtype-casts", steps(body))
+    assert "no fix is known" in clear("dtype-casts", steps(body))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_casts_behind_a_slow_host_gain_nothing():
         w.cast(5, FP32, BF16, W)
         w.op("addmm", 20, [[4096], X, W], [BF16] * 3)
 
-    assert "reported from 3%" in clear("dtype-casts", repeat(400, lambda trace, at: body(Writer(trace, at, at + 5))))
+    assert "threshold 3%" in clear("dtype-casts", repeat(400, lambda trace, at: body(Writer(trace, at, at + 5))))
 
 
 def test_without_types_it_is_skipped():
@@ -350,7 +350,7 @@ def test_data_in_16_bits_that_are_made_fp32_for_a_product():
 
 
 def test_the_smaller_operand_of_an_fp32_product_is_no_data_in_16_bits():
-    assert "would gain nothing" in clear("dtype-casts", widened([128, 200_000]))
+    assert "no fix is known" in clear("dtype-casts", widened([128, 200_000]))
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_a_matrix_that_is_cast_by_hand_for_each_product_is_a_weight(op, operands
         w.op(op, 99, operands, [BF16] * len(operands))
 
     if not weight:
-        assert "would gain nothing" in clear("dtype-casts", steps(body))
+        assert "no fix is known" in clear("dtype-casts", steps(body))
         return
     finding = found("dtype-casts", steps(body))
     assert finding.evidence[0].label == "FP32 → BF16 weight [4096, 128]"

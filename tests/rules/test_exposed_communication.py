@@ -26,13 +26,13 @@ def step(each, compute=300.0, hidden=0.0, **sizes):
 def test_two_thirds_exposed_is_never_nothing_to_fix():
     finding = found("exposed-communication", step([600.0]))
     assert finding.saving.low == 0 and finding.saving.expected == pytest.approx(0.35 * 600, rel=0.05)
-    assert finding.severity == "high" and "One rank alone cannot tell" in finding.summary and "every rank" in finding.fix.steps[0]
+    assert finding.severity == "high" and "The trace of one rank cannot" in finding.summary and "every rank" in finding.fix.steps[0]
 
 
 def test_what_is_longer_than_its_like_looks_like_waiting():
     for sizes, said in (
         ({"in_elements": 1 << 20}, "At least 650 µs of it look like waiting"),
-        ({}, "If those of one kind move as much, 650 µs of it are waiting"),
+        ({}, "if they are equal, 650 µs of it is waiting"),
     ):
         finding = found("exposed-communication", step([100.0, 800.0], **sizes))
         # 100 and 150 of it may be transfer.
@@ -49,13 +49,13 @@ def test_what_computing_hides_is_quiet():
 
 
 def test_one_gpu_alone_has_none():
-    assert clear("exposed-communication", step([])) == "no communication inside the window"
+    assert clear("exposed-communication", step([])) == "no communication in the window"
 
 
 def test_what_mostly_waits_is_possible_and_still_said():
     finding = found("exposed-communication", step([20.0, 800.0]))
     assert (finding.status, finding.severity) == ("possible", "low") and "every rank" in finding.fix.steps[0]
-    assert "all ranks" in finding.decide_with and "for whom it waits" in finding.possible_why
+    assert "all ranks" in finding.decide_with and "which rank it waits for" in finding.possible_why
 
 
 def layers(sum_us=30.0, count=8, kernel=REDUCE, trains=False, beside=False):

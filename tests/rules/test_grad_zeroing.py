@@ -34,7 +34,7 @@ def period(fills=5):
 
 def test_fills_in_zero_grad_are_found():
     finding = found("grad-zeroing", repeat(period(), train()))
-    assert "5 fills a step" in finding.summary and "set_to_none=True" in finding.fix.code.after
+    assert "5 fills per step" in finding.summary and "set_to_none=True" in finding.fix.code.after
     assert 50 < finding.saving.expected_us < 115
     assert found("grad-zeroing", repeat(period(), train(note=False, frame=True)))
 
@@ -59,14 +59,14 @@ def test_several_additions_to_each_gradient_stay():
 
 def test_a_loop_over_the_gradients_is_found():
     finding = found("grad-zeroing", trained(each(**ZERO)))
-    assert "A loop over the gradients launches 10 fills a step" in finding.summary and "p.grad.zero_()" in finding.fix.code.before
+    assert "A loop over the gradients launches 10 fills per step" in finding.summary and "p.grad.zero_()" in finding.fix.code.before
     clear("grad-zeroing", trained(each(SHAPES[:8], **ZERO)))
 
 
 def test_the_saving_threshold_has_two_sides():
     trace = repeat(period(), train())
     assert found("grad-zeroing", trace, min_saving_share=0.1)
-    assert "reported from 50%" in clear("grad-zeroing", trace, min_saving_share=0.5)
+    assert "threshold 50%" in clear("grad-zeroing", trace, min_saving_share=0.5)
 
 
 def test_dropping_gradients_is_quiet():

@@ -81,8 +81,8 @@ def test_steps_that_differ_are_quiet():
 
 
 def test_waits_and_allocations_cannot_be_captured():
-    assert "waits for the GPU once a step" in clear("graph-candidate", repeat(PERIOD, step(wait=9)))
-    assert found("graph-candidate", repeat(PERIOD, step(wait=20))), "what a step's last kernel made is read behind the graph"
+    assert "waits for the GPU once per step" in clear("graph-candidate", repeat(PERIOD, step(wait=9)))
+    assert found("graph-candidate", repeat(PERIOD, step(wait=20))), "what per step's last kernel made is read behind the graph"
     assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
     trace = repeat(PERIOD, step())
     trace.call("cudaMalloc", PERIOD + 400, 5)
@@ -121,7 +121,7 @@ def test_of_steps_that_are_alike_what_comes_before_a_size_is_a_graph():
     # 80 of the 100 kernels of four steps: the last of the five ends the trace.
     assert (part.kernels, len(part.rows)) == (20, 80) and "80% of their kernels" in found("graph-candidate", trace).summary
     behind = parted(n=5, sizes=(20,) * 5, wait="aten::_unique2")
-    assert "which no graph can hold" in clear("graph-candidate", behind), "the size may be another in the next step"
+    assert "CUDA graph cannot" in clear("graph-candidate", behind), "the size may be another in the next step"
 
 
 @pytest.mark.parametrize("inside", [0, 2])
@@ -169,11 +169,11 @@ def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_
 def test_passes_that_are_alike_are_a_graph_each():
     finding = found("graph-candidate", words(3))
     (part,) = words(3).get(Capturable).parts
-    assert (part.kernels, part.times) == (20, 3) and "Capture one pass" in finding.fix.steps[0]
+    assert (part.kernels, part.times) == (20, 3) and "Capture one iteration" in finding.fix.steps[0]
     # Of 440 µs a word the device works 82; a graph is launched for 10, and its result copied.
     assert finding.saving.low_us == 0 and 0.6 < finding.saving.expected_us / (3 * 440 + 20) < 0.9
     assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"
-    assert "which no graph can hold" in clear("graph-candidate", words(3, copied_by="aten::_unique2")), "a size, which happens to be alike"
+    assert "CUDA graph cannot" in clear("graph-candidate", words(3, copied_by="aten::_unique2")), "a size, which happens to be alike"
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,16 @@ def test_passes_that_are_alike_are_a_graph_each():
 )
 def test_other_passes_are_one_graph_if_nobody_looked_between_them(trace, values):
     finding = found("graph-candidate", trace)
-    assert f"read {values} in between" in finding.summary and finding.title.endswith("if it read no values") and finding.saving.low_us == 0
+    assert (
+        f"copy {values} to the host in between" in finding.summary
+        and finding.title.endswith("if it copied no values to the host")
+        and finding.saving.low_us == 0
+    )
 
 
 @pytest.mark.parametrize("size", [8192, -1])
 def test_a_result_or_what_may_be_one_is_no_value_that_is_looked_at(size):
-    assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True, size=size))
+    assert "CUDA graph cannot" in clear("graph-candidate", words(3, grows=True, size=size))
 
 
 def test_values_and_sizes_of_masks_have_to_go_first_and_how_many_values_differ_cannot():
@@ -200,8 +204,16 @@ def test_values_and_sizes_of_masks_have_to_go_first_and_how_many_values_differ_c
         return body
 
     read, masked = (found("graph-candidate", repeat(PERIOD, asking(op))) for op in ("aten::item", "aten::nonzero"))
-    assert "read 1 value in between" in read.summary and "no graph holds a read" in read.fix.steps[0] and len(read.fix.steps) == len(masked.fix.steps)
-    assert "ask for 1 size in between" in masked.summary and "torch.where" in masked.fix.steps[0] and masked.title.endswith("if it asked for no sizes")
+    assert (
+        "copy 1 value to the host in between" in read.summary
+        and "a CUDA graph cannot contain a read" in read.fix.steps[0]
+        and len(read.fix.steps) == len(masked.fix.steps)
+    )
+    assert (
+        "need 1 data-dependent size in between" in masked.summary
+        and "torch.where" in masked.fix.steps[0]
+        and masked.title.endswith("if it needed no data-dependent shapes")
+    )
     # Of 420 µs the device works 80, and a graph's nodes stand 1 µs apart.
     for finding in (read, masked):
         assert finding.severity == "info" and finding.saving.low_us == 0 and 420 - 80 - 50 < finding.saving.expected_us < 420 - 80
@@ -235,7 +247,7 @@ def test_steps_that_the_sizes_of_masks_make_differ_are_a_graph_without_them():
 def test_products_that_would_take_as_long_as_the_launches_are_abstained_from():
     # Of 440 µs a step 11 products of 4 µs are a tenth.
     assert found("graph-candidate", masked(gemms=10))
-    assert "products take 11% of the step" in clear("graph-candidate", masked(gemms=12))
+    assert "GEMMs take 11% of the step" in clear("graph-candidate", masked(gemms=12))
 
 
 def test_what_no_mask_decides_stays_different():
@@ -304,11 +316,15 @@ def test_what_the_host_sends_can_be_sent_before_the_graph():
 
 def test_behind_a_read_only_a_constant_can():
     finding = found("graph-candidate", sending(4, read=True))
-    assert "read 1 value and wait for copies" in finding.summary and "no graph holds a read" in finding.fix.steps[0] and "constants" in finding.fix.steps[1]
-    assert "which no graph can hold" in clear("graph-candidate", sending(1 << 20, read=True)), "it may be made of what was read"
+    assert (
+        "copy 1 value to the host and wait for host-to-device copies" in finding.summary
+        and "a CUDA graph cannot contain a read" in finding.fix.steps[0]
+        and "constants" in finding.fix.steps[1]
+    )
+    assert "CUDA graph cannot" in clear("graph-candidate", sending(1 << 20, read=True)), "it may be made of what was read"
     made = found("graph-candidate", sending(1 << 20, read=True, maker="aten::eye"))
-    assert "read 1 value and wait for copies" in made.summary and "make constants once" in made.fix.steps[1]
-    assert "which no graph can hold" in clear("graph-candidate", sending(1 << 20, read=True, maker="aten::lift_fresh")), "it is the program's own data"
+    assert "copy 1 value to the host and wait for host-to-device copies" in made.summary and "create constants once" in made.fix.steps[1]
+    assert "CUDA graph cannot" in clear("graph-candidate", sending(1 << 20, read=True, maker="aten::lift_fresh")), "it is the program's own data"
 
 
 def test_graphs_in_use_are_quiet():
@@ -327,5 +343,5 @@ def test_without_launches_it_is_skipped():
 
 
 def test_a_server_is_told_its_own_switches_whatever_could_be_captured():
-    kept = _capturing(Program(False, False, server="vLLM"), "Capture the parts that are alike and replay them", "First of all")
+    kept = _capturing(Program(False, False, server="vLLM"), "Capture the identical parts and replay them", "First of all")
     assert kept == of_server(Program(False, False, server="vLLM")), "it captures by itself"

@@ -55,8 +55,8 @@ def test_what_is_no_servers_or_of_no_known_phase_is_clear():
 
 
 def test_the_rules_for_other_programs_leave_these_steps_to_it():
-    assert "graph-coverage speaks" in clear("launch-gap", served(DECODE))
-    assert "graph-coverage speaks" in clear("graph-candidate", served(DECODE))
+    assert "graph-coverage covers" in clear("launch-gap", served(DECODE))
+    assert "graph-coverage covers" in clear("graph-candidate", served(DECODE))
     assert found("launch-gap", served("decode [3]"))
 
 

@@ -84,7 +84,7 @@ def test_a_rank_whose_lateness_is_taken_for_the_recorder_s_is_named_and_the_job_
         assert headline.judged == "yes" and "As recorded" not in headline.summary
         return
     assert headline.judged == "partly" and f"rank {rank}" in headline.judged_why
-    assert f"the others wait for rank {rank} in collectives" in headline.summary and "taken off" in headline.summary
+    assert f"the others wait for rank {rank} in collectives" in headline.summary and "subtracted" in headline.summary
 
 
 @pytest.mark.parametrize(("ranks", "named"), [((), True), ((0, 1), True), ((0,), False)])
@@ -112,7 +112,7 @@ def test_what_may_be_waiting_for_a_rank_without_a_trace_is_no_transfer(name, jud
     report = run(reduced(read(tmp_path), Judging(rules=()), executor="serial"), RULES)
     assert report.headline.judged == judged and "The ranks recorded" in report.headline.summary
     assert ("no trace of 1 of 4 ranks" in report.headline.judged_why) == (judged == "partly")
-    assert (report.headline.bottleneck == "ranks missing") == ("keep step" not in report.headline.summary) == (judged == "partly")
+    assert (report.headline.bottleneck == "ranks missing") == ("are balanced" not in report.headline.summary) == (judged == "partly")
     assert not [f for f in report.findings if f.status == "found" and f.severity in LOUD]
     after = report.headline.predicted_step_us
     assert after.low <= after.expected <= after.high

@@ -37,7 +37,7 @@ def looped(turns=16, work_us=2.0, host_us=16.0, by_value=False, op="PjitFunction
 
 def test_turns_are_told_with_what_the_loop_spends_on_itself():
     finding = found("loop-overhead", looped())
-    assert finding.summary.startswith("16 turns a step launch 2.0 kernels and copies each") and "counts and slices" in finding.summary
+    assert finding.summary.startswith("16 turns per step launch 2.0 kernels and copies each") and "counts and slices" in finding.summary
     assert "unroll" in finding.fix.title.lower() and "unroll=8" in finding.fix.code.after
     # Of 16 turns of the host two are left; then 32 µs of products and 2 of counters bound the step.
     left_us = looped().get(Replay).true_step.expected_us - finding.saving.expected_us
@@ -52,7 +52,7 @@ def test_a_loop_that_a_value_ends_is_tested_less_often():
 
 def test_the_first_line_does_not_say_that_nothing_is_found():
     both, alone = (run_rules(looped().timeline(), [built_in()[rule] for rule in rules], {}) for rules in (("launch-gap", "loop-overhead"), ("launch-gap",)))
-    assert "launch-gap finds nothing to do about that" in alone.headline.summary
+    assert "launch-gap found nothing to fix" in alone.headline.summary
     assert both.headline.bottleneck == "launch-bound" and "finds nothing" not in both.headline.summary
 
 
@@ -73,9 +73,9 @@ def test_of_loops_in_loops_the_inner_turns_count():
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
-        (looped(turns=4), "4 turns of compiled loops were recorded a step; looked at from 8"),
+        (looped(turns=4), "4 turns of compiled loops were recorded per step (threshold 8)"),
         (looped(op="aten::mm"), "loops of other frameworks"),
-        (looped(work_us=400.0), "16 turns of compiled loops are launched a step"),
+        (looped(work_us=400.0), "16 turns of compiled loops are launched per step"),
     ],
 )
 def test_quiet(trace, why):

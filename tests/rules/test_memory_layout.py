@@ -37,9 +37,9 @@ def test_a_filter_larger_than_the_images_is_none():
 def test_both_thresholds_have_two_sides():
     trace = queued(convolution(), gpu=81)  # 20 of 80 µs
     assert found("memory-layout", trace, min_layout_share=0.24)
-    assert "reported from 26%" in clear("memory-layout", trace, min_layout_share=0.26)
+    assert "threshold 26%" in clear("memory-layout", trace, min_layout_share=0.26)
     assert found("memory-layout", trace, min_saving_share=0.20)
-    assert "reported from 30%" in clear("memory-layout", trace, min_saving_share=0.30)
+    assert "threshold 30%" in clear("memory-layout", trace, min_saving_share=0.30)
 
 
 def test_turning_the_input_once_is_quiet():
@@ -83,8 +83,8 @@ def test_cudnns_batch_norms_in_nchw_make_the_layout_known_to_gain_in_tf32():
 def test_cudnns_batch_norms_in_nchw_are_told_where_nothing_is_turned():
     finding = found("memory-layout", in_tf32(turned="tensor_op"))
     assert (
-        finding.title == "Batch norms run one block a channel"
-        and "1 kernel a step takes 300 µs of 381 µs for cuDNN's batch norms of tensors in NCHW" in finding.summary
+        finding.title == "Batch norms run a single block per channel"
+        and "1 kernel per step takes 300 µs of 381 µs for cuDNN's batch norms of tensors in NCHW" in finding.summary
     )
     assert finding.saving.expected_us == pytest.approx(300 - 1.5 * 48, rel=0.05) and {item.label for item in finding.evidence} == {
         f"aten::cudnn_batch_norm {IMAGE}"
@@ -141,7 +141,7 @@ def test_few_channels_stay_in_nchw_when_compiled():
 
 
 def test_conversions_hidden_behind_a_slow_host_gain_nothing():
-    assert "reported from 3%" in clear("memory-layout", queued(convolution(), host=400, gpu=400))
+    assert "threshold 3%" in clear("memory-layout", queued(convolution(), host=400, gpu=400))
 
 
 def test_miopen_transposes_count_inside_convolutions_only():
@@ -161,7 +161,7 @@ def test_padding_channels_is_no_conversion():
 def test_sequences_have_no_channels_last():
     for dims in ([64, 128, 1, 3136], [64, 128, 3136]):  # 20 of 80 µs are left out, and said to be
         why = clear("memory-layout", queued(convolution(dims=dims), gpu=81))
-        assert "turn images from one layout into another take 0%" in why and "1-D convolutions, which have no channels_last, take 25%" in why
+        assert "convert images between layouts take 0%" in why and "1-D convolutions (no channels_last) account for 25%" in why
 
 
 def copying(target, source, dims=IMAGE, around="aten::contiguous", conv=60.0):

@@ -346,14 +346,14 @@ def test_a_request_that_failed_is_what_stands_out():
     m.event("oom", 0, 900 * MIB, at(6, "mm"))
     head = report(m).headline
     assert head.bottleneck == "out of memory"
-    assert head.summary.startswith("A request for 944 MB failed for want of memory, when 734 MB were allocated and 734 MB reserved. The peak is 734 MB")
+    assert head.summary.startswith("An allocation of 944 MB ran out of memory, when 734 MB were allocated and 734 MB reserved. The peak is 734 MB")
     m.event("oom", 0, 800 * MIB, at(6, "mm"))
     m.free(held)
-    assert report(m).headline.summary.startswith("2 requests failed for want of memory, the largest for 944 MB, when 734 MB")
+    assert report(m).headline.summary.startswith("2 allocations ran out of memory, the largest of 944 MB, when 734 MB")
     assert report(trained()).headline.bottleneck != "out of memory"
 
 
 def test_what_frees_much_at_a_price_is_not_passed_over_in_the_headline():
     made = analysed(ROOT / "samples" / "memory" / "emptied_cache.fixed.pickle.gz")
     assert [f.severity for f in made.findings] == ["low"] and made.share(made.findings[0]) > 0.2
-    assert made.headline.bottleneck == "no fault stands out" and "Checkpoint each layer: 403 MB less, hardly worth its price." in made.headline.summary
+    assert made.headline.bottleneck == "no fault stands out" and "Checkpoint each layer: 403 MB less, which hardly pays." in made.headline.summary

@@ -34,7 +34,7 @@ def test_averages_after_the_backward_pass_are_found_with_what_overlap_gains_of_t
     finding = found("missed-overlap", training())
     assert finding.saving.expected_us == pytest.approx(0.35 * 600, rel=0.02)
     assert (finding.saving.low_us, finding.saving.high_us) == widened("missed-overlap", 120, 420, 1600)
-    assert "6 collectives a step" in finding.summary and "DistributedDataParallel" in finding.fix.code.after
+    assert "6 collectives per step" in finding.summary and "DistributedDataParallel" in finding.fix.code.after
     assert finding.evidence[0].label == REDUCE
 
 
@@ -51,7 +51,7 @@ def test_where_nothing_is_trained_no_gradients_are_averaged():
 
 
 def test_a_stream_of_their_own_overlaps_nothing_by_itself():
-    assert "6 collectives a step" in found("missed-overlap", training(stream=20)).summary
+    assert "6 collectives per step" in found("missed-overlap", training(stream=20)).summary
 
 
 def test_collectives_beside_the_products_are_overlapped():

@@ -33,7 +33,7 @@ def speak(again=True, recorded=True, forward=LAYER, inside=LAYER):
 
 def test_a_layer_that_runs_again_is_found_with_what_it_takes():
     finding = found("recomputation", repeat(PERIOD, speak()))
-    assert finding.summary.startswith("4 kernels a step of the forward pass run again in the backward pass (activation checkpointing): 40.0 µs of GPU time")
+    assert finding.summary.startswith("4 kernels per step of the forward pass run again in the backward pass (activation checkpointing): 40.0 µs of GPU time")
     assert "layer_norm, linear, gelu, linear" in " ".join(finding.fix.steps)
     assert finding.saving.low_us < finding.saving.expected_us == pytest.approx(120, abs=20)
 
@@ -52,7 +52,7 @@ def test_the_older_way_is_seen_through():
         trace.op("aten::mm", t + 160, 40, tid=OTHER).launch(t + 165, t + 170, t + 210, "gemm", tid=OTHER)
 
     finding = found("recomputation", repeat(PERIOD, body))
-    assert finding.summary.startswith("4 kernels a step") and finding.saving.expected_us < 200, "the nested backward pass stays"
+    assert finding.summary.startswith("4 kernels per step") and finding.saving.expected_us < 200, "the nested backward pass stays"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_softmax_of_few_long_rows_is_found():
     # A full device needs 1000 * 8 / 132 = 61 µs, twice the limit 63, and 5 to join the parts.
     assert finding.saving.expected_us == pytest.approx(1000 - 68, abs=2)
     assert finding.saving.low_us < finding.saving.expected_us <= finding.saving.high_us
-    assert finding.evidence[0].label.endswith("8 blocks on 132 multiprocessors") and finding.confidence > 0.8
+    assert finding.evidence[0].label.endswith("8 blocks on 132 SMs") and finding.confidence > 0.8
     assert "torch.compile" in finding.fix.code.after
 
 
@@ -207,7 +207,7 @@ def test_a_kernel_of_no_known_kind_may_be_serial():
     # Half of its 1000 µs at best likely, less 5 to join the parts; perhaps nothing.
     assert finding.saving.expected_us == pytest.approx(495, rel=0.02) and finding.saving.low_us == 0
     assert finding.severity == "medium" and finding.confidence <= 0.4
-    assert "1 block of 1 thread for 132 multiprocessors" in finding.summary
+    assert "1 block of 1 thread on 132 SMs" in finding.summary
 
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>"

@@ -21,7 +21,7 @@ def test_work_between_steps_is_found_and_hides_behind_the_next_where_nothing_wai
 
 
 def test_a_device_that_never_waits_is_clear():
-    assert "the device idles" in clear(RULE, gapped(kernel_us=19.9))
+    assert "the GPU idles" in clear(RULE, gapped(kernel_us=19.9))
 
 
 def test_tokens_that_are_read_one_by_one_are_to_be_read_at_once():
@@ -34,9 +34,9 @@ def test_tokens_that_are_read_one_by_one_are_to_be_read_at_once():
 
 def test_of_one_step_nothing_is_known_of_what_comes_between():
     assert "one step is marked" in clear(RULE, served("step[DECODE bs=8]", steps=1, graph=True))
-    assert "no step of one phase is marked" in clear(RULE, served("decode [3]", graph=True))
+    assert "no inference server's steps are marked" in clear(RULE, served("decode [3]", graph=True))
 
 
 def test_waits_between_a_servers_steps_are_its_own():
     assert not run("sync-stall", gapped()).findings
-    assert "step-gap speaks" in clear("host-bound", gapped())
+    assert "step-gap covers" in clear("host-bound", gapped())

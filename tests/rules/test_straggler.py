@@ -32,7 +32,7 @@ def test_a_rank_that_is_late_once_in_a_recording_without_steps_is_low():
 
 def test_where_ranks_are_late_by_turns_the_fix_is_of_no_rank():
     jitter = found(job_of([[[5000.0, 500.0], [1000.0, 500.0], [1000.0, 500.0]], *[[[1000.0, 500.0]] * 3] * 2]))
-    assert "no rank is the one to mend" in jitter.summary and "that rank" not in " ".join((jitter.fix.title, *jitter.fix.steps))
+    assert "no single rank is the cause" in jitter.summary and "that rank" not in " ".join((jitter.fix.title, *jitter.fix.steps))
     assert "all ranks" in jitter.fix.title
 
 
@@ -40,4 +40,4 @@ def test_what_is_too_little_is_said_once():
     job = job_of([[[1010.0, 500.0]] * 4, [[1000.0, 500.0]] * 4, [[1000.0, 500.0]] * 4])
     report = run(Recording("job", "job", (RankSummaries(job.ranks),)), [built_in()["straggler"]])
     (clear,) = report.clear
-    assert clear.why.startswith("no rank alone holds the job up; the fix would gain ") and clear.why.count("gain") == 1
+    assert clear.why.startswith("no single rank delays the job; the fix would gain ") and clear.why.count("gain") == 1

@@ -35,6 +35,6 @@ def test_values_that_a_call_sends_are_told_as_that_and_from_a_smaller_share():
         trace.op("aten::to", at + 30, 200).op("aten::copy_", at + 31, 190).copy(at + 33, 4, at + 117, at + 120, "Pageable", 24)
         trace.call("cudaStreamSynchronize", at + 38, 170)
         trace.op("aten::lift_fresh", at + 231, 2).op("aten::index", at + 235, 20).launch(at + 240, at + 246, at + 300, dur=4)
-    assert "reported from 90%" in clear("memcpy", trace, min_saving_share=0.9, min_value_share=0.9)
+    assert "threshold 90%" in clear("memcpy", trace, min_saving_share=0.9, min_value_share=0.9)
     fix = found("memcpy", trace, min_saving_share=0.9).fix
     assert fix.title == "Keep on the GPU what each call sends" and "index tensor once on the device" in fix.steps[0]

@@ -24,7 +24,7 @@ def speak(norms=3, trained=False, prefix="aten::_weight_norm"):
 
 def test_norms_of_what_is_not_trained_are_found():
     finding = found("weight-norm", repeat(PERIOD, speak()))
-    assert finding.summary.startswith("3 weights a step are normalised although nothing is trained: 6.00 µs of GPU time")
+    assert finding.summary.startswith("3 weights per step are normalised although nothing is trained: 6.00 µs of GPU time")
     assert "remove_parametrizations" in finding.fix.code.after
     # The GPU waits for the host: three times 30 µs go, but for what is the loop's own.
     assert finding.saving.low_us < finding.saving.expected_us == pytest.approx(90, rel=0.25)
@@ -39,7 +39,7 @@ def test_what_is_launched_inside_goes_too_and_counts_as_one_weight():
             trace.op(f"aten::{name}", at + 2 + 14 * k, 12).launch(at + 6 + 14 * k, at + 12 + 14 * k, at + 15 + 14 * k, name)
         trace.op("aten::conv1d", at + 70, 20).launch(at + 80, at + 84, at + 120, "implicit_convolve_sgemm")
 
-    assert found("weight-norm", repeat(PERIOD, body)).summary.startswith("1 weight a step is normalised although nothing is trained: 12.0 µs of GPU time")
+    assert found("weight-norm", repeat(PERIOD, body)).summary.startswith("1 weight per step is normalised although nothing is trained: 12.0 µs of GPU time")
 
 
 def test_trained_weights_are_quiet():
@@ -60,7 +60,7 @@ def test_norms_that_the_gpu_hides_gain_nothing():
 
 def test_the_saving_threshold_has_two_sides():
     assert found("weight-norm", repeat(PERIOD, speak()), min_saving_share=0.2)
-    assert "reported from 90%" in clear("weight-norm", repeat(PERIOD, speak()), min_saving_share=0.9)
+    assert "threshold 90%" in clear("weight-norm", repeat(PERIOD, speak()), min_saving_share=0.9)
 
 
 def test_without_ops_it_is_skipped():

@@ -49,7 +49,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
             Health(
                 check="job-replay",
                 status=status,
-                detail=f"the unedited replay is {percent(error)} from the recorded step (up to {MAX_ERROR:.0%} is tolerated)",
+                detail=f"the replay differs from the recorded step by {percent(error)} (tolerated: {MAX_ERROR:.0%})",
                 touches=("ranks",),
             )
         )
@@ -66,10 +66,10 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
 def _no_job(job: Job, summaries: RankSummaries) -> str:
     """What to do where ranks share no collective with others: they may be several programs. Of one export all are of one run."""
     alone = bool(job.apart) or not job.matched.proved
-    return f"if these are no ranks of one job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
+    return f"if these are not ranks of one job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
 
 
-MEASURE_RANKS = "advisor record on every rank, which times steps without the profiler too"
+MEASURE_RANKS = "advisor record on every rank: it also times steps without the profiler"
 
 
 def _of_ranks(job: Job) -> list[Health]:
@@ -136,7 +136,7 @@ def _unseen(job: Job) -> str:
     missing = job.world_size - len({number for number in job.numbers if number >= 0})
     without = [f"no trace of {missing} of {job.world_size} ranks"] if job.missing else []
     without += [f"no collective that {common(job.apart, job.numbers)} shared with the others"] if job.apart else []
-    return f"{' and '.join(without)}: what counts as transfer, {percent(share)} of the step, may be waiting for them"
+    return f"{' and '.join(without)}: the {percent(share)} of the step that counts as transfer may be waiting for them"
 
 
 def _of_transfers(job: Job, found: Judged) -> Judged:
@@ -154,10 +154,10 @@ def _of_short(job: Job, found: Judged) -> Judged:
     if of is None or found.finding.status == "possible":
         return found
     if any(check.check == "complete-file" and check.status == "failed" for check in of.facts.health):
-        return _only_possible(found, f"the file of rank {of.rank} was cut before its end", WHOLE_FILE)
+        return _only_possible(found, f"the file of rank {of.rank} is truncated", WHOLE_FILE)
     steps, usual = of.facts.steps, int(np.median([one.facts.steps for one in job.ranks if one is not of] or [0]))
     if steps < FEWER * usual:
-        return _only_possible(found, f"rank {of.rank} recorded {counted(steps, 'step')}, where {usual} are usual", RECORD_RANKS)
+        return _only_possible(found, f"rank {of.rank} recorded {counted(steps, 'step')}, and others {usual}", RECORD_RANKS)
     return found
 
 
@@ -244,7 +244,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         if not everywhere and told.rank == awaited and told.saving.per == "step":
             share, most = _gained_by_some(job, items, told)
             if finding.status == "found":
-                why = f"it gains the job no more than the others wait for rank {awaited}, as recorded {percent(_waited_for(job, awaited))} of the step"
+                why = f"the job gains at most the time that others wait for rank {awaited}, {percent(_waited_for(job, awaited))} of the step as recorded"
                 finding = msgspec.structs.replace(finding, status="possible", possible_why=why, decide_with=TIMED)
         saving = Saving(0.0, share * whole, most * whole, "bound", told.saving.removes, per=told.saving.per)
         severity = severity_of(saving, whole)
@@ -268,7 +268,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
     return made
 
 
-TIMED = "the job timed without the profiler, before and after that change"
+TIMED = "time the job without the profiler, before and after that change"
 
 
 def _awaited(job: Job) -> int | None:
@@ -326,7 +326,7 @@ def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
     if unheard := next((item for item in of_job.skipped if item.rule == ABOUT_RANKS[0]), None):
         made.skipped += [msgspec.structs.replace(unheard, rule=rule) for rule in sorted(alone)]
     else:
-        made.clear += [Clear(rule=rule, why="what single ranks show of it is told by the rules about the whole job") for rule in sorted(alone)]
+        made.clear += [Clear(rule=rule, why="the rules about the whole job cover it") for rule in sorted(alone)]
     return made
 
 
@@ -446,7 +446,7 @@ def _headline(job: Job, summaries: RankSummaries, found: list[Judged], parts: tu
         predicted = _predicted(job, found)
     except Unavailable as missing:
         return Headline(
-            bottleneck="unmatched", summary="The ranks' collectives cannot be matched: who waits for whom is not known.", step_us=step_us,
+            bottleneck="unmatched", summary="The ranks' collectives cannot be matched, so waits cannot be assigned to ranks.", step_us=step_us,
             judged="partly", judged_why="; ".join(filter(None, (missing.message, _no_job(job, summaries)))),
         )  # fmt: skip
     top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
@@ -469,9 +469,9 @@ def _headline(job: Job, summaries: RankSummaries, found: list[Judged], parts: tu
     told = f"wait {first[0]} in collectives for {first[1]} of the step" + "".join(f", {who} for {much}" for who, much in others)
     return msgspec.structs.replace(
         made,
-        summary=f"{summary} As recorded, the others {told}: recording slows hosts down, and that was taken off.",
+        summary=f"{summary} As recorded, the others {told}; profiler overhead is subtracted.",
         judged="partly",
-        judged_why=f"as recorded ranks {told}; recording may have made that, or the rank may be late",
+        judged_why=f"as recorded ranks {told}; the cause may be profiler overhead or a late rank",
     )
 
 
@@ -528,14 +528,14 @@ def _bound(parts: tuple[Part, ...], who: str, unseen: bool = False) -> tuple[str
     held = {"communication": us["transfer"], "input": us["data_loading"], "host": us["host"]}
     most = max(held, key=held.__getitem__)
     compute, share = us["compute"] / total, held[most] / total
-    waits = f"wait for each other or for data between them for {(us['transfer'] + us['wait']) / total:.0%}"
+    waits = f"wait for each other or for transfers {(us['transfer'] + us['wait']) / total:.0%}"
     if unseen:
-        return "ranks missing", f"{who} compute for {compute:.0%} of the step and {waits.replace('each other', 'each other, for ranks that are missing,')}."
+        return "ranks missing", f"{who} compute {compute:.0%} of the step and {waits.replace('each other', 'each other, for ranks that are missing,')}."
     if us["compute"] >= held[most] + us["wait"]:
-        return "balanced", f"{who} keep step: they compute for {compute:.0%} of it and {waits}."
+        return "balanced", f"{who} are balanced: they compute {compute:.0%} of the step and {waits}."
     name, why = {
         "communication": ("communication-bound", ""),
-        "input": ("data-bound", f", and for batches for {share:.0%}"),
-        "host": ("host-bound", f", and for their hosts to issue work or do their own for {share:.0%}"),
+        "input": ("data-bound", f", and for batches {share:.0%}"),
+        "host": ("host-bound", f", and for launches or CPU code {share:.0%}"),
     }[most]
-    return name, f"{who} compute for {compute:.0%} of the step; they {waits}{why}."
+    return name, f"{who} compute {compute:.0%} of the step; they {waits}{why}."

@@ -42,7 +42,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     collected = Health(
         check="sections",
         status="degraded" if missing else "ok",
-        detail=f"{some}{absent}: {', '.join(missing)}" if missing else "all that the checks of a kernel need was collected",
+        detail=f"{some}{absent}: {', '.join(missing)}" if missing else "all counters that the checks need were collected",
         touches=(),
         record_with=counters(missing, page) if missing else "",
     )
@@ -147,7 +147,7 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
         judged="yes" if not outcomes.skipped else "partly" if looked else "no",
         judged_why=""
         if not outcomes.skipped
-        else f"{counted(len(outcomes.skipped), 'rule')} could not look: what {'it needs' if len(outcomes.skipped) == 1 else 'they need'} was not collected",
+        else f"{counted(len(outcomes.skipped), 'rule')} could not look: the counters for {'it' if len(outcomes.skipped) == 1 else 'them'} were not collected",
     )
 
 

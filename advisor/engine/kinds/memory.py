@@ -108,7 +108,7 @@ _BOTTLENECKS = {
 }
 
 
-_UNTOLD = ", and of no kind that stacks or sizes tell"
+_UNTOLD = ", of unknown kind"
 
 MOSTLY_OLDER = MOST
 """Of the peak: where more of it than this is of no known kind, that nothing stands out is no verdict on the program."""
@@ -145,10 +145,10 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     why = "" if snapshot.stacks and allocated else "the snapshot has no history of allocations" if snapshot.stacks else "no stacks were recorded"
     older = parts.get(Category.OLDER.value, 0) / max(memory.peak_allocated_bytes, 1)
     if not why and not loud and not failed and older > MOSTLY_OLDER:
-        why = f"{older:.0%} of the peak is older than the history, and what it is cannot be told"
+        why = f"{older:.0%} of the peak is older than the recorded history, so its kind is unknown"
     priced = [] if loud else [f.finding for f in found if not f.finding.allowed and _priced(f.finding, memory)]
     if priced:
-        summary += f" {priced[0].fix.title}: {size(priced[0].saving.expected)} less, hardly worth its price."
+        summary += f" {priced[0].fix.title}: {size(priced[0].saving.expected)} less, which hardly pays."
     stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "no fault stands out" if priced else "nothing stands out"
     if not why and beside:
         why = f"only GPU {memory.device} was looked at, which holds {most_of}; {counted(len(others), 'other')} not"
@@ -186,5 +186,5 @@ def _failed(device: DeviceMemory) -> str:
         return ""
     largest = int(at[np.argmax(device.events.size[at])])
     asked = size(int(device.events.size[largest]))
-    told = f"A request for {asked} failed for want of memory" if len(at) == 1 else f"{len(at)} requests failed for want of memory, the largest for {asked}"
+    told = f"An allocation of {asked} ran out of memory" if len(at) == 1 else f"{len(at)} allocations ran out of memory, the largest of {asked}"
     return f"{told}, when {size(int(device.allocated[largest]))} were allocated and {size(int(device.reserved[largest]))} reserved."

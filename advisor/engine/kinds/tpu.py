@@ -31,7 +31,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     profile, steps, tables = workspace.get(TpuProfile), workspace.get(TpuSteps), workspace.get(TpuTables)
     alike = steps.basis != "whole" and steps.spread <= ALIKE
     told = f"{steps.steps} steps, {steps.detail or 'as the profile marks them'}" if steps.basis != "whole" else "no program repeats and no step is marked"
-    so = f" (up to {ALIKE:.0%} is tolerated)" if alike else ", so no step stands for all"
+    so = f" (up to {ALIKE:.0%} is tolerated)" if alike else ", so no step is typical"
     differ = f"; they differ by {percent(steps.spread)} in the median{so}" if steps.basis != "whole" else ""
     hints = {"poorer-format": "give the .xplane.pb of which it was made", "latest-recording": LOOK_AT_EACH}
     return (
@@ -54,7 +54,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
 
 def weigh(workspace: Workspace, found: Found) -> Weight:
     """No rule finds anything in a TPU's profile."""
-    raise TypeError("no rule speaks of a TPU")
+    raise TypeError("no rule is for TPUs")
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
@@ -124,7 +124,7 @@ def _headline(time: TpuTime, tables: TpuTables, step_us: float, steps: TpuSteps)
         summary=busy + why.get(most, ""),
         step_us=step_us,
         judged="no",
-        judged_why="advice is for GPUs; of a TPU the report says where the time goes, and no rule looked",
+        judged_why="the rules are for GPUs; for a TPU the report shows where the time goes",
     )
 
 

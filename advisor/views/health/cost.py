@@ -27,14 +27,14 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
     if step.timed:
         return _measured(step.timed, check, known=replay.cost is not None)
     if step.basis == "recorded":
-        return Health(check=check, status="ok", detail="the host's part is not in the trace, or what recording it costs is not known", touches=HOST)
+        return Health(check=check, status="ok", detail="host work is not in the trace, or its profiler overhead is unknown", touches=HOST)
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
-    detail = f"{'a step' if steps.repeats else 'the run'} was recorded at {recorded}; without the recorder it takes an estimated {true}, {interval(step.low_us, step.high_us)}"
-    detail += f": {percent(unknown)} of it is not known ({tolerated(COSTLY)})"
+    detail = f"{'a step' if steps.repeats else 'the run'} took {recorded} with the profiler and an estimated {interval(step.low_us, step.high_us)} without it (likely {true})"
+    detail += f": the range is {percent(unknown)} of the estimate ({tolerated(COSTLY)})"
     if step.contradictory:
         first, second = map(duration, step.alone_us)
-        detail += f"; what recording is seen to cost leaves {first}, what a host needs for as many events is {second}: only a measured step tells"
+        detail += f"; the two overhead estimates disagree ({first} and {second}): measure a step and pass --step-ms"
     # It touches nothing that rules rest on: each finding is held against the host's time at its lowest by itself.
     return Health(check=check, status=status, detail=detail, touches=(), record_with="" if status == "ok" else MEASURE)
 
@@ -43,26 +43,24 @@ def _measured(timed: Timed, check: str, *, known: bool) -> Health:
     """Whether the step can take as long as somebody measured, with any cost of the profiler. known: whether that can be told."""
     unused = timed.shorter or timed.longer
     if timed.off <= CALIBRATED and not unused:
-        return Health(
-            check=check, status="ok", detail=f"the step was measured without the recorder: {duration(timed.us)}; everything is in that time", touches=HOST
-        )
-    failed, given = timed.off > USELESS_ERROR, f"the {duration(timed.us)} that were measured"
+        return Health(check=check, status="ok", detail=f"the step was measured without the profiler: {duration(timed.us)}", touches=HOST)
+    failed, given = timed.off > USELESS_ERROR, f"the measured {duration(timed.us)}"
     if unused:
         why = (
             f"kernels run for {duration(timed.working_us)} of a step"
             if timed.shorter
-            else f"a step was recorded at {duration(timed.recorded_us)}, and recording makes none shorter"
+            else f"the recorded step took {duration(timed.recorded_us)}, and a profiler makes no step shorter"
         )
-        told = f"{given} are not used: {why}"
+        told = f"{given} is not used: {why}"
     else:
         end = ("at the least" if timed.reached_us > timed.us else "at the most") if known else "as recorded"
-        told = f"the step takes {duration(timed.reached_us)} {end}{', whatever recording cost' if known else ''}, not {given}"
+        told = f"the step takes {duration(timed.reached_us)} {end}{', at any profiler overhead' if known else ''}, not {given}"
     return Health(
         check=check,
         status="failed" if failed else "degraded",
-        detail=told + ("; so far apart, one of them is of another step" if failed else ""),
+        detail=told + ("; the difference is so large that they are different steps" if failed else ""),
         touches=HOST,
-        record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
+        record_with="measure the step that the trace holds, and synchronise before you read the clock",
     )
 
 
@@ -74,6 +72,6 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
     return Health(
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
-        detail=f"the replayed step is {percent(replay.error)} off the recorded one ({tolerated(MAX_ERROR)})",
+        detail=f"the replayed step differs from the recorded step by {percent(replay.error)} ({tolerated(MAX_ERROR)})",
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of one kind, on one process",
     )

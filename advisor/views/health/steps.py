@@ -36,15 +36,14 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
         return Health(
             check=check,
             status="failed",
-            detail=f"{counted(count, 'GPU op')} without step marks {'are' if count != 1 else 'is'} a start, not a program: "
-            "what the host did there it may do once",
+            detail=f"{counted(count, 'GPU op')} without step marks {'are' if count != 1 else 'is'} start-up, not a program: the host work may be one-time work",
             touches=HOST,
             record_with=again,
         )
     if steps.basis == "whole":
         return Health(check=check, status="degraded", detail=steps.detail, record_with=again)
     if steps.steps < 2:
-        return Health(check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead", record_with=again)
+        return Health(check=check, status="degraded", detail=f"{steps.detail}; a single step may mislead", record_with=again)
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
     detail = f"{steps.steps} whole steps{f' of {steps.kind}' if steps.kind else ''}, {interval(steps.periods_us.min(), steps.periods_us.max())}"
     if spread <= STEP_SPREAD:
@@ -56,7 +55,7 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
     return Health(
         check=check,
         status="degraded",
-        detail=f"{detail}: they differ, so no step stands for all"
+        detail=f"{detail}: they differ, so no step is typical"
         + (f" (far from the median: {listed})" if 0 < len(far) < steps.steps else "")
         + not_judged(steps.unjudged),
         record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
@@ -68,13 +67,13 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     check = "start-up"
     share = startup.once_share(steps.start_us, steps.end_us)
     if share <= START_UP:
-        little = f"{percent(share)} of the window went into calls that happen once ({tolerated(START_UP)})"
-        return Health(check=check, status="ok", detail=little if share > 1e-6 else "the window holds no calls that happen once", touches=HOST)
+        little = f"{percent(share)} of the window is one-time work ({tolerated(START_UP)})"
+        return Health(check=check, status="ok", detail=little if share > 1e-6 else "the window holds no one-time work", touches=HOST)
     return Health(
         check=check,
         status="failed" if share > MOSTLY_ONCE else "degraded",
-        detail=f"{share:.0%} of the window went into calls that happen once (loading kernels, making contexts, trying algorithms, capturing graphs), the longest "
-        f"{startup.longest(steps.start_us, steps.end_us)}: a second run would not have them",
+        detail=f"{share:.0%} of the window is one-time work (loading kernels, creating contexts, autotuning, graph capture), the longest call "
+        f"{startup.longest(steps.start_us, steps.end_us)}",
         touches=HOST,
         record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",
     )

@@ -37,7 +37,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
         return Health(
             check=check,
             status="failed",
-            detail=f"none of {counted(len(rows), 'launch', 'launches')} left an op of a device in the trace: what ran there was not recorded, or was lost",
+            detail=f"none of {counted(len(rows), 'launch', 'launches')} left an op in the trace: the device was not recorded, or its events were lost",
             record_with=f"{kind.record} over some steps after a warm-up, with {kind.wait} before the profiler stops"
             if not kind.of_cuda
             else f"a longer recording, some steps after a warm-up, with {kind.wait} before the profiler stops; no other profiler may hold the device",
@@ -50,7 +50,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
             check=check,
             status="failed",
             detail=f"{int(gone[graphs].sum()):,} of {counted(int(graphs.sum()), 'graph launch', 'graph launches')} in the window left no GPU op in the trace: "
-            "what the graphs ran was not recorded, so that the device only seems to be idle",
+            "the graphs' kernels were not recorded, so the GPU only seems idle",
             record_with=f"record the graphs' kernels (a newer driver and profiler{_NODES if program.maker == 'nvidia' else ''}), or some steps without graphs",
         )
     beyond = _lost_outside_window(timeline, start, gone & ~inside, ~inside)
@@ -70,7 +70,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
     if (gone & ~inside).sum() <= MANY * len(gone):
         return Health(check=check, status="ok", detail=few + beyond)
     # The window is whole, and rules look at nothing else.
-    return Health(check=check, status="degraded", detail=f"{few}{beyond}: what the device did there is not known", touches=(), record_with=_LESS)
+    return Health(check=check, status="degraded", detail=f"{few}{beyond}: the GPU's work there is unknown", touches=(), record_with=_LESS)
 
 
 def _lost_outside_window(timeline: Timeline, start: Floats, lost: Mask, outside: Mask) -> str:

@@ -26,8 +26,8 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
 DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
-BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
-SIZED = "the steps work on other shapes where a mask comes out otherwise, which no graph can hold"
+BRANCHING = "a branch on a tensor value changes which kernels run, so a CUDA graph cannot capture the step"
+SIZED = "boolean masks change tensor shapes between steps, so a CUDA graph cannot capture the step"
 
 REPLAYED = MOST
 """Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
@@ -94,7 +94,7 @@ class Capturable:
             elif not why_not:
                 removable = waits
         if not why_not and len(waits):
-            why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
+            why_not = f"the host waits for the GPU {times(work.a_step(waits))} per step, and a CUDA graph cannot contain a wait"
             if not read.all():
                 parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
         sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
@@ -155,7 +155,7 @@ def _capture_obstacle(steps: Steps, work: GpuWork, calls: HostCalls, launches: L
     if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean() > REPLAYED:
         return "CUDA graphs are in use already"
     if _allocates(steps, calls):
-        return "memory is allocated from the driver inside the steps, which no graph can hold"
+        return "device memory is allocated inside the steps, and a CUDA graph cannot contain that"
     if not _steps_are_alike(work, parts):
         return DIFFERENT
     return ""

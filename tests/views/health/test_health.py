@@ -196,7 +196,7 @@ def test_a_recording_that_lost_most_of_its_work_outside_the_window_says_so():
     for k in range(1000):
         trace.call("cudaLaunchKernel", 100_000 + k, 0.5)
     found = {check.check: check for check in trace.get(TraceHealth).results}["gpu-events"]
-    assert found.status == "degraded" and "; outside the window 1,000 of 1,001 have none: what" in found.detail and not found.touches
+    assert found.status == "degraded" and "; outside the window 1,000 of 1,001 have none: the GPU's work" in found.detail and not found.touches
 
 
 def test_where_no_op_names_its_launch_none_is_called_lost():
@@ -241,12 +241,12 @@ def test_recording_that_leaves_much_of_the_step_open_is_said_with_what_would_tel
     assert cost.status == "degraded" and "--step-ms" in cost.record_with
     assert cost.touches == ()  # each finding is held against it by itself
     (cost,) = (h for h in recorded_by_kineto(1).get(TraceHealth).results if h.check == "recording-cost")
-    assert "a step was recorded at 100 µs" in cost.detail
+    assert "a step took 100 µs with the profiler" in cost.detail
     once = Trace(recorder="kineto")
     for k in range(20):
         once.op(f"aten::{'add' * (k + 1)}", 10.0 * k, 9).launch(10.0 * k + 3, 10.0 * k + 9, 10.0 * k + 10, name=f"kernel{k}", dur=5)
     (cost,) = (h for h in once.get(TraceHealth).results if h.check == "recording-cost")
-    assert "the run was recorded at" in cost.detail, "where nothing repeats there is no step"
+    assert "the run took" in cost.detail, "where nothing repeats there is no step"
 
 
 def held(us):
@@ -272,7 +272,7 @@ def test_a_check_that_touches_all_silences_every_rule_and_says_why():
     assert not report.findings and not report.clear and {s.rule for s in report.skipped} == speak
     assert all("unseen-work" in s.why and s.record_with for s in report.skipped), "the first of those that fail"
     assert report.headline.predicted_step_us.expected == report.headline.step_us
-    assert (report.headline.judged, report.headline.bottleneck) == ("no", UNKNOWN), "what bounds a step that cannot be judged is not known"
+    assert (report.headline.judged, report.headline.bottleneck) == ("no", UNKNOWN), "what bounds per step that cannot be judged is not known"
     assert report.headline.summary.startswith("The check unseen-work failed: 2.18 ms in 4 waits of the host while nothing runs ")
     assert not [check for check in report.health if check.check == "consistency"]
 
@@ -300,7 +300,7 @@ def test_what_is_too_little_to_matter_is_said_all_the_same():
             trace.launch(at + 10, at + 20, at + 95, f"kernel{k % 7}")
     trace.call("cuModuleLoadData", 20_097, 100)
     assert detail(trace, "stream-order").startswith("1 of 400 GPU ops in the window overlap another one of their stream by half")
-    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up").startswith("0.2% of the window went into calls that happen once")
+    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up").startswith("0.2% of the window is one-time work")
 
 
 def test_what_a_check_lets_pass_is_counted_and_no_text_says_more_than_was_looked_at():

@@ -53,7 +53,7 @@ def test_launches_without_any_op_are_no_program_of_the_cpu(call, inner, device):
     """A driver's call inside the runtime's is the same launch."""
     report = report_of(unrecorded(call, inner))
     assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
-    assert report.headline.summary.startswith("The check gpu-events failed: none of 20 launches left an op of a device in the trace")
+    assert report.headline.summary.startswith("The check gpu-events failed: none of 20 launches left an op in the trace")
     assert "although the program launched 20 pieces of work" in report.headline.judged_why
     ((row),) = report.unseen
     assert (row.kind, row.count, row.us) == ("launch", 20, None) and call in row.what

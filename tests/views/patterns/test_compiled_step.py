@@ -111,7 +111,7 @@ def test_a_step_without_a_forward_pass_has_one_part():
 
 def test_a_step_that_waits_is_not_captured():
     assert not trace_why(training())
-    assert "waits for the GPU once a step" in trace_why(training([4, 0], [READ]))
+    assert "waits for the GPU once per step" in trace_why(training([4, 0], [READ]))
     assert not trace_why(training(reads_at_end=True)), "behind the last kernel"
     assert len(training().get(Capturable).first) == len(np.unique(training().get(Capturable).first)) == 7
 

@@ -41,4 +41,4 @@ def test_a_host_with_time_to_make_a_new_array_may_have_made_one():
 def test_staging_that_nobody_waits_for_costs_nothing():
     assert not step(hidden=True, own=4000).get(StagedCopies).us
     assert not step(run="SomethingElse").get(StagedCopies).us
-    assert "reported from" in clear("memcpy", step(stage=60, size=1 * MB, own=3000))
+    assert "threshold" in clear("memcpy", step(stage=60, size=1 * MB, own=3000))

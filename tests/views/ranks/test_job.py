@@ -120,7 +120,7 @@ def test_all_ranks_are_named_that_others_wait_for_much_unless_most_are():
 def test_waiting_by_turns_counts_for_what_holds_the_others_up(compute, transfer, wait, data_loading, host, bottleneck):
     shares = {"compute": compute, "transfer": transfer, "wait": wait, "data_loading": data_loading, "host": host}
     name, why = _bound(tuple(Part(kind="idle", name=part, us=share) for part, share in shares.items()), "The ranks")
-    assert name == bottleneck and f"for {transfer + wait}%" in why
+    assert name == bottleneck and f"{transfer + wait}%" in why
 
 
 def test_a_job_of_ranks_whose_traces_fail_a_check_is_judged_in_part():
@@ -155,7 +155,7 @@ def test_ranks_that_share_no_collective_are_said_to_be_several_programs_perhaps(
     ranks = tuple(summary_of(rank_timeline(r, EVEN[r], EVEN, **({"group": f"of program {r}"} if r in strangers else {}))) for r in range(3))
     report = run(Recording("job", "job", (RankSummaries(ranks),)), [])
     (matched,) = (check for check in report.health if check.check == "ranks-matched")
-    assert ("if these are no ranks of one job, advisor analyze --each" in matched.record_with) == bool(strangers)
+    assert ("if these are not ranks of one job, advisor analyze --each" in matched.record_with) == bool(strangers)
     assert judged in report.headline.judged_why and ("--each" in report.headline.judged_why) == (len(strangers) == 3)
     exported = run(Recording("job", "job", (RankSummaries(ranks, notes=(OF_ONE_EXPORT,)),)), [])
     assert not any("--each" in check.record_with for check in exported.health), "one file is looked at as before"

@@ -48,10 +48,10 @@ def test_it_is_in_text_markdown_html_and_json_where_it_is_asked_for():
     asked = run(timeline, rules, waits=True)
     for shown in (text.render(asked), markdown.render(asked), html.render(asked)):
         shown = unescape(shown)
-        assert "4 waits for the GPU a step" in shown and "train.py:7" in shown and "scatter_add_" in shown
+        assert "4 waits for the GPU per step" in shown and "train.py:7" in shown and "scatter_add_" in shown
     assert Report.from_json(asked.to_json()).host_waits == asked.host_waits
     plain = run(timeline, rules)
-    assert plain.host_waits is None and "waits for the GPU a step" not in text.render(plain) + markdown.render(plain) + html.render(plain)
+    assert plain.host_waits is None and "waits for the GPU per step" not in text.render(plain) + markdown.render(plain) + html.render(plain)
 
 
 def test_what_was_not_recorded_is_said():

@@ -23,7 +23,7 @@ def seen(names, steps=4):
 def test_a_loop_over_a_recurrent_cell():
     found = seen(lambda i: [("aten::lstm_cell", [[8, 64]])] * 16)
     assert found.cell == "lstm" and found.cells == 16
-    assert not seen(lambda i: [("aten::lstm_cell", [[8, 64]])]).cell, "one cell a step is no loop"
+    assert not seen(lambda i: [("aten::lstm_cell", [[8, 64]])]).cell, "one cell per step is no loop"
 
 
 def heads(i, cut="aten::select"):
