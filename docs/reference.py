@@ -58,6 +58,7 @@ TASKS = """
 | `advisor explain RULE trace.json` | says what a rule sees in a trace: the value, the threshold, the checks |
 | `advisor explain --views trace.json` | lists the views and rules behind a report, and how many ms each took |
 | `advisor validate DIR` | compares predicted with measured savings ([accuracy](accuracy.md)) |
+| `advisor init` | writes budgets, `.mcp.json` and a GitHub workflow, each after a question |
 | `advisor skill --install DIR` | copies the skill for agents into their directory of skills ([agents](agents.md)) |
 | `advisor mcp --root DIR` | serves the traces of a folder to agents over the Model Context Protocol |
 | `advisor schema` | prints the JSON Schema of a report |

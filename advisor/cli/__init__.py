@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from advisor.cli import agents, analyze, compare, convert, fleet, lab, rules, streams, trying
+from advisor.cli import agents, analyze, compare, convert, fleet, init, lab, rules, streams, trying
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError, Terminated
@@ -45,6 +45,7 @@ for _command in (
     agents.mcp,
     agents.schema,
     agents.skill,
+    init.init,
 ):
     app.command()(_command)
 app.command(name="try")(trying.try_)

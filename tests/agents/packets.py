@@ -50,7 +50,7 @@ def manifest() -> dict[str, Any]:
 def build(out: Path) -> None:
     """Write a folder for each case and side (with, without), and `truth.json` beside them, which no agent is to see."""
     cases = manifest()
-    changes = {f"change-{at}": cases[name]["fix"] for at, name in enumerate((*CASES, TRAP), 1)}
+    changes = {f"change-{at}": cases[name]["fix"] for at, name in enumerate(CASES, 1)}
     listed = "\n".join(f"- `{name}`: {text}" for name, text in {**changes, NOTHING: "no change of this list gains 2 % of a step"}.items())
     truth = {}
     for at, name in enumerate((*CASES, TRAP), 1):
