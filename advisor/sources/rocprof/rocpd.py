@@ -147,7 +147,7 @@ def _messages(db: Database, wanted: Ints) -> dict[int, str]:
     """What markers say, by event."""
     needed, found = set(wanted.tolist()), {}
     for number, text in db.iterate(_name(db, "event"), ("id", "extdata"), """typeof("extdata") = 'text' AND "extdata" <> '{}'"""):
-        if number in needed:
+        if number in needed and isinstance(text, str):  # a column that the table lacks is none
             try:
                 held = json.loads(text)
             except (ValueError, RecursionError):
