@@ -15,11 +15,11 @@ HEADS = SHARED * TIMES
 GPU = 2000  # µs of a step: two copies of 200, attention of 400, a layer of 1190
 
 
-def copy(trace, host, gpu, sizes=(BATCH, SHARED, TIMES, KEYS, WIDTH), spread=2, us=200):
+def copy(trace, host, gpu, sizes=(BATCH, SHARED, TIMES, KEYS, WIDTH), spread=2, us=200, dtype=BF16):
     """`repeat_interleave` or `expand(...).reshape(...)`: the axis `spread` of the source has stride 0."""
     strides = [0 if k == spread else 1 << (8 - k) for k in range(len(sizes))]
     trace.op("aten::repeat_interleave", host, 8)
-    trace.op("aten::copy_", host + 2, 5, [list(sizes), list(sizes), []], [BF16, BF16, "Scalar"])
+    trace.op("aten::copy_", host + 2, 5, [list(sizes), list(sizes), []], [dtype, dtype, "Scalar"])
     trace.rows["cpu_ops"][-1]["strides"] = json.dumps([[1] * len(sizes), strides, []])
     trace.launch(host + 3, gpu, gpu + us, "elementwise_kernel")
 
@@ -45,8 +45,8 @@ def decoder(attend=one_call, queries=1, dtype=BF16, mask=False, **copied):
     """Two copies, attention that reads them, a layer; the GPU is the bound."""
 
     def body(trace, host, gpu):
-        copy(trace, host, gpu, **copied)
-        copy(trace, host + 10, gpu + 200, **copied)
+        copy(trace, host, gpu, dtype=dtype, **copied)
+        copy(trace, host + 10, gpu + 200, dtype=dtype, **copied)
         attend(trace, host + 20, gpu + 400, queries, dtype, mask)
         trace.op("aten::mm", host + 34, 5, [[BATCH, 512], [512, 512]], [dtype] * 2).launch(host + 35, gpu + 800, gpu + 1990, "gemm")
 

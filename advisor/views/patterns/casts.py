@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -12,9 +13,9 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
-from advisor.knowledge.op_tokens import AUTOGRAD, is_a, names_of, plain
+from advisor.knowledge.op_tokens import is_a, names_of, plain
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, op_family
-from advisor.views.patterns.dataflow import Dataflow
+from advisor.views.patterns.dataflow import Dataflow, Sure
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import Arguments
@@ -33,9 +34,6 @@ class Purpose(Enum):
     WIDENED = "operands of products in FP32"
     OTHER = "other"
 
-
-ISLAND_KERNELS = 16
-"""Kernels between a cast and its way back: a written-out norm has ten."""
 
 _BACKWARD = names_of("cast_backward")
 _IN_PLACE = names_of("sum_in_place")
@@ -202,28 +200,30 @@ class _Readers:
         return self.flow.work.ops.name(int(self.flow.op[call]))
 
     def way_back(self, cast: Cast) -> tuple[int, tuple[str, ...]] | None:
-        """The position of the cast that turns as many elements back, and the ops between."""
-        ops, between = self.flow.work.ops, list[str]()
-        for call in self.flow.behind(self.flow.call_at(cast.position), ISLAND_KERNELS + 1):
-            op, other = int(self.flow.op[call]), self.casts.get(call)
-            if op >= 0 and ops.name(int(ops.outermost[op])).startswith(AUTOGRAD):
-                return None  # what is FP32 up to the loss is so on purpose
-            if other and (other.source, other.target) == (cast.target, cast.source) and prod(other.shape) == prod(cast.shape):
-                return (other.position, tuple(between)) if between else None
-            if op_family(self._name(call)) in PRODUCTS:
-                return None  # the type of a product is chosen for its speed
-            name = plain(self._name(call)) or "?"
-            if not between or between[-1] != name:
-                between.append(name)
+        """The position of the cast that turns as many elements back, made of what this one makes, and the ops between. A product's type is chosen for its
+        speed, and what is FP32 up to the loss is so on purpose."""
+        flow, begin = self.flow, self.flow.call_at(cast.position)
+        stays = flow.of_families(*PRODUCTS) | flow.backward
+        for call in flow.uses(begin, ~stays, Sure.NEAREST):
+            other = self.casts.get(call)
+            if (
+                other
+                and (other.source, other.target) == (cast.target, cast.source)
+                and prod(other.shape) == prod(cast.shape)
+                and not stays[call]
+                and call > begin + 1
+            ):
+                names = [plain(self._name(between)) or "?" for between in range(begin + 1, call)]
+                return other.position, tuple(name for name, _ in groupby(names))
         return None
 
     def first(self, cast: Cast) -> tuple[Purpose, int, str]:
-        """What the next call but casts tells, if it reads what the cast makes: an in-place sum in the wider type, by name; or the op of a product, that takes it in
+        """What the next call but casts tells that reads what the cast makes: an in-place sum in the wider type, by name; or the op of a product, that takes it in
         FP32 as its largest operand, or in 16 bits as a weight (a matrix behind the first operand, which can be kept so; inputs come anew)."""
-        at = self.flow.call_at(cast.position)
-        call = next((call for call in self.flow.behind(at, ISLAND_KERNELS) if call not in self.casts), -1)
+        readers = self.flow.readers(self.flow.call_at(cast.position))
+        call = next((edge.call for edge in readers if edge.sure > Sure.GUESS and edge.call not in self.casts), -1)
         op, widens = int(self.flow.op[call]), DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]
-        if call < 0 or op < 0 or self.flow.makes(at) not in self.flow.reads(call):
+        if call < 0 or op < 0:
             return Purpose.OTHER, -1, ""
         if widens and _IN_PLACE.match(name := self._name(call)):
             fits = _fitting(self.arguments, op, cast.target, cast.shape)

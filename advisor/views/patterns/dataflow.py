@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
-from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens import is_a
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
@@ -80,10 +80,6 @@ class Dataflow:
         """The op, else the kernel."""
         return self.work.name(int(self._firsts[call]))
 
-    def calls(self, token: str) -> list[int]:
-        """Those of a token, in order."""
-        return np.flatnonzero(self.work.launched_by(names_of(token).search)[self._firsts]).tolist()
-
     def call_at(self, position: int) -> int:
         """The call that launched a kernel."""
         return int(self._call_at[position])
@@ -92,13 +88,14 @@ class Dataflow:
         """The next calls of its stretch."""
         return range(call + 1, min(call + 1 + most, int(np.searchsorted(self.part, self.part[call], side="right"))))
 
-    def last(self, call: int) -> int:
-        """Position of its last kernel."""
-        return int(self.at[self.bounds[call + 1] - 1])
+    @cached_property
+    def backward(self) -> Mask:
+        """(n,) whether autograd launched each."""
+        return self.work.backward[self._firsts]
 
-    def backward(self, call: int) -> bool:
-        """Whether autograd launched it."""
-        return bool(self.work.backward[self.last(call)])
+    def of_families(self, *families: Family) -> Mask:
+        """(n,) whether each is of one of these families, by the kernel that it launches first."""
+        return self.work.of(*families)[self._firsts]
 
     def reads(self, call: int) -> list[Size]:
         """Each tensor that it reads, in the order of its arguments; [] if that was not recorded."""
@@ -113,7 +110,7 @@ class Dataflow:
 
     def is_a(self, call: int, token: str) -> bool:
         """Whether that is a token of what the call is named."""
-        return bool(self._calls_with_token(token)[call])
+        return bool(self.calls_with_token(token)[call])
 
     def inputs(self, call: int) -> list[Tensor]:
         """Each tensor among its arguments; [] if that was not recorded."""
@@ -151,27 +148,30 @@ class Dataflow:
                 yield Edge(other, Sure.NEAREST if sure is Sure.ONLY and made[call] in before else sure)
             sure = Sure.GUESS if made[other] == made[call] else sure
 
-    def origins(self, call: int, through: str) -> Iterator[int]:
-        """Calls whose results a call may read, as they are or behind others of that token, the nearest first."""
-        return self._reached(call, self.sources, through)
+    def origins(self, call: int, through: str | Mask, sure: Sure = Sure.GUESS) -> Iterator[int]:
+        """Calls whose results a call may read, as they are or behind others of that token, or of that mask, the nearest first. sure: of each edge, at least."""
+        return self._reached(call, self.sources, through, sure)
 
-    def uses(self, call: int, through: str) -> Iterator[int]:
-        """Calls that may read what a call makes, as it is or behind others of that token, the nearest first."""
-        return self._reached(call, self.readers, through)
+    def uses(self, call: int, through: str | Mask, sure: Sure = Sure.GUESS) -> Iterator[int]:
+        """Calls that may read what a call makes, likewise."""
+        return self._reached(call, self.readers, through, sure)
 
-    def _reached(self, call: int, edges: Callable[[int], Iterator[Edge]], through: str) -> Iterator[int]:
-        waiting, seen, passes = [call], {call}, self._calls_with_token(through)
+    def _reached(self, call: int, edges: Callable[[int], Iterator[Edge]], through: str | Mask, sure: Sure) -> Iterator[int]:
+        waiting, seen, passes = [call], {call}, self.calls_with_token(through) if isinstance(through, str) else through
         for at in waiting:
             if (key := (edges.__name__, at)) not in self._next:
-                self._next[key] = list(dict.fromkeys(edge.call for edge in edges(at)))
-            for other in self._next[key]:
-                if other not in seen and abs(other - call) <= REACH:
+                surest = dict[int, Sure]()
+                for edge in edges(at):
+                    surest[edge.call] = max(edge.sure, surest.get(edge.call, edge.sure))
+                self._next[key] = surest
+            for other, known in self._next[key].items():
+                if known >= sure and other not in seen and abs(other - call) <= REACH:
                     seen.add(other)
                     yield other
                     if passes[other]:
                         waiting.append(other)
 
-    def _calls_with_token(self, token: str) -> Mask:
+    def calls_with_token(self, token: str) -> Mask:
         """(n,) whether that is a token of what each call is named; each distinct name is looked at once."""
         if token not in self._tokens:
             names, of = self._named
@@ -190,8 +190,8 @@ class Dataflow:
         return {}
 
     @cached_property
-    def _next(self) -> dict[tuple[str, int], list[int]]:
-        """The calls that edges lead to from a call, by their direction, as far as anybody asked."""
+    def _next(self) -> dict[tuple[str, int], dict[int, Sure]]:
+        """The calls that edges lead to from a call, by their direction, and how surely, as far as anybody asked."""
         return {}
 
     @cached_property

@@ -11,12 +11,9 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.op_tokens.families import Family
 from advisor.views.patterns.attention import Attentions, batched
-from advisor.views.patterns.dataflow import REACH
-from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.patterns.dataflow import Dataflow
 from advisor.views.trace.arguments import numbers
-from advisor.views.trace.shapes import Shapes
 
 FEWEST = 16
 """Words that heads share, and elements of a head, at least: what is spread over fewer is no sequence's keys."""
@@ -61,42 +58,40 @@ class RepeatedHeads:
     found: tuple[Repeated, ...]
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes, written: Attentions) -> RepeatedHeads:
-        return cls(tuple(_found(work, shapes, written)) if work.timeline.source.shapes else ())
+    def build(cls, flow: Dataflow, written: Attentions) -> RepeatedHeads:
+        return cls(tuple(_found(flow, written)) if flow.work.timeline.source.shapes else ())
 
 
-def _found(work: GpuWork, shapes: Shapes, written: Attentions) -> Iterator[Repeated]:
-    ops = work.ops
+def _found(flow: Dataflow, written: Attentions) -> Iterator[Repeated]:
+    work, ops = flow.work, flow.work.ops
     # A tile puts all heads after all heads, which is no head shared by the next ones.
     tiled, called, one_call = (np.r_[ops.outermost_where(ops.named(names)), -1] for names in (_TILE, _CALL, _ONE_CALL))
     product = np.zeros(len(work.op), bool)
     product[np.concatenate([work.op[:0], *(one.products for one in written.found)])] = True
-    reading = (product | work.of(Family.ATTENTION)) & (work.op >= 0)
+    reads = np.where(one_call[work.op] >= 0, one_call[work.op], work.op)
     taken: set[tuple[int, int]] = set()  # keys and values are of one size: each operand is one copy's
     for at in np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & (tiled[work.op] < 0)).tolist():
         op = int(work.op[at])
         expanded = expansion(numbers(work.timeline.op_text("dims", op)), numbers(work.timeline.op_text("strides", op)))
         if expanded is None:
             continue
-        near = np.arange(at + 1, min(at + 1 + REACH, len(work.op)))
-        near = near[reading[near] & (work.schedule.stream[near] == work.schedule.stream[at]) & (work.step[near] == work.step[at])]
-        for after in near.tolist():
-            call = int(one_call[work.op[after]])
-            reads = call if call >= 0 else int(work.op[after])
-            tensors = shapes.inputs(reads)
-            place = next((k for k in _places(tensors, call >= 0) if _is_copy_of(tensors[k][0], expanded) and (reads, k) not in taken), None)
+        for after in (int(flow.kernels(edge.call, edge.call + 1)[0]) for edge in flow.readers(flow.call_at(at))):
+            by, fused = int(reads[after]), one_call[work.op[after]] >= 0
+            tensors = flow.shapes.inputs(by)
+            places = _places(tensors, fused) if product[after] or fused else ()
+            place = next((k for k in places if _is_copy_of(tensors[k][0], expanded) and (by, k) not in taken), None)
             if place is None:
                 continue
-            taken.add((reads, place))
-            sizes = None if call >= 0 else batched(tensors)
+            taken.add((by, place))
+            sizes = None if fused else batched(tensors)
             yield Repeated(
                 at=at,
                 call=int(called[op]) if called[op] != called[work.op[after]] else -1,
-                reader=near[(one_call[work.op[near]] if call >= 0 else work.op[near]) == reads],
+                reader=np.flatnonzero(reads == by),
                 times=expanded.times,
                 queries=sizes[1] if sizes else int(tensors[0][0][-2]),
-                fused=call >= 0,
-                masked=call >= 0 and len(tensors) > 3,
+                fused=fused,
+                masked=fused and len(tensors) > 3,
                 dtype=tensors[place][1],
             )
             break

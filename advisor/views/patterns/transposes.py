@@ -10,6 +10,7 @@ import numpy as np
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
+from advisor.views.patterns.dataflow import Dataflow, Sure
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
 
@@ -74,10 +75,10 @@ class RoundTrips:
     untold: Ints
 
     @classmethod
-    def build(cls, work: GpuWork) -> RoundTrips:
-        turns = _Turns(work)
+    def build(cls, flow: Dataflow) -> RoundTrips:
+        work, turns = flow.work, _Turns(flow.work)
         untold = np.zeros(0, np.int64) if work.timeline.source.shapes else _several_between(work)
-        pairs = np.array(list(_pairs(work, turns)), np.int64).reshape(-1, 3)
+        pairs = np.array(list(_pairs(flow, turns)), np.int64).reshape(-1, 3)
         pairs, around = pairs[:, :2], pairs[:, 2].astype(bool)
         known = {turn for k in pairs[~around, 0].tolist() if (turn := turns.of(k))}
         known |= {turn.back for turn in known}
@@ -119,35 +120,27 @@ class _Turns:
         return len(left) == len(right) == 2 and left[0] == batch * kept and turned in (left[1], right[1])
 
 
-def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
-    """The copies of each round trip, and whether products lie between."""
-    copies = work.launched_by(names_of("copy").search) & work.kernel
-    indifferent = work.of(*_INDIFFERENT)
-    products = work.launched_by(names_of("mm").search) & work.of(Family.GEMM)
-    if work.backward.any():
+def _pairs(flow: Dataflow, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
+    """The copies of each round trip, and whether products lie between: one that turns a tensor, and the first behind what does not care that turns it back."""
+    copies, indifferent = flow.calls_with_token("copy") & flow.of_families(Family.COPY, Family.ELEMENTWISE), flow.of_families(*_INDIFFERENT)
+    products = flow.calls_with_token("mm") & flow.of_families(Family.GEMM)
+    if flow.backward.any():
         # The gradient of such a weight sums over the batch: turned, in one product, straight in one for each sample.
         products[:] = False
-    for here in work.parts:
-        open_turns: list[tuple[int, Turn, bool]] = []
-        for place, k in enumerate(here.tolist()):
-            if products[k]:
-                open_turns = [(at, t, True) for at, t, _ in open_turns if turns.contracts(k, t)]
-                continue
-            if not indifferent[k]:
-                open_turns.clear()
-                continue
-            if not copies[k]:
-                continue
-            turn = turns.of(k)
-            if turn is None:
-                continue
-            open_turns = [(at, t, over) for at, t, over in open_turns if place - at <= MOST_BETWEEN]
-            match = next((n for n, (_, t, _) in enumerate(open_turns) if t.back == turn), None)
-            if match is None:
-                open_turns.append((place, turn, False))
-            else:
-                at, _, over = open_turns.pop(match)
-                yield int(here[at]), k, over
+    back = set[int]()
+    for call in np.flatnonzero(copies).tolist():
+        at = int(flow.kernels(call, call + 1)[-1])
+        if call in back or (turn := turns.of(at)) is None:
+            continue
+        contracted = np.array([bool(one) and turns.contracts(int(flow.kernels(k, k + 1)[-1]), turn) for k, one in enumerate(products.tolist())], bool)
+        passes = indifferent | contracted
+        for other in sorted(flow.uses(call, passes, Sure.NEAREST)):
+            if not passes[call:other].all():
+                break
+            if copies[other] and other not in back and turns.of(int(flow.kernels(other, other + 1)[-1])) == turn.back:
+                back.add(other)
+                yield at, int(flow.kernels(other, other + 1)[-1]), bool(contracted[call:other].any())
+                break
 
 
 def _several_between(work: GpuWork) -> Ints:
