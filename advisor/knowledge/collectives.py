@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import cache
 
 from advisor.knowledge.data import load
 
@@ -53,16 +54,14 @@ def bus_factor(kind: Collective, ranks: int) -> float:
     return 1.0
 
 
-_BYTES = {
-    "double": 8, "float64": 8, "long": 8, "int64": 8, "float": 4, "float32": 4, "int": 4, "int32": 4, "half": 2, "float16": 2,
-    "bfloat16": 2, "short": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "c10::half": 2, "c10::bfloat16": 2,
-}  # fmt: skip
-
-
 def element_bytes(dtype: str) -> int:
     """Bytes of one element by the name of its type, 0 if that is unknown."""
-    return _BYTES.get(dtype.lower(), 0)
+    return _bytes().get(dtype.lower(), 0)
+
+
+@cache
+def _bytes() -> dict[str, int]:
+    return {name.lower(): int(size) for table in load("dtypes").values() for size, names in table.items() for name in names}
 
 
 def link_gbps(device: str) -> float:

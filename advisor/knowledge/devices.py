@@ -136,13 +136,6 @@ def find(name: str) -> Peaks | None:
     return _by_key().get(_key(name))
 
 
-# FLOP a clock and multiprocessor: CUDA cores, then Tensor Cores in 16 bit dense with FP32 accumulation; TF32 is half of it, FP8
-# twice. And a boost clock in GHz. From the whitepapers of the architectures; consumer cards accumulate in FP32 at half rate.
-_GENERATIONS = {
-    (7, 0): (128, 1024, 1.53), (7, 2): (128, 1024, 1.2), (7, 5): (128, 1024, 1.6), (8, 0): (128, 2048, 1.41),
-    (8, 6): (256, 1024, 1.7), (8, 7): (256, 1024, 1.3), (8, 9): (256, 1024, 2.5), (9, 0): (256, 4096, 1.83),
-    (10, 0): (256, 8192, 1.85), (10, 3): (256, 8192, 1.85), (12, 0): (256, 1024, 2.45),
-}  # fmt: skip
 _CONSUMER = re.compile(r"GeForce|RTX [2-5]0[5-9]0", re.IGNORECASE)
 _ESTIMATE = 0.6
 """What large products reach of an estimated peak: less than of a known one, as the clock is not known."""
@@ -151,13 +144,19 @@ _MOST_MULTIPROCESSORS = 1024
 """Several times what the largest GPU has: a count beyond it is none."""
 
 
+@cache
+def _generations() -> dict[tuple[int, int], tuple[int, int, float]]:
+    """By compute capability: FLOP a clock and multiprocessor on CUDA cores and Tensor Cores, and GHz."""
+    return {tuple(one["capability"]): (one["cores"], one["tensor"], one["ghz"]) for one in load("devices")["generation"]}
+
+
 def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> Peaks | None:
     """The GPU by its name; else its arithmetic rates by generation, SMs and a usual clock, None if that is not known
     either. Laptop parts and slices of a GPU carry a chip's generation and their own SMs, so that this holds for them."""
     known = find(name)
     if known and known.sm_count not in (0, sm_count):
         known = None
-    generation = _GENERATIONS.get(compute_capability)
+    generation = _generations().get(compute_capability)
     if known or generation is None or not 0 < sm_count <= _MOST_MULTIPROCESSORS or "amd" in name.lower() or "radeon" in name.lower():
         return known
     cores, tensor, ghz = generation

@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-DTYPE_BYTES: dict[str, int] = {
-    "bool": 1, "unsigned char": 1, "signed char": 1, "short int": 2, "short": 2, "int": 4, "long int": 8, "long": 8,
-    "unsigned short": 2, "unsigned int": 4, "unsigned long": 8,
-    "c10::Half": 2, "c10::BFloat16": 2, "float": 4, "double": 8,
-    "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "c10::Float8_e4m3fnuz": 1, "c10::Float8_e5m2fnuz": 1,
-    "c10::Float8_e8m0fnu": 1,
-    "c10::complex<c10::Half>": 4, "c10::complex<float>": 8, "c10::complex<double>": 16,
-    "c10::qint8": 1, "c10::quint8": 1, "c10::qint32": 4,
-}  # fmt: skip
+from advisor.knowledge import data
+
+DTYPE_BYTES: dict[str, int] = {name: int(size) for size, names in data.load("dtypes")["torch"].items() for name in names}
 """Bytes of one element, by the type name that Kineto records (`caffe2::TypeMeta::name`; "long" in torch before 1.13)."""
 
 _SCALAR_TYPES = {

@@ -6,7 +6,7 @@ from advisor.knowledge.stalls import STALLS, WORTH_SHOWING
 from advisor.report.kernels import KernelRow
 from advisor.report.numbers import percent
 
-SHOWN_STALLS = 3
+SHOWN_STALLS = 3  # as many fit a sentence
 
 
 def occupancy(row: KernelRow) -> str:

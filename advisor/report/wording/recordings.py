@@ -163,7 +163,7 @@ def unseen(report: Report) -> str:
     return f"Not included in any figure: {'; '.join((*rows[:_MOST_UNSEEN], *more))}." if rows else ""
 
 
-_MOST_UNSEEN = 4
+_MOST_UNSEEN = 4  # as many fit a sentence
 
 
 def measured(report: Report) -> str:

@@ -195,8 +195,8 @@ def _decimal_comma(table: Sequence[Sequence[str]], header: Sequence[str]) -> boo
 
 
 # What a unit is of a byte, hertz or item, and of a nanosecond.
-_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
-_TIMES = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "µs": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
+_PREFIX = {prefix: 1000.0**k for k, prefix in enumerate(("", "k", "m", "g", "t", "p"))}
+_TIMES = {name: 1000.0**k for k, names in enumerate(("ns nsecond", "us µs usecond", "ms msecond", "s second")) for name in names.split()}
 _SCALED = re.compile(r"^([kmgtp]?)(byte|hz|bit|flop|sector|inst|request|cycle|thread|warp|block)s?(?=$|[/ ])", re.IGNORECASE)
 
 

@@ -27,7 +27,7 @@ _MOST_LANES = 1 << 48
 """Streams that are pointers stay below; what is no lane of anybody's does not."""
 _PROCESS = 0
 """The host's: Proton records its own alone."""
-_MOST_NAMED = 6
+_MOST_NAMED = 6  # as many fit a sentence
 
 
 class _Event(msgspec.Struct):

@@ -23,7 +23,7 @@ _TIME, _COUNT = "time (ns)", "count"
 _DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 BYTES, FLOPS = "proton__bytes", "proton__flops"
 """What metadata says that a launch moves and computes: at least that much, whatever the caches did."""
-_MOST_LAUNCHES = 1e15
+_MOST_LAUNCHES = 1e15  # a float holds every whole number up to it
 
 
 @dataclass

@@ -21,7 +21,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.serving import ServedStep, Serving
 
-KERNEL, COPY, FILL = 0, 1, 2
+KERNEL, COPY, FILL = range(3)
 _KINDS = {GpuKind.MEMCPY.value: COPY, GpuKind.MEMSET.value: FILL}
 _ADDS = {ApiRole.LAUNCH: KERNEL, ApiRole.COPY: COPY, ApiRole.MEMSET: FILL}
 
