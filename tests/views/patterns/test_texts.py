@@ -3,23 +3,38 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.casts import Casts
+from advisor.views.patterns.fusion import Fusion
 from advisor.views.patterns.lora import Adapters
 from advisor.views.patterns.norms import WrittenOut
+from advisor.views.patterns.precision import WideProducts
 from advisor.views.patterns.shared_heads import RepeatedHeads
+from advisor.views.patterns.transfers import HostCopies
 from advisor.views.patterns.transposes import RoundTrips
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
 from tests.build import Trace
 from tests.views.patterns.texts import cases, recorded
+
+
+def _spare(trace: Trace) -> list[int]:
+    work = trace.get(GpuWork)
+    return HostCopies(np.flatnonzero(~work.kernel), work.column("bytes"), work.pageable).spare(work, 1 << 20).tolist()
+
 
 GROUPS: dict[str, Callable[[Trace], list[list[int]]]] = {
     "attention": lambda trace: [one.members.tolist() for one in trace.get(Attentions).found],
     "casts": lambda trace: [[one.position] for one in trace.get(Casts).all],
+    "fusion": lambda trace: [stretch.members.tolist() for stretch in trace.get(Fusion).stretches],
     "lora": lambda trace: [one.members.tolist() for one in trace.get(Adapters).found],
     "norms": lambda trace: [one.members.tolist() for one in trace.get(WrittenOut).chains],
+    "precision": lambda trace: [wide] if (wide := WideProducts.build(trace.get(GpuWork), trace.get(Roofline)).at.tolist()) else [],
     "shared_heads": lambda trace: [[one.at, *one.reader.tolist()] for one in trace.get(RepeatedHeads).found],
+    "transfers": lambda trace: [spare] if (spare := _spare(trace)) else [],
     "transposes": lambda trace: [list(pair) for pair in zip(trace.get(RoundTrips).there.tolist(), trace.get(RoundTrips).back.tolist(), strict=True)],
 }
 """Positions of the kernels of each group that a pattern finds: the k-th line of a text is position k."""

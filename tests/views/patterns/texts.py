@@ -1,7 +1,7 @@
 """Patterns as pairs of texts: ops in, groups out.
 
 A case begins with `# why`. Each of its lines is an op as `mm 8x1024 1024x16`, its tensors by their sides; `:half` behind the sides is another type than
-FP32, `8x16@1x8` gives strides, a blank is a number, `*3` at the end repeats the line. `-> 2-4, 7` names the lines of the first group, if any; a further
+FP32, `8x16@1x8` gives strides, a blank is a number, `| NAME` names its kernel, or the way of its copy (`HtoD`, `DtoH`), `*3` at the end repeats the line. `-> 2-4, 7` names the lines of the first group, if any; a further
 `->` the next.
 """
 
@@ -60,12 +60,16 @@ def recorded(lines: list[str]) -> Trace:
     trace = Trace()
     trace.step(0, 20.0 * len(lines) + 50)
     for k, line in enumerate(lines):
-        name, *tensors = line.split()
+        text, _, own = (part.strip() for part in line.partition("|"))
+        name, *tensors = text.split()
         sides, types, strides = zip(*map(_tensor, tensors), strict=True) if tensors else ((), (), ())
-        kernel = next((kernel for kernel, ops in KERNELS.items() if re.search(ops, name)), "elementwise_kernel")
+        kernel = own or next((kernel for kernel, ops in KERNELS.items() if re.search(ops, name)), "elementwise_kernel")
         trace.op(f"aten::{name}", 20.0 * k, 15, [list(s) for s in sides] or None, list(types))
         trace.rows["cpu_ops"][-1]["strides"] = str([list(s) for s in strides]).replace("'", '"')
-        trace.launch(20.0 * k + 5, 20.0 * k + 25, 20.0 * k + 40, kernel)
+        if kernel in ("HtoD", "DtoH"):
+            trace.copy(20.0 * k + 5, 1, 20.0 * k + 25, 20.0 * k + 40, size=4 * prod(sides[0]), kind=kernel)
+        else:
+            trace.launch(20.0 * k + 5, 20.0 * k + 25, 20.0 * k + 40, kernel)
     return trace
 
 
