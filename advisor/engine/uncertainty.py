@@ -69,7 +69,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
             return found
         if alone and not likely:
             return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=ONE_STEP, decide_with=MORE_STEPS))
-        if not (on_host or source.shapes) and source.format == "kineto":
+        if not (on_host or source.shapes) and source.takes_shapes:
             return found._replace(
                 finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=BY_SHAPES, decide_with=RECORD_SHAPES)
             )

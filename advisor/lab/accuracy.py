@@ -90,12 +90,12 @@ def _pairs(directory: Path, group: str, cases: dict[str, Any], analyze: Callable
         if "slow" not in paths or "slow_ms" not in case or not {"fixed_ms", "alone"} & {*case} or not (case.get("saving", True) or "trap" in case):
             continue
         report = ledger.unbroken(directory / paths["slow"], analyze)
-        for wanted, fixed_ms in _fixes(case):
+        for wanted, fixed_ms in timed_fixes(case):
             low, expected, high, confidence = ledger.of_report(report, wanted)
             yield Pair(name, wanted[0], low, expected, high, max(0.0, 1 - fixed_ms / case["slow_ms"]), confidence, group)
 
 
-def _fixes(case: dict[str, Any]) -> Iterator[tuple[list[str], float]]:
+def timed_fixes(case: dict[str, Any]) -> Iterator[tuple[list[str], float]]:
     """The rules that may name each fix that was timed, and the step's ms with it."""
     yield from (([rule], ms) for rule, ms in case.get("alone", {}).items() if "/" not in rule)
     if "fixed_ms" in case and (wanted := case.get("trap") or case["rule"]):

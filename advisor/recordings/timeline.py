@@ -247,6 +247,11 @@ class Source:
     """Versions of the producer, driver and runtime; never paths, hosts or environment."""
 
     @property
+    def takes_shapes(self) -> bool:
+        """Whether the profiler that made it records shapes if it is told to."""
+        return self.format == "kineto"
+
+    @property
     def cut(self) -> str:
         """How the file was cut before its last event; "" if it was not."""
         return "; ".join(issue.detail for issue in self.issues if issue.cut)

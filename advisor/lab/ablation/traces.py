@@ -15,7 +15,7 @@ from advisor.errors import TraceError
 from advisor.knowledge import data
 from advisor.lab import ledger
 from advisor.lab.ablation.mechanisms import Mechanism
-from advisor.lab.accuracy import _fixes
+from advisor.lab.accuracy import timed_fixes
 from advisor.lab.stability.events import traces_below
 from advisor.report.model import Report
 
@@ -80,7 +80,7 @@ def _of_manifest(path: Path) -> Iterator[Trace]:
     for name, case in cases.items():
         paths = case.get("kineto") or case.get("nsys") or case.get("jax") or {}
         if "slow" in paths and "slow_ms" in case and (case.get("saving", True) or "trap" in case):
-            fixes = [Fix(tuple(rules), max(0.0, 1 - ms / case["slow_ms"])) for rules, ms in _fixes(case)]
+            fixes = [Fix(tuple(rules), max(0.0, 1 - ms / case["slow_ms"])) for rules, ms in timed_fixes(case)]
             if fixes:
                 yield Trace(path.parent / paths["slow"], name, tuple(fixes))
 

@@ -28,15 +28,12 @@ from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import ONE_BY_ONE
 from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
 REPLAYED_IN_PARTS = cost("replayed-in-parts")
-
-
-LIBRARY_LOOP = 16
-"""Kernels that one op launches, from which it is a loop of its own."""
 
 
 IN_PASSES = cost("issuing-in-passes")
@@ -184,7 +181,7 @@ def of_library(calls: HostCalls, kernels: Mask) -> Ints:
     """Calls (positions) of a library's own loops, as over the words of a sentence: no compiler makes them fewer or cheaper."""
     known = np.flatnonzero((calls.op >= 0) & calls.launching(kernels))
     _, of, count = np.unique(calls.op[known], return_inverse=True, return_counts=True)
-    return known[count[of] >= LIBRARY_LOOP]
+    return known[count[of] >= ONE_BY_ONE]
 
 
 def names_after_gaps(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
