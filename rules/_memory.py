@@ -20,7 +20,7 @@ from advisor.views.memory.origins import Phase
 def with_history(attribution: Attribution) -> DeviceMemory:
     """The device that holds most, of which the snapshot says what was allocated and freed. Raises Unavailable if it does not."""
     if not len(attribution.device.events):
-        raise Unavailable("without events only what is held now is known, not what came and went", HISTORY)
+        raise Unavailable("without events only current memory is known, not earlier allocations", HISTORY)
     return attribution.device
 
 
@@ -28,7 +28,7 @@ def with_stacks(attribution: Attribution) -> DeviceMemory:
     """As with_history. Raises Unavailable also where no allocation has a stack: then nothing says whose it is or what it is for."""
     device = with_history(attribution)
     if not (device.allocations.stack >= 0).any():
-        raise Unavailable("no stacks were recorded, and without them what an allocation is for is not known", STACKS)
+        raise Unavailable("no stacks were recorded, so the purpose of allocations is unknown", STACKS)
     return device
 
 

@@ -46,7 +46,7 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     """
     device = attribution.device
     if not len(device.events):
-        raise Unavailable("without events only what is held now is known: what is free may be the cache of an earlier peak", HISTORY)
+        raise Unavailable("without events only current memory is known: free memory may be the cache of an earlier peak", HISTORY)
     peak = device.peak_reserved
     idle = peak - device.peak_allocated
     if replay.settings.expandable:

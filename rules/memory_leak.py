@@ -64,7 +64,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     if not leaks.rows.any() or expected < least:
         if int(device.allocations.size[leaks.unplaced].sum()) >= least:
             each = size(leaks.growth(device.allocations.size, leaks.unplaced))
-            raise Unavailable(f"each step keeps {each} that no stack was recorded of: whether one place keeps it is not known", STACKS)
+            raise Unavailable(f"each step keeps {each} without a recorded stack, so its origin is unknown", STACKS)
         with_stacks(attribution)
         return Clear(why=f"over {len(steps)} steps no place leaves behind {size(least)} or more")
     later = np.minimum(device.allocations.freed, np.r_[steps.end[1:], steps.end[-1:]][leaks.step])

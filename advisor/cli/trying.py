@@ -26,9 +26,9 @@ def try_(
     budget: Annotated[str, typer.Option(help="Begin no run that would end later: 90s, 10m or 1h.")] = "10m",
     finding: Annotated[str | None, typer.Option(help="Try the fix of this finding alone: its id, or a rule's.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Try this alone, whether or not a finding names it; may be given again. --list names all.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List what can be applied from outside, and run nothing.")] = False,
-    apply: Annotated[Path | None, typer.Option(help="Write what is kept as a patch to this file. No source is changed.")] = None,
-    workdir: Annotated[str, typer.Option(help="Where the program runs: here, or copy for a copy of the working directory in each run.")] = "here",
+    listed: Annotated[bool, typer.Option("--list", help="List the changes that can be applied from outside, and run nothing.")] = False,
+    apply: Annotated[Path | None, typer.Option(help="Write the kept changes as a patch to this file. No source is changed.")] = None,
+    workdir: Annotated[str, typer.Option(help="The directory of the runs: here, or copy for a copy of the working directory in each run.")] = "here",
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Seed random numbers before the program does.")] = True,
     online: Annotated[bool, typer.Option("--online", help="Let the program download from hubs.")] = False,
     steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
@@ -40,7 +40,7 @@ def try_(
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Measure what each fix gains on your own program.
+    """Measure the gain of each fix on your own program.
 
     The program stays as it is. It runs several times: as it is, once recorded, and with the fixes that its report names applied from outside, by turns. Printed is predicted beside measured,
     and whether the losses are equal.
@@ -58,9 +58,9 @@ def try_(
     if not command:
         raise UsageError("there is no program to run", "Give it after --: advisor try -- python train.py")
     if workdir not in WORKDIRS:
-        raise UsageError(f"--workdir {workdir} is not known", f"Give one of {', '.join(WORKDIRS)}.")
+        raise UsageError(f"--workdir {workdir} is not known", f"Give any of {', '.join(WORKDIRS)}.")
     if steps not in get_args(Steps):
-        raise UsageError(f"--steps {steps} is not known", f"Give one of {', '.join(get_args(Steps))}.")
+        raise UsageError(f"--steps {steps} is not known", f"Give any of {', '.join(get_args(Steps))}.")
     form, target = check_measured(format, output, force, FORMATS)
     if apply is not None:
         check_target(apply, force, "", "--apply")
@@ -84,7 +84,7 @@ def seconds(budget: str) -> float:
     """A time as --budget takes it. Raises UsageError."""
     found = _BUDGET.fullmatch(budget.strip()[:40])
     if found is None or not 0 < (value := float(found[1]) * _SECONDS[found[2]]) < 1e7:
-        raise UsageError(f"--budget {budget} is no time", "Give one like 90s, 10m or 1h.")
+        raise UsageError(f"--budget {budget} is no time", "Give a time such as 90s, 10m or 1h.")
     return value
 
 

@@ -56,7 +56,7 @@ def target(root: Path, path: str) -> Path:
     try:
         found = (root.resolve() / path).resolve()
     except (OSError, ValueError, RuntimeError):
-        raise UsageError(f"{cut(repr(path), 4 * SHOWN)} is no path", "Give one below the root.") from None
+        raise UsageError(f"{cut(repr(path), 4 * SHOWN)} is no path", "Give a path below the root.") from None
     if found == root.resolve() or not found.is_relative_to(root.resolve()):
         raise UsageError(f"{cut(path, 4 * SHOWN)} does not lie below the root", "Give a path below it: nothing else is written.")
     return found
@@ -78,8 +78,8 @@ def check_command(root: Path, words: Sequence[str]) -> None:
             outside = _leads_out(home, value)
         if outside:
             raise UsageError(
-                f"{cut(word, 4 * SHOWN)} lies outside of the folder that this server may use",
-                "Name programs by their name alone or below the root, and files below the root. A program of yours that lies there may hold other paths.",
+                f"{cut(word, 4 * SHOWN)} is outside the folder that this server may use",
+                "Name programs by their name alone or below the root, and files below the root. A program of yours in that folder may hold other paths.",
             )
 
 

@@ -52,7 +52,7 @@ def with_load(recording: Recording, load: LoadBeside) -> Recording:
     """A timeline with what clients or counters measured of its server. Raises UsageError where it is none."""
     if recording.kind != "trace":
         raise UsageError(
-            f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --serving, or give one rank's trace."
+            f"{recording.path} is no trace of a single process but a recording of kind {recording.kind}", "Leave out --serving, or give a single rank's trace."
         )
     return Recording(recording.kind, recording.path, (*recording.parts, load))
 
@@ -61,6 +61,7 @@ def with_captures(recording: Recording, captures: CaptureTraces) -> Recording:
     """A timeline with the traces of its graphs' captures. Raises UsageError if it is none."""
     if recording.kind != "trace":
         raise UsageError(
-            f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --capture, which goes with a trace or a job."
+            f"{recording.path} is no trace of a single process but a recording of kind {recording.kind}",
+            "Leave out --capture, which goes with a trace or a job.",
         )
     return Recording(recording.kind, recording.path, (*(part for part in recording.parts if not isinstance(part, CaptureTraces)), captures))

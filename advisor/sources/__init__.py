@@ -115,7 +115,7 @@ def _front_end_named(path: str) -> Iterator[None]:
         if not beside:
             raise
         more = f" and {counted(len(beside) - 3, 'other')}" if len(beside) > 3 else ""
-        raise TraceError(error.message, f"It is the front end's: give the trace of a worker, which lies beside it: {', '.join(beside[:3])}{more}") from None
+        raise TraceError(error.message, f"It is the front end's: give the trace of a worker from the same directory: {', '.join(beside[:3])}{more}") from None
 
 
 def load_stages(paths: Sequence[str], *, max_bytes: int = DEFAULT_MAX_BYTES) -> Timeline:

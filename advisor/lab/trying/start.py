@@ -109,7 +109,9 @@ class Runner:
                 f"{program.command[0]} cannot be started: there is no such command", "Give a program that is on the PATH, after --: python train.py"
             )
         if program.copies and (size := _size(Path.cwd())) > MOST_COPIED:
-            raise UsageError(f"the working directory holds {size / 1e9:.1f} GB, which each run would copy", "Run in a smaller one, or without --workdir copy.")
+            raise UsageError(
+                f"the working directory holds {size / 1e9:.1f} GB, which each run would copy", "Run in a smaller directory, or without --workdir copy."
+            )
 
     def run(self, asked: Asked) -> Ran:
         """Run it once. Raises Terminated if we are told to stop."""

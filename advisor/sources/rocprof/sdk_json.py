@@ -132,7 +132,7 @@ def read(opened: Opened) -> Timeline:
         raise TraceError(f"{path} is damaged: {error}", "Copy the file again, or record it again.") from None
     if len(processes) != 1:
         told = f"{path} holds {len(processes)} processes" if processes else f"{path} holds no process"
-        raise TraceError(told, f"Give one of one process. {RECORD}")
+        raise TraceError(told, f"Give a file of a single process. {RECORD}")
     return _timeline(processes[0], path, len(data))
 
 
