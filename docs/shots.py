@@ -21,7 +21,6 @@ PAGES: tuple[tuple[str, str, str, int, str, str], ...] = (
     ("report", "launch", "", 1280, "light", ""),
     ("timeline", "launch", "#timeline", 1280, "light", ""),
     ("finding", "launch", "#finding-launch-gap", 1280, "light", ""),
-    ("treemap", "vit", "#tree", 1280, "light", ""),
     ("flame-graph", "vit", "#tree", 1280, "dark", FLAME.format(1)),
     ("phone", "vit", "", 400, "dark", ""),
     ("diff", "diff", "", 1280, "light", ""),
