@@ -85,7 +85,6 @@ FAULTS = ("fails", "slow", "half", "changes")
 def store():
     """A store that speaks S3, behind a proxy that makes answers of one object faulty: its address is in the environment, `faults` says what to do by name."""
     server_of, s3fs = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
-    pytest.importorskip("boto3")
     server = server_of.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     proxy = FaultyStore(server.get_host_and_port())
