@@ -23,3 +23,11 @@ def test_a_clone_stays_small(sizes):
     assert sum(sizes.values()) < MOST_MB * 1e6
     assert sum(size for path, size in sizes.items() if path.startswith("samples/")) < MOST_OF_SAMPLES_MB * 1e6
     assert sum(size for path, size in sizes.items() if path.startswith("corpus/traces/")) < MOST_OF_THE_CORPUS_MB * 1e6
+
+
+MOST_LINES_OF_PATTERNS = 5817
+"""Of advisor/views/patterns, to fall: a pattern that asks the dataflow replaces what scans by itself."""
+
+
+def test_patterns_become_fewer_lines():
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "advisor/views/patterns").glob("*.py")) <= MOST_LINES_OF_PATTERNS
