@@ -178,6 +178,25 @@ def test_predicted_stands_beside_measured_in_every_form():
     assert second["verdict"] == "did-not-apply" and second["measured_us"] is None
 
 
+def test_few_runs_have_no_digits():
+    found = result(trial(verdict="cannot-tell", gain=held([[100.0], [60.0]], [[58.0]]), runs_to_tell=480878833521937, why="it had too few runs"))
+    said = words.as_text(found)
+    assert "too few runs to tell: cannot tell" in said and "more than 20 runs with it would tell" in said and "±" not in said
+    assert json.loads(found.to_json())["trials"][0]["measured"]["low"] >= -10
+
+
+def test_without_a_report_what_takes_longest_comes_first_and_what_cannot_matter_is_left_out():
+    def order(loader, optimizer):
+        ran_ = ran(parts_us={"loader": loader, "optimizer": optimizer, "step": 100.0})
+        return [one.intervention.name for one in candidates(None, ran_, (), None)]
+
+    waits = order(80.0, 1.0)
+    assert waits[0] == "loader-workers" and not {"fused-optimizer", "foreach-optimizer", "compile-dynamic"} & set(waits)
+    assert waits.index("compile") == len(waits) - 1, "a run with it takes as long as several without"
+    computes = order(0.5, 40.0)
+    assert "loader-workers" not in computes and computes.index("fused-optimizer") < computes.index("compile")
+
+
 def test_names_of_a_program_cannot_leave_their_place():
     found = result(trial(reach=Reach(1, ("<script>alert(1)</script>",), 1.0)))
     assert "<script>alert" not in words.as_html(found)

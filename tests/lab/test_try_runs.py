@@ -231,6 +231,11 @@ def command(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
     )  # fmt: skip
 
 
+def left_in(folder: Path) -> list[Path]:
+    """What is left in the temporary directory, but for the folder that torch makes in any program with an optimizer."""
+    return [path for path in (folder / "tmp").iterdir() if not path.name.startswith("torchinductor")]
+
+
 def test_the_whole_command_from_the_first_run_to_the_page(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
     only = [part for name in ("fused-optimizer", "drop-gradients", "matmul-precision") for part in ("--only", name)]
@@ -246,7 +251,7 @@ def test_the_whole_command_from_the_first_run_to_the_page(tmp_path):
     assert trials["fused-optimizer"]["applied"] == 1 and trials["fused-optimizer"]["losses"] == "equal"
     assert trials["drop-gradients"]["verdict"] == trials["matmul-precision"]["verdict"] == "did-not-apply"
     assert trials["fused-optimizer"]["reach"]["sites"][0]["line"] == 12
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.patch", "tmp", "train.py", "try.json"] and not list((tmp_path / "tmp").iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.patch", "tmp", "train.py", "try.json"] and not left_in(tmp_path)
 
 
 def test_a_program_that_fails_is_told_with_its_exit_code_and_last_words(tmp_path):
@@ -282,7 +287,7 @@ def test_an_interrupt_ends_the_program_and_leaves_nothing(tmp_path):
     process.communicate(timeout=60)
     assert process.returncode == 130
     alive = subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True, text=True, check=False).stdout.split()
-    assert not alive and not list((tmp_path / "tmp").iterdir()) and sorted(path.name for path in tmp_path.iterdir()) == ["tmp", "train.py"]
+    assert not alive and not left_in(tmp_path) and sorted(path.name for path in tmp_path.iterdir()) == ["tmp", "train.py"]
 
 
 def test_a_copy_of_the_working_directory_keeps_what_the_program_writes(tmp_path, monkeypatch):

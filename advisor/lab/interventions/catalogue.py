@@ -31,6 +31,10 @@ class Intervention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: Mapping[str, str] = {}
     what_if: bool = False
     batch: float = 1.0
+    part: Literal["", "loader", "optimizer", "model"] = ""
+    """The part of a step that it can shorten; "" if that is none of these."""
+    cost: float = 1.0
+    """What a run with it takes, in runs without: compiling takes long."""
     apart: bool = False
     """Whether numbers that differ are compared again in a run of their own, in which only the arithmetic is changed."""
     draws: bool = False

@@ -238,6 +238,7 @@ class Timed:
                 "applied": [one.said() for one in self._applied],
                 "failed_to": self._failed_to,
                 "kernels": self._kernels.counts if self._kernels else {},
+                "parts_us": self._kernels.spent_us if self._kernels else {},
                 **frameworks.in_use(),
                 **self.watch.said(),
             },

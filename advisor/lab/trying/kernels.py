@@ -12,6 +12,9 @@ WARMUP = 1
 
 MOST_NAMES = 2000
 
+PARTS = {"loader": "enumerate(DataLoader)", "optimizer": "Optimizer."}
+"""Parts of a step by the beginning of the marks that torch makes."""
+
 RUNTIME = ("cudaGraphLaunch", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaLaunchKernel", "cudaMemcpyAsync", "cuLaunchKernel")
 
 
@@ -21,6 +24,8 @@ class KernelCount:
     def __init__(self) -> None:
         self.started = False
         self.counts: dict[str, float] = {}
+        self.spent_us: dict[str, float] = {}
+        """Host time a step in what torch marks: the loader, the optimizer, and all between the first and the last event."""
         self._left = WARMUP + COUNTED
         self._profiler: Any = None
 
@@ -48,12 +53,22 @@ class KernelCount:
         steps = max(COUNTED - max(self._left, 0), 1)
         results = profiler.profiler.kineto_results
         events = results.events() if results is not None else []
+        self._parts(events, steps)
         device = [one for one in events if "CPU" not in str(one.device_type())]
         names = [one.name() for one in device or events]
         names += [one.name() for one in events if device and one.name() in RUNTIME]
         for name in names:
             if name in self.counts or len(self.counts) < MOST_NAMES:
                 self.counts[name] = self.counts.get(name, 0.0) + 1 / steps
+
+    def _parts(self, events: Any, steps: int) -> None:
+        host = [one for one in events if "CPU" in str(one.device_type())]
+        if not host:
+            return
+        for part, mark in PARTS.items():
+            self.spent_us[part] = sum(one.duration_ns() for one in host if one.name().startswith(mark)) / 1e3 / steps
+        starts = [one.start_ns() for one in host]
+        self.spent_us["step"] = (max(start + one.duration_ns() for start, one in zip(starts, host, strict=True)) - min(starts)) / 1e3 / steps
 
 
 def _supported() -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from advisor.lab.interventions.catalogue import Intervention, intervention, interventions
 from advisor.lab.trying.result import Elsewhere, Predicted
 from advisor.lab.trying.start import Ran
-from advisor.report.finding import Finding, Saving
+from advisor.report.finding import NO_DIFFERENCE, Finding, Saving
 from advisor.report.model import Report
 
 _AMPERE = (8, 0)
@@ -37,11 +37,33 @@ def candidates(report: Report | None, ran: Ran, only: Sequence[str], finding: st
     if only:
         wanted = list(only)
     elif report is not None:
-        wanted = sorted(named, key=lambda name: -max(_expected(one) for one in named[name]))
+        wanted = sorted(named, key=lambda name: -max(_expected(one) for one in named[name]) / intervention(name).cost)
         wanted.sort(key=lambda name: not any(one.fix.intervention == name for one in named[name]))
     else:
-        wanted = [name for name, one in interventions().items() if not one.what_if and not unfit(one, ran)]
+        wanted = _of_any_program(ran)
     return [_candidate(intervention(name), named.get(name, []), report, ran) for name in wanted]
+
+
+def _of_any_program(ran: Ran) -> list[str]:
+    """Without a report: what can shorten a part of the step that takes more than runs differ by, the largest part for its cost first, one of each group."""
+    shares = {"": UNMARKED, **_parts(ran)}
+    fit = [one for one in interventions().values() if not one.what_if and not unfit(one, ran) and shares.get(one.part, 1.0) >= NO_DIFFERENCE]
+    fit.sort(key=lambda one: -shares.get(one.part, 1.0) / one.cost)
+    groups = {one.group or one.name: one for one in reversed(fit)}
+    return [one.name for one in fit if groups[one.group or one.name] is one]
+
+
+UNMARKED = 0.05
+"""Of a step, what something may gain that no mark of torch's tells: as little as makes it come after what is known to take long."""
+
+
+def _parts(ran: Ran) -> dict[str, float]:
+    """The shares of a step by part, as torch marks them; {} if they were not counted. What is in neither loader nor optimizer is the model's."""
+    spent = ran.said.get("parts_us") or {}
+    if not spent.get("step"):
+        return {}
+    marked = {part: min(spent[part] / spent["step"], 1.0) for part in ("loader", "optimizer")}
+    return {**marked, "model": max(0.0, 1 - sum(marked.values()))}
 
 
 def _names(finding: Finding) -> Iterator[str]:

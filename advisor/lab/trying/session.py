@@ -31,6 +31,9 @@ STACK_RUNS = 2
 """Runs of each side as a fix is added to those that are kept: its own gain is known by then, and these are pooled with the runs before."""
 NUMBERS = 60
 """Steps after the warm-up whose numbers are compared in a run of their own: drift shows, and it is over soon."""
+NOISY, SEEN = 0.05, 2.2
+"""Two runs that differ by more than a twentieth are noise worth a word; a gain of so many times their difference stands out of three runs against four, by Student's
+interval of 99 %."""
 CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
 HOPELESS = 40
@@ -88,6 +91,12 @@ class Session:
         second = self._runner.run(Asked((), self._warmup, self._last - self._warmup))
         _expect(second)
         self._base.runs.append(second)
+        medians = [median(run.times(self._warmup, self._last)) for run in self._base.runs]
+        if (apart := abs(medians[1] / medians[0] - 1)) > NOISY:
+            seen = f"only gains above {SEEN * apart:.0%} can be seen" if SEEN * apart < 1 else "no gain can be seen"
+            self.notes.append(
+                f"two runs as they are differ by {apart:.0%}: {seen} with {USUAL_RUNS} runs of a fix. Let the machine do nothing else, or give more --runs and --budget"
+            )
         if first.said["watch_failed"]:
             self.notes.append(f"losses are not checked: {first.said['watch_failed']}")
 
@@ -346,6 +355,8 @@ def tried(
         say(
             f"as it is, {counted(session.first.last - session.first.warmup, 'step')} of {duration(median(session.first.times(session.first.warmup, session.first.last)))} after {session.first.warmup}; a run takes {session.first.wall_s:.0f} s"
         )
+        for note in session.notes:
+            say(note)
         stopped = ""
         try:
             report = session.report()

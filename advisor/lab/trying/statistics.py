@@ -13,6 +13,9 @@ from advisor.lab.verify import Gain, gain
 T_995 = (63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169)
 """Student's t of 99 %, by degrees of freedom from 1: several fixes are held against the same runs, and one in twenty that gain nothing must not seem to."""
 
+LOWEST = -10.0
+"""No interval is said to reach further down: of few runs it would be a number without meaning."""
+
 TIGHT = 0.015
 """Half an interval, as a share of the step, that is narrow enough ..."""
 OF_GAIN = 0.15
@@ -33,7 +36,7 @@ def held(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) ->
     spread = math.sqrt(sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / freedom)
     wide = _t(freedom) * spread * math.sqrt(sum(1 / len(side) for side in sides))
     middle = math.log(found.after / found.before)
-    return replace(found, low=min(found.low, 1 - math.exp(middle + wide)), high=max(found.high, 1 - math.exp(middle - wide)))
+    return replace(found, low=max(min(found.low, 1 - math.exp(min(middle + wide, 10.0))), LOWEST), high=max(found.high, 1 - math.exp(middle - wide)))
 
 
 def _t(freedom: int) -> float:

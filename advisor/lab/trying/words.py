@@ -40,7 +40,7 @@ def headline(trial: Trial) -> str:
     if trial.gain is None:
         said = f"{verdict}: {trial.why.splitlines()[0] if trial.why else 'no reason is known'}"
         return f"{predicted(trial)}; {said}" if trial.predicted else said
-    measured = f"measured {gained(trial.gain)}"
+    measured = f"measured {gained(trial.gain)}" if _told(trial.gain) else TOO_FEW
     held = "" if trial.inside is None else ", as predicted" if trial.inside else ", not as predicted"
     return f"{predicted(trial)}, {measured}: {verdict}{held}" if trial.predicted else f"{measured}: {verdict}"
 
@@ -50,13 +50,30 @@ def predicted(trial: Trial) -> str:
     return f"{p.finding} predicted {p.expected:.0%} ({_range(p.low, p.high)})" if p else ""
 
 
+MOST_TOLD = 0.5
+"""Half an interval beyond which a gain has no digit that means something."""
+MANY_RUNS = 20
+"""More runs than this are not counted."""
+
+
+TOO_FEW = "too few runs to tell"
+
+
+def _told(found: Gain) -> bool:
+    return (found.high - found.low) / 2 <= MOST_TOLD
+
+
 def gained(found: Gain) -> str:
-    """A share with half its interval."""
-    return (
-        f"{found.expected:.0%} ± {100 * (found.high - found.low) / 2:.0f}"
-        if abs(found.expected) >= 0.095
-        else f"{found.expected:.1%} ± {100 * (found.high - found.low) / 2:.1f}"
-    )
+    """A share with half its interval; without figures if there are too few runs for any."""
+    half = (found.high - found.low) / 2
+    if not _told(found):
+        return TOO_FEW
+    return f"{found.expected:.0%} ± {100 * half:.0f}" if abs(found.expected) >= 0.095 or half >= 0.095 else f"{found.expected:.1%} ± {100 * half:.1f}"
+
+
+def more_runs(trial: Trial) -> str:
+    """About how many runs would tell."""
+    return f"more than {MANY_RUNS}" if trial.runs_to_tell > MANY_RUNS else f"about {trial.runs_to_tell}"
 
 
 def _range(low: float, high: float) -> str:
@@ -105,7 +122,7 @@ def _said(trial: Trial) -> Iterator[str]:
     yield reached(trial)
     yield from _costs(trial)
     if trial.verdict == "cannot-tell":
-        yield f"{trial.why}: some {trial.runs_to_tell} runs with it would tell"
+        yield f"{trial.why}: {more_runs(trial)} runs with it would tell"
     yield f"it cannot see {trial.unseen}"
 
 
