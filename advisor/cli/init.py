@@ -69,7 +69,7 @@ def init(
     files = {"advisor.toml": BUDGETS, ".mcp.json": MCP}
     if action:
         if not _ACTION.fullmatch(action):
-            raise UsageError(f"--action {action} is not OWNER/REPOSITORY@COMMIT", "Name a commit by its 40 digits: a tag may move.")
+            raise UsageError(f"--action {action} names no commit of a repository", "Name a commit by its 40 digits: a tag may move.")
         files[".github/workflows/performance.yml"] = WORKFLOW.replace("ACTION", action)
     for name, text in files.items():
         if os.path.lexists(name):

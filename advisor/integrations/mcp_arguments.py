@@ -79,7 +79,7 @@ def check_command(root: Path, words: Sequence[str]) -> None:
         if outside:
             raise UsageError(
                 f"{cut(word, 4 * SHOWN)} is outside the folder that this server may use",
-                "Name programs by their name alone or below the root, and files below the root. A program of yours in that folder may hold other paths.",
+                "Name programs by their name alone or below the root, and files below the root. Put other paths into a program below the root.",
             )
 
 
