@@ -18,7 +18,7 @@ from advisor.errors import UsageError
 FORMATS = {"text": ".txt", "json": ".json", "markdown": ".md", "html": ".html"}
 WORKDIRS = ("here", "copy")
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}  # a unit of time
 
 
 def try_(

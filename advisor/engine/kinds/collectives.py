@@ -19,7 +19,7 @@ from advisor.views.workspace import Workspace
 
 _ALL = "TORCH_NCCL_DUMP_ON_TIMEOUT=1 on every rank, and the directory of all their dumps"
 _TIMED = "TORCH_NCCL_ENABLE_TIMING=1, which times each collective on the device"
-_NAMED = 8
+_NAMED = 8  # ranks in a sentence
 
 
 def health(workspace: Workspace) -> tuple[Health, ...]:

@@ -31,8 +31,8 @@ SETTLED_AFTER = 5
 TIMED_S, MOST_S, MOST_TIMED = 1.0, 20.0, 400
 """Steps are timed for a second at least, as long as they are no more than some hundreds, and for no longer than one waits."""
 
-FEWEST = 5
-MOST_WARMUP = 100
+FEWEST = 5  # steps timed, however slow
+MOST_WARMUP = 100  # steps: whoever has not settled by then does not
 RANKS_WARMUP = 30
 """Ranks warm up for as many steps each, as none may stop before another."""
 

@@ -10,7 +10,7 @@ COUNTED = 2
 WARMUP = 1
 """Steps before them, which the profiler's start slows."""
 
-MOST_NAMES = 2000
+MOST_NAMES = 2000  # distinct kernels counted: a program has some hundreds
 
 PARTS = {"loader": "enumerate(DataLoader)", "optimizer": "Optimizer."}
 """Parts of a step by the beginning of the marks that torch makes."""

@@ -11,7 +11,7 @@ from advisor.lab.trying.start import Ran
 from advisor.report.finding import NO_DIFFERENCE, Finding, Saving
 from advisor.report.model import Report
 
-_AMPERE = (8, 0)
+_AMPERE = (8, 0)  # compute capability
 
 
 @dataclass(frozen=True)

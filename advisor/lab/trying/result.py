@@ -15,7 +15,7 @@ from advisor.lab.trying.numerics import Compared, summary
 from advisor.lab.verify import Gain
 from advisor.report.finding import NO_DIFFERENCE
 
-SCHEMA = 1
+SCHEMA = 1  # of the JSON of a trial
 
 NOT_RUN = Compared("not-checked", why="it was not run")
 

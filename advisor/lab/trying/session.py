@@ -24,7 +24,7 @@ from advisor.lab.verify import Gain
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration
 
-BUDGET_S = 600.0
+BUDGET_S = 600.0  # the default of --budget
 LEAST_RUNS, USUAL_RUNS, MOST_RUNS = 2, 3, 8
 """Runs with each fix: two tell where the gain is far beyond what runs differ by, three have a spread of their own, and more than eight narrow it by little."""
 STACK_RUNS = 2
@@ -38,7 +38,7 @@ CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
 HOPELESS = 40
 """Runs that nobody makes: what would take more is unknown here."""
-KERNEL_NAMES = 6
+KERNEL_NAMES = 6  # new kernels shown, the most frequent
 
 
 @dataclass

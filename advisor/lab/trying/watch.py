@@ -17,7 +17,7 @@ FINGERPRINTED = 4
 SAMPLED = 4096
 """Numbers of a sample, spread over all tensors: enough for a relative norm to within a few percent."""
 
-MOST_OPTIMIZERS = 4
+MOST_OPTIMIZERS = 4  # a program has one or two
 
 
 class Watch:

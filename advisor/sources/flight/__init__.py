@@ -29,7 +29,7 @@ _OF_TORCH = re.compile(r"(?:^|/)torch/|/site-packages/|^<")
 """Files of frames that are not the program's own."""
 _RANK = re.compile(r"(\d{1,9})(?!.*\d)")
 """The last number in a file's name, as in `nccl_trace_rank_3`."""
-_LARGEST_RANK = 1 << 24
+_LARGEST_RANK = 1 << 24  # no job has as many ranks
 
 
 def record(opened: Opened) -> Recording:

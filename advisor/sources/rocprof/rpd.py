@@ -14,7 +14,7 @@ from advisor.sources.nsys.tables import ABSENT, Database, categorical
 from advisor.sources.rocprof.parts import blocks, copies, kernels, markers, timeline
 
 _MARKER = "UserMarker"
-_MOST_GPUS = 1 << 16
+_MOST_GPUS = 1 << 16  # no node has as many
 _KERNELS, _COPY, _FILL = ("KernelExecution", "Task"), "Copy", "Fill"
 """Types of ops; a task is a kernel of a graph."""
 

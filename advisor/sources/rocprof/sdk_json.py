@@ -114,7 +114,7 @@ class _File(msgspec.Struct):
 
 
 _GPU = 2  # rocprofiler_agent_type_t
-_MOST_GPUS = 1 << 16
+_MOST_GPUS = 1 << 16  # no node has as many
 
 
 def read(opened: Opened) -> Timeline:

@@ -14,7 +14,7 @@ from advisor.report.ranks import CollectiveRow
 
 _ALIKE = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 """Kinds of which every rank gives an input of one size."""
-_ROWS = 50
+_ROWS = 50  # of a table, those that cost most
 
 
 @dataclass(frozen=True)
