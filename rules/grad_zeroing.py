@@ -95,7 +95,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
         confidence=0.85 if steps.steps > 1 else 0.6,
         at_most="high" if steps.steps > 1 else "low",
         fix=Fix(
-            title="Set gradients to None instead",
+            title="Drop the gradients instead of zeroing them",
             steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",)
             if len(in_range)
             else (f"Call {owner}.zero_grad() in place of the loop, or drop each gradient, as it does.",),

@@ -199,7 +199,7 @@ def bench(
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Time functions against each other, or a function over batch sizes.
+    """Time functions, or a function over several batch sizes.
 
     On the device that they use.
     """
