@@ -23,7 +23,7 @@ IDLE_CAUSES = (
     IdleCause("launch", "launch", "launch-bound", "waiting for the host to launch kernels", "waiting for launches"),
     IdleCause("allocator", "allocator", "allocator-bound", "while the host allocates or frees device memory", "allocating memory"),
     IdleCause("host", "CPU code", "host-bound", "while the CPU runs other code than kernel launches", "other CPU code"),
-    IdleCause("dependency", "dependency", "dependency-bound", "between kernels that were already queued", "between queued ops"),
+    IdleCause("dependency", "between queued ops", "dependency-bound", "between kernels that were already queued", "between queued ops"),
     IdleCause("profiler", "profiler", "profiler-bound", "while the profiler writes its own buffers", "profiler overhead"),
     IdleCause("unknown", "unknown cause", "idle", "for reasons the trace does not show", "cause not recorded"),
 )

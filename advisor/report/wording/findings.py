@@ -92,10 +92,10 @@ def _listed(names: list[str]) -> str:
 
 
 def combined(report: Report) -> str:
-    """Which fixes the combined estimate holds, in a few words after its range."""
+    """Which fixes the combined estimate holds, in a few words before its range."""
     together = report.headline.together
     number = len(together.findings) if together else 0
-    return "with this fix" if number == 1 else "with all fixes that go together"
+    return f"with {'this fix' if number == 1 else 'all compatible fixes'} it would take"
 
 
 def change(part: Change) -> str:

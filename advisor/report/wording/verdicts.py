@@ -26,7 +26,7 @@ def step_now(report: Report) -> str:
 
 
 def after_fixes(report: Report) -> str:
-    """`87 µs to 1.2 ms`: the range of the step with all fixes that go together."""
+    """`87 µs to 1.2 ms`: the range of the step with all compatible fixes."""
     after = report.headline.predicted_step_us
     return span(after.low, after.high) if after else ""
 
