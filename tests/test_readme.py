@@ -104,7 +104,7 @@ def reasons():
             said = [word.value for word in node.keywords if word.arg == "reason"]
             if node.func.attr == "importorskip":
                 yield path, node.args[0].value.split(".")[0]
-            elif node.func.attr in ("skip", "skipif"):
+            elif ast.unparse(node.func) in ("pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "mark.skipif"):
                 yield path, ast.unparse((said or node.args)[0])
 
 

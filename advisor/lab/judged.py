@@ -55,9 +55,9 @@ def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
     lines = [
         "# Findings on other people's traces, judged",
         "",
-        "A rule that is right on our own samples may be wrong on a trace that it has never seen. Eleven sets of public traces were judged blind: what bounds",
-        "each, and which findings are due, was written down from the raw events by scripts that share no code with `advisor`, before any report was read.",
-        "Then each headline, and each finding of medium or above, was held against that. From each set was learned before the next one.",
+        "A rule that is right on our own samples may be wrong on a new trace. So eleven sets of public traces were judged blind. Scripts that share no",
+        "code with `advisor` determined the bottleneck and the expected findings from raw events, before any report was read. Then each headline,",
+        "and each finding of medium or above, was compared with that. Each set led to changes before the next set.",
         "",
         "![Verdicts by set](judged-findings.svg)",
         "",
@@ -72,9 +72,12 @@ def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
         lines.append(f"| {number} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"[`corpus/judged-findings.csv`](../corpus/judged-findings.csv) has the {wrong} verdicts that were believed wrong, why, and what changed;",
-        "[`corpus/judged-sets.csv`](../corpus/judged-sets.csv) the counts, of two versions where both were judged; [`corpus/judged.md`](../corpus/judged.md)",
-        "what the sets are, what was partly right, and what is missing; [judged-traces.md](judged-traces.md) the traces.",
+        "The data behind this table:",
+        "",
+        f"- [`corpus/judged-findings.csv`](../corpus/judged-findings.csv): the {wrong} verdicts that seemed wrong, with reason and change",
+        "- [`corpus/judged-sets.csv`](../corpus/judged-sets.csv): the counts, for two versions if both were judged",
+        "- [`corpus/judged.md`](../corpus/judged.md): the sets, the partly right verdicts, and the open points",
+        "- [judged-traces.md](judged-traces.md): the traces",
     ]
     return "\n".join(lines)
 

@@ -90,7 +90,7 @@ def test_each_question_is_answered_with_a_figure_and_a_link_in_the_page_and_in_j
 def test_a_spinning_collective_is_no_work(spinning):
     assert spinning.headline.bottleneck == "communication-bound" and spinning.findings
     busy = next(answer for answer in spinning.checklist if answer.id == "gpu-busy")
-    assert (busy.answer, busy.good) == ("no", False) and "not work" in busy.detail
+    assert (busy.answer, busy.good) == ("no", False) and "exposed communication" in busy.detail
 
 
 def mutations(good, spinning):
