@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
 FAULTS = {
     "columns": Fault("advisor/sources/columns/layout.py", "if _digest(payload) != digest:", "if not digest:", "tests/sources/columns"),
-    "nsys": Fault("advisor/sources/nsys/__init__.py", 'columns["dur_us"] = part["dur_ns"] / 1000.0', 'columns["dur_us"] = part["dur_ns"] / 1024.0', "tests/sources/nsys"),
+    "nsys": Fault("advisor/sources/frames.py", 'columns["dur_us"] = part["dur_ns"] / 1000.0', 'columns["dur_us"] = part["dur_ns"] / 1024.0', "tests/sources/nsys"),
     "timeline": Fault("advisor/recordings/timeline.py", "return found or (alike.pop() if len(alike) == 1 else Device(device_id))", "return found or Device(device_id)", "tests/recordings"),
     "intervals": Fault("advisor/intervals.py", "reach = np.maximum.accumulate(ends)", "reach = ends", "tests/test_intervals.py"),
     "trace": Fault("advisor/views/trace/launches.py", "order[first[i] + max(before - 1, 0)]", "order[first[i]]", "tests/views/trace/test_launches.py"),
@@ -48,7 +48,7 @@ FAULTS = {
     "grades": Fault("advisor/engine/grade.py", 'capped: Severity = "low" if found.status == "possible" else "high"', 'capped: Severity = "high"', "tests/engine/test_rule.py tests/engine/test_uncertainty.py"),
     "report": Fault("advisor/report/finding.py", "0.20, 0.05, 0.01", "0.25, 0.05, 0.01", "tests/report"),
     "reports": Fault("reports/_clean.py", "missing = max(len(text) - most, 0) + max(len(start) - most, 0)", "missing = max(len(text) - most, 0)", "tests/reports/report/test_formats.py::test_what_is_cut_off_is_counted_and_not_looked_at"),
-    "words": Fault("reports/wording.py", "very sure", "quite sure", "tests/reports/report/test_formats.py::test_what_is_said_of_a_recording"),
+    "words": Fault("advisor/report/wording/findings.py", '(0.7, "likely")', '(0.6, "likely")', "tests/reports/report/test_formats.py"),
     "compare": Fault("advisor/compare/differences.py", "max(old.low, new.low) > min(old.high, new.high)", "max(old.low, new.low) < min(old.high, new.high)", "tests/compare/test_compare.py"),
     "command line": Fault("advisor/cli/terminal.py", "order.index(level) <= order.index(fail_on)", "order.index(level) < order.index(fail_on)", "tests/cli/test_analyze.py"),
     "knowledge": Fault("advisor/knowledge/op_costs/products.py", "return _product(1, prod(x.shape[:-1]), _inner(x.shape[-1], k)", "return _product(1, x.shape[0], _inner(x.shape[-1], k)", "tests/knowledge/test_op_costs.py"),

@@ -84,7 +84,7 @@ def analyze(
     ] = None,
     serving: Annotated[
         str | None,
-        typer.Option(help="Measurements of the traced server: the JSON of vllm bench serve or SGLang's bench_serving, or the text of its /metrics."),
+        typer.Option(help="Measurements of the traced server: the JSON of vllm bench serve or of bench_serving in SGLang, or the text of its /metrics."),
     ] = None,
     waits: Annotated[
         bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with its replacement; in text, Markdown and JSON.")

@@ -59,10 +59,10 @@ _ACTION = re.compile(r"[A-Za-z0-9][\w-]*/[A-Za-z0-9][\w.-]*@[0-9a-f]{40}")
 
 
 def init(
-    action: Annotated[str, typer.Option(help="OWNER/REPOSITORY@COMMIT of this action, for a GitHub workflow.")] = "",
+    action: Annotated[str, typer.Option(help="Owner, repository and commit of this action (OWNER/NAME@SHA), for a GitHub workflow.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
 ) -> None:
-    """Write budgets, settings for agents and a GitHub workflow into this directory.
+    """Write budgets, settings for agents and a GitHub workflow.
 
     Each file is shown and asked for. No file is overwritten.
     """

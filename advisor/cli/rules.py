@@ -42,7 +42,7 @@ def explain(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print the page of a rule, or the rule's result for a trace.
+    """Print the page of a rule, or its result for a trace.
 
     With a trace: the measured value, the threshold, and the checks behind them. With --views TRACE (no rule is needed): the views of the report.
     With --framework: the framework's own option for this problem.

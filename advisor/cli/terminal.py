@@ -68,7 +68,7 @@ FrameworkOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[=VERSION]",
-        help="The program's framework, such as transformers, lightning or vllm=0.33.0; it overrides the recording.",
+        help="Framework of the program, such as transformers, lightning or vllm=0.33.0; it overrides the recording.",
         autocompletion=lambda incomplete: [name for name in _frameworks() if name.startswith(incomplete)],
     ),
 ]

@@ -70,8 +70,8 @@ def test_one_analysis_writes_several_files_in_their_formats(tmp_path):
     [
         (["-o", "a.html", "-o", "a.html"], "given twice"),
         (["-o", "a.json", "-o", "link/a.json"], "given twice"),
-        (["-f", "json", "-o", "a.json", "-o", "a.html"], "one format, and 2 outputs"),
-        (["--each", "-o", "a.json", "-o", "a.html"], "one directory"),
+        (["-f", "json", "-o", "a.json", "-o", "a.html"], "a single format, and 2 outputs"),
+        (["--each", "-o", "a.json", "-o", "a.html"], "a single directory"),
         (["-o", "a.json", "-o", "notes.md"], "was not written by advisor"),
     ],
 )
@@ -233,11 +233,11 @@ def test_a_measured_step_time_corrects_the_hosts(tmp_path):
     assert report["headline"]["step_us"] == pytest.approx(1000 * cases["slow_ms"])
     after = report["headline"]["predicted_step_us"]
     assert after["low"] <= after["expected"] <= after["high"] < report["headline"]["step_us"]
-    for given, why in (("20", "took 3.48 ms with the profiler"), ("0.01", "kernels run for")):  # the GPU alone takes 0.24 ms, the recorded step 3.48
+    for given, why in (("20", "recorded at 3.48 ms, with the profiler"), ("0.01", "kernels run for")):  # the GPU alone takes 0.24 ms, the recorded step 3.48
         other = advisor("analyze", SLOW, "--step-ms", given, "-f", "json", "-o", "-", cwd=tmp_path)
         assert other.returncode == 2 and not other.stdout and why in " ".join(other.stderr.decode().split()), given
     ends = json.loads(advisor("analyze", SLOW, "--step-ms", "0.25", "-f", "json", "-o", "-", cwd=tmp_path).stdout)
-    assert "at the least, whatever recording cost, not the 250 µs" in str(ends["health"]) and not ends["window"]["unused_step_us"]
+    assert "at any profiler overhead, not the measured 250 µs" in str(ends["health"]) and not ends["window"]["unused_step_us"]
     refused = advisor("analyze", SLOW, "--step-ms", "-1", cwd=tmp_path)
     assert refused.returncode == 2 and b"Traceback" not in refused.stderr
 

@@ -41,9 +41,9 @@ def test_every_op_that_a_cost_model_knows(op, shapes, arguments, wanted):
     ("op", "shapes", "options", "said"),
     [
         ("matmull", {"A": (2, 2)}, {}, "no cost model"),
-        ("matmul", {"A": (2, 3), "B": (2, 3)}, {}, "do not tell"),
+        ("matmul", {"A": (2, 3), "B": (2, 3)}, {}, "do not determine"),
         ("gelu", {"x": (2,)}, {"dtype": "float7"}, "no type"),
-        ("_softmax", {"x": (8, 128)}, {}, "do not tell"),
+        ("_softmax", {"x": (8, 128)}, {}, "do not determine"),
     ],
 )
 def test_what_is_not_known_is_said(op, shapes, options, said):

@@ -172,7 +172,7 @@ def test_what_only_a_shell_does_is_said_and_an_environment_is_given():
     assert words("python a.py --sep '|' \"a;b\" c\\&d")[-3:] == ["|", "a;b", "c&d"]
     with pytest.raises(UsageError, match="takes a shell") as error:
         words("python a.py | cat")
-    assert error.value.hint == "Name one: sh -c 'python a.py | cat'"
+    assert error.value.hint == "Name the shell: sh -c 'python a.py | cat'"
 
 
 @pytest.mark.parametrize("command", ["python a.py $HOME", 'python a.py "$(date)"', "python a.py *.txt", "python ~/a.py", "python a.py  # fast"])

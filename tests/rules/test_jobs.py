@@ -125,9 +125,9 @@ CUT = Health(check="complete-file", status="failed", detail="its compressed data
     ("facts", "why"),
     [
         ({}, ""),
-        ({"health": (CUT,)}, "the file of rank 0 was cut"),
+        ({"health": (CUT,)}, "the file of rank 0 is truncated"),
         ({"health": (msgspec.structs.replace(CUT, status="degraded"),)}, ""),
-        ({"steps": 1}, "rank 0 recorded 1 step, where 2 are usual"),
+        ({"steps": 1}, "rank 0 recorded 1 step, and others 2"),
     ],
 )
 def test_a_rank_recorded_for_less_than_the_others_is_a_straggler_only_possibly(facts, why):
@@ -197,7 +197,7 @@ def test_what_the_rank_that_others_wait_for_shows_may_gain_the_job_what_they_wai
     assert finding.saving.expected <= finding.saving.high
     if gains:
         assert finding.severity == "low" and finding.saving.high <= late_us / report.window.step_us * step_us * 1.001
-        assert f"the others wait for rank {waited_for}" in finding.possible_why
+        assert f"others wait for rank {waited_for}" in finding.possible_why
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -38,7 +39,7 @@ DEVICES = {"CUDA": {"0": {"clock_rate": 1_980_000, "memory_clock_rate": 3_201_00
 
 
 def tree(*children: dict[str, Any], devices: dict[str, Any] | None = None) -> list[Any]:
-    return [node("ROOT", *children, time__ns_=0, count=0), DEVICES if devices is None else devices]
+    return [node("ROOT", *children, time__ns_=0, count=0), deepcopy(DEVICES) if devices is None else devices]
 
 
 def packed(value: Any) -> bytes:

@@ -53,7 +53,7 @@ def test_all_passes_become_one_call():
     host_us = float(after.host_us.sum() + after.call_us.sum()) / before.steps
     assert host_us == pytest.approx(KERNELS_A_CELL * PASSES * (LAUNCH_US + 4) + outside + 4, abs=5)
     finding = found("launch-gap", trace)
-    assert "nn.LSTM" in finding.fix.title and "20 calls per step" in finding.fix.steps[0]
+    assert "nn.LSTM" in finding.fix.title and "20 calls a step" in finding.fix.steps[0]
 
 
 def test_a_loop_with_more_in_it_is_no_recurrence_of_the_librarys():

@@ -98,7 +98,7 @@ def test_without_captures_nothing_changes():
 
 
 def test_captures_go_with_one_timeline():
-    with pytest.raises(Exception, match="no trace of one process"):
+    with pytest.raises(Exception, match="no trace of a single process"):
         with_captures(Recording("job", "j", ()), CaptureTraces(()))
 
 
