@@ -287,7 +287,7 @@ def verify(
     timed: Annotated[int, typer.Option(help="Steps timed in each run.")] = 30,
     warmup: Annotated[int, typer.Option(help="Warm-up steps; more follow until they are steady.")] = 10,
     steps: Annotated[str, typer.Option(help="The end of a step: optimizer, forward or auto.")] = "auto",
-    finding: Annotated[str | None, typer.Option(help="report.json#finding, or a trace's: compare the gain with the prediction.")] = None,
+    finding: Annotated[str | None, typer.Option(help="report.json#finding, or trace#finding: compare the gain with the prediction.")] = None,
     ledger: Annotated[Path, typer.Option(help="With --finding: the file to append the result to.")] = Path("accuracy.jsonl"),
     format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,

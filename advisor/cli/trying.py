@@ -24,7 +24,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}  # a unit of time
 def try_(
     command: Annotated[list[str] | None, typer.Argument(help="The program as the shell would run it, after --: python train.py …")] = None,
     budget: Annotated[str, typer.Option(help="Begin no run that would end later: 90s, 10m or 1h.")] = "10m",
-    finding: Annotated[str | None, typer.Option(help="Try the fix of this finding alone: its id, or a rule's.")] = None,
+    finding: Annotated[str | None, typer.Option(help="Try the fix of this finding alone: its id, or the id of its rule.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Try this alone, whether or not a finding names it; may be given again. --list names all.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the changes that can be applied from outside, and run nothing.")] = False,
     apply: Annotated[Path | None, typer.Option(help="Write the kept changes as a patch to this file. No source is changed.")] = None,

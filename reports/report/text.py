@@ -103,7 +103,7 @@ def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
 
 
 def _headline(console: Console, report: Report) -> None:
-    """What bounds the step, and its time now and after the fixes that go together."""
+    """What bounds the step, and its time now and with all compatible fixes."""
     head, noun = report.headline, wording.step_noun(report)
     about = (
         f"advisor {report.advisor}",

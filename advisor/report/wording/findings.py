@@ -60,7 +60,8 @@ def remark(finding: Finding) -> str:
     if finding.status == "possible" and not finding.allowed:
         return "Unconfirmed."
     if finding.excluded == "alternative" and not (finding.allowed or finding.folded_into):
-        return f"An alternative to {_listed([*finding.alternative_to])}." if finding.alternative_to else "An alternative to other fixes."
+        other = f"the fix of {_listed([*finding.alternative_to])}" if finding.alternative_to else "another fix"
+        return f"Use this or {other}: their gains overlap."
     return aside(finding).strip()
 
 
