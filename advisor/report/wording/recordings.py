@@ -58,7 +58,10 @@ def link(kind: str) -> str:
 def critical_path(report: Report) -> str:
     """The critical path, now and after the fixes; "" if there is none."""
     now, after = _path(report.critical_path), _path(report.critical_path_after)
-    return (f"Critical path (what sets the length of the {step_noun(report)}): {now}" + (f"; with the fixes: {after}" if after else "") + f".{_tie(report)}") if now else ""
+    if not now:
+        return ""
+    fixed = f"; with the fixes: {after}" if after else ""
+    return f"Critical path (what sets the length of the {step_noun(report)}): {now}{fixed}.{_tie(report)}"
 
 
 def _tie(report: Report) -> str:
