@@ -814,7 +814,7 @@ static PyObject *coded(const Column *column, size_t rows) {
             return NULL;
         }
     }
-    return Py_BuildValue("(y#N)", (char *)column->code, (Py_ssize_t)(rows * 4), texts);
+    return Py_BuildValue("(NN)", PyBytes_FromStringAndSize((char *)column->code, (Py_ssize_t)(rows * 4)), texts);
 }
 
 static bool set(PyObject *dict, PyObject *key, PyObject *value) {
@@ -860,7 +860,7 @@ static PyObject *result(Decoder *self) {
     for (size_t i = 0; i < self->category.text_count && done; i++) {
         if (!self->counted[i].events) continue;
         Span name = self->category.texts[i];
-        PyObject *entry = Py_BuildValue("(s#n)", name.at, (Py_ssize_t)name.length, (Py_ssize_t)self->counted[i].events);
+        PyObject *entry = Py_BuildValue("(Nn)", PyUnicode_DecodeUTF8(name.at, (Py_ssize_t)name.length, "strict"), (Py_ssize_t)self->counted[i].events);
         done = entry && PyList_Append(categories, entry) == 0;
         Py_XDECREF(entry);
     }
@@ -926,7 +926,12 @@ static PyObject *decode(PyObject *object, PyObject *text) {
 
 /* ---- the schema ---- */
 
-static bool copied(const char *text, Py_ssize_t length, char **to) {
+/* A str of Python's. No format with #: what newer headers make of it, Python before 3.13 refuses. */
+static bool copied(PyObject *str, size_t *length_of, char **to) {
+    Py_ssize_t length;
+    const char *text = PyUnicode_AsUTF8AndSize(str, &length);
+    if (!text) return false;
+    *length_of = (size_t)length;
     *to = malloc((size_t)length + 1);
     if (!*to) return PyErr_NoMemory(), false;
     memcpy(*to, text, (size_t)length);
@@ -942,14 +947,12 @@ static bool read_fields(Keys *keys, PyObject *fields) {
     if (count > MAX_FIELDS) return too_many("fields");
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = PySequence_GetItem(fields, i);
-        const char *key;
-        Py_ssize_t length;
+        PyObject *key;
         int kind;
-        bool done = item && PyArg_ParseTuple(item, "s#C", &key, &length, &kind) && copied(key, length, &keys->fields[i].key);
+        bool done = item && PyArg_ParseTuple(item, "UC", &key, &kind) && copied(key, &keys->fields[i].length, &keys->fields[i].key);
         if (done) {
             Field *field = &keys->fields[i];
             keys->count++;
-            field->length = (size_t)length;
             field->kind = (char)kind;
             uint64_t at = hash_of(field->key, field->length) % KEY_SLOTS;
             while (keys->slots[at]) at = (at + 1) % KEY_SLOTS;
@@ -997,12 +1000,11 @@ static bool read_categories(Decoder *self, PyObject *categories) {
     if (count < 0 || !(self->categories = calloc((size_t)count + 1, sizeof *self->categories))) return false;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = PySequence_GetItem(categories, i);
-        const char *name;
-        Py_ssize_t length;
+        PyObject *name;
         Category *category = &self->categories[i];
-        bool done = item && PyArg_ParseTuple(item, "s#i", &name, &length, &category->table) && in_range(self, category->table) &&
-                    copied(name, length, &category->name);
-        if (done) category->length = (size_t)length, self->category_count++;
+        bool done = item && PyArg_ParseTuple(item, "Ui", &name, &category->table) && in_range(self, category->table) &&
+                    copied(name, &category->length, &category->name);
+        if (done) self->category_count++;
         Py_XDECREF(item);
         if (!done) return false;
     }
@@ -1015,13 +1017,12 @@ static bool read_routes(Decoder *self, PyObject *routes) {
     if (count > MAX_ROUTES) return too_many("routes");
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = PySequence_GetItem(routes, i);
-        const char *name;
-        Py_ssize_t length;
+        PyObject *name;
         int phase, of_thread;
         Route *route = &self->routes[i];
-        bool done = item && PyArg_ParseTuple(item, "Cs#ip", &phase, &name, &length, &route->table, &of_thread) && in_range(self, route->table) &&
-                    route->table >= 0 && copied(name, length, &route->name);
-        if (done) route->phase = (char)phase, route->length = (size_t)length, route->of_thread = of_thread, self->route_count++;
+        bool done = item && PyArg_ParseTuple(item, "CUip", &phase, &name, &route->table, &of_thread) && in_range(self, route->table) &&
+                    route->table >= 0 && copied(name, &route->length, &route->name);
+        if (done) route->phase = (char)phase, route->of_thread = of_thread, self->route_count++;
         Py_XDECREF(item);
         if (!done) return false;
     }
