@@ -19,9 +19,9 @@ MEASURE_HERE = {"record", "try", "verify", "bench", "attention"}
 """Commands that need torch, and time: tests/lab runs them."""
 OF_EVERY_SAMPLE = ("validate samples",)
 """Minutes each: tests/lab/test_documents.py runs them where every golden is asked for."""
-ELSEWHERE = ("dask://", "advisor mcp", "--install-completion")
-"""What asks for a cluster, waits for an agent or asks which shell it runs in: tests/engine/test_fleet_elsewhere.py,
-tests/integrations/test_mcp.py and tests/cli/test_completion.py run them."""
+ELSEWHERE = ("dask://", "advisor mcp", "--install-completion", "--capture", "--serving")
+"""What asks for a cluster, waits for an agent, asks which shell it runs in, or needs what a server wrote beside its trace:
+tests/engine/test_fleet_elsewhere.py, tests/integrations/test_mcp.py, tests/cli/test_completion.py and tests/cli/test_beside.py run them."""
 WHOLE_ALONE = {"rules", "schema"}
 """Commands that say something without an argument; a page that names another one alone only speaks of it."""
 EXIT = {"--fail-on": 1, "--kernels": 2}

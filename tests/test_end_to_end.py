@@ -119,7 +119,7 @@ def test_a_copy_bound_run_is_not_called_idle():
 def test_removing_item_from_a_launch_bound_loop_gains_nothing():
     report = analysed(SHARED / "corpus" / "kineto" / "item_every_microstep.slow.json.gz")
     item = next(f for f in report.findings if f.rule == "sync-stall")
-    assert item.saving.expected_us < 0.05 * report.window.step_us and "bounds" in item.summary
+    assert item.saving.expected_us < 0.05 * report.window.step_us and "limits the step" in item.summary
     assert report.findings[0].rule == "launch-gap"
 
 

@@ -22,12 +22,12 @@ _PARTS: dict[Kind, tuple[type, str]] = {
     "memory": (MemorySnapshot, "a memory snapshot"),
     "tpu": ABSTAINS["tpu"],
 }
-"""What rules look at in a recording of each kind, and what that is called; of a TPU those of a timeline say why they abstain."""
+"""What rules look at in a recording of each kind, and its name. No rule looks at dumps of collectives; on a TPU those of a timeline abstain."""
 
 
 def check_fits(recording: Recording, rules: Iterable[Rule]) -> None:
     """Raises UsageError for a rule that does not look at such a recording, nor at each rank of it, nor at what was given next to it."""
-    parts = [_PARTS[recording.kind][0]]
+    parts = [_PARTS[recording.kind][0]] if recording.kind in _PARTS else []
     parts += [Timeline] if recording.kind == "job" else []
     parts += [MemorySnapshot] if any(isinstance(part, SnapshotBeside) for part in recording.parts) else []
     for rule in rules:

@@ -92,7 +92,7 @@ def test_rows_sum_to_the_change_on_every_pair(slow, fixed):
 
 TOUCHED = {
     "naive_attention_infer": "computing", "elementwise_chain": "computing", "fp32_matmul": "computing", "conv_nchw_amp": "computing",
-    "pageable_h2d": "per step, exposed for", "dataloader_starved": "idle: waiting for a batch",
+    "pageable_h2d": "copies that nothing hides", "dataloader_starved": "idle: waiting for a batch",
     "launch_bound_mlp_infer": "idle: waiting for launches", "launch_bound_train": "idle: waiting for launches",
     "optimizer_for_loop": "idle: waiting for launches", "empty_cache_in_loop": "idle: allocating memory",
 }  # fmt: skip
