@@ -348,7 +348,7 @@ def test_without_it_nothing_is_said(why: str, tmp_path: Path) -> None:
         (tmp_path / "trace_advisor_native.py").write_text(code)
         environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{ROOT}"
     code = "from advisor.sources.kineto import native; from advisor.views.replay.simulate import EXTENSION; print(native.DECODER, EXTENSION)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("None None\n", "")
 
 
