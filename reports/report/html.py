@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from advisor.engine.analysis import Analysis, picture_in, report_in
 from advisor.report import numbers, wording
 from advisor.report.finding import Finding
-from advisor.report.model import Report
+from advisor.report.model import Kind, Report
 from advisor.report.priorities import to_do
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _text
@@ -109,7 +109,7 @@ def page(template: str, title: str, **context: object) -> str:
 
 
 _FINDINGS = ("findings", "Findings")
-_SECTIONS = {
+_SECTIONS: dict[Kind, tuple[tuple[str, str], ...]] = {
     "trace": (
         ("cpu", "CPU"), ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("serving", "Serving"), ("waits", "Waits"), ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
         ("roofline", "Roofline"), ("answers", "Questions"),
@@ -117,6 +117,7 @@ _SECTIONS = {
     "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel"), ("answers", "Questions")),
     "job": (("ranks", "Ranks"), _FINDINGS, ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
     "tpu": (("time", "Time"), _FINDINGS, ("categories", "Categories"), ("kernels", "Ops")),
+    "collectives": (_FINDINGS,),
     "memory": (_FINDINGS, ("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
 }  # fmt: skip
 """Of each kind's page, in its order, for the navigation: anchor and title."""

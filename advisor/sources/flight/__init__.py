@@ -27,8 +27,7 @@ from advisor.sources.sniff import is_json
 RECORD = "Set TORCH_FR_BUFFER_SIZE=20000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the directory of all ranks' dumps."
 _OF_TORCH = re.compile(r"(?:^|/)torch/|/site-packages/|^<")
 """Files of frames that are not the program's own."""
-_RANK = re.compile(r"(\d{1,9})(?!.*\d)")
-"""The last number in a file's name, as in `nccl_trace_rank_3`."""
+_NUMBER = re.compile(r"\d+")
 _LARGEST_RANK = 1 << 24  # no job has as many ranks
 
 
@@ -47,9 +46,15 @@ def record(opened: Opened) -> Recording:
     if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
         raise TraceError(f"{path} is no dump of a flight recorder: it has no entries", RECORD)
     name = os.path.basename(path)
-    number = _RANK.search(name)
-    rank = FlightRank(int(number[1]) if number and int(number[1]) < _LARGEST_RANK else 0, name, _calls(value["entries"]), *_groups(value.get("pg_config")))
+    rank = FlightRank(_rank_of(name), name, _calls(value["entries"]), *_groups(value.get("pg_config")))
     return Recording("collectives", path, (FlightRecords(path, len(data), (rank,)),))
+
+
+def _rank_of(name: str) -> int:
+    """The last number in a file's name, as in `nccl_trace_rank_3`; 0 if it has none that can be a rank."""
+    numbers = _NUMBER.findall(name)
+    number = numbers[-1] if numbers else ""
+    return int(number) if 0 < len(number) < 9 and int(number) < _LARGEST_RANK else 0
 
 
 def of_ranks(recordings: Sequence[Recording], path: str) -> Recording:

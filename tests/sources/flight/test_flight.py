@@ -12,6 +12,7 @@ import pytest
 from advisor import analyze, sources
 from advisor.errors import TraceError
 from advisor.recordings.flight import FlightRecords
+from advisor.reports import formats
 from advisor.sources.redact import redact
 from advisor.views.flight.rounds import Rounds, rows
 from tests.paths import ROOT
@@ -130,6 +131,11 @@ def test_dumps_that_torch_wrote_are_read() -> None:
     """Two ranks of Gloo, three collectives each; Gloo marks no state."""
     report = analyze(SAMPLES).report
     assert report.headline.bottleneck == "no hang" and "All 3 collectives of 2 ranks" in report.headline.summary
+
+
+@pytest.mark.parametrize("form", sorted(formats()))
+def test_each_format_shows_dumps(form: str) -> None:
+    assert formats()[form].render(analyze(SAMPLES))
 
 
 def test_a_redacted_dump_says_the_same(tmp_path: Path) -> None:
