@@ -19,6 +19,7 @@ import pytest
 import advisor
 import advisor.reports
 import advisor.rules
+from advisor.knowledge import formats
 from tests.fuzz.targets import ANALYSED, check_analysis, check_redacted
 from tests.paths import slow
 
@@ -86,6 +87,9 @@ def all_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
                             found.setdefault(pattern, (f"{name}.{key}", frozenset(used.get(key, {"search", "match", "fullmatch"}))))
                 for pattern in inline(tree):
                     found.setdefault(pattern, (f"{name}, inline", frozenset({"search", "match"})))
+    for one in formats.known():
+        found |= {pattern: (f"{one.id} of formats.toml", frozenset({"match"})) for pattern in (*one.starts, *one.all_spans)}
+        found |= {pattern: (f"{one.id} of formats.toml", frozenset({"search"})) for pattern in one.spans}
     return found
 
 

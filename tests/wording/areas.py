@@ -175,8 +175,12 @@ def shown(what: Any, package: str, place: str) -> Iterator[Place]:
         yield from ((f"{place} as {name}", part) for part in parts if _PROSE.search(part))
 
 
+_BOTTLENECK = re.compile(r"^[A-Z][A-Z -]+(?=  [A-Z0-9])", re.MULTILINE)
+
+
 def prose_of_text(text: str) -> Iterator[str]:
-    """Paragraphs of a terminal's text: lines of one indent that follow each other."""
+    """Paragraphs of a terminal's text: lines of one indent that follow each other. The bottleneck before its sentence is not in capitals here."""
+    text = _BOTTLENECK.sub(lambda match: match[0].lower(), text)
     for paragraph in re.split(r"\n\s*\n|\n(?=\S)|\n(?= +[-·█] )", text):
         yield " ".join(line.strip() for line in paragraph.splitlines())
 

@@ -32,7 +32,7 @@ _BANNED = {term: re.compile(pattern, re.IGNORECASE) for pattern, term in BANNED.
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]?\s+(?=[\"'(\[]?[A-Z0-9`])|\n{2,}|:\s*\n")
 _CODE = re.compile(r"`[^`\n]*`|https?://\S+")
 _WORD = re.compile(r"[^\W_](?:[\w'’.,%/×+-]*\w)?%?")
-_ABBREVIATION = re.compile(r"(?<![\w./-])[A-Z]{2,6}(?=s?\b)(?![\w./-])")
+_ABBREVIATION = re.compile(r"(?<![\w./-])[A-Z]{2,6}(?=s?\b)(?![\w./<-])")
 _GLOSSARY = ROOT / "docs" / "glossary.md"
 _ENTRY = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
