@@ -132,6 +132,7 @@ def history(
     directory: Annotated[Path, typer.Argument(help="The directory of reports, a file per commit.")],
     add: Annotated[Path | None, typer.Option("--add", parser=given_path, metavar="<path>", help="A trace or a saved report to keep under --commit.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit that was measured; without it, HEAD of this repository.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="Gains measured by verify or try. Without it: accuracy.jsonl of the directory.")] = None,
     format: Annotated[str | None, format_option("text", "html")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -156,7 +157,7 @@ def history(
         path = kept.add(directory, _reports([add], rules, config)[0], commit)
         replaced = there - {one.name for one in directory.glob("*.json")} or there & {path.name}
         say(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""))
-    trend = kept.read(directory)
+    trend = kept.read(directory, ledger)
     if trend.skipped:
         say(f"advisor: {directory} holds other files than --add kept, which are left out: {kept.listed(trend.skipped)}")
     write(formats()[name].render(trend), target)

@@ -298,7 +298,7 @@ def verify(
     Both programs run by turns, steps timed without a profiler.
     """
     from advisor.lab import verify as lab
-    from advisor.lab.page import page, preformatted
+    from advisor.lab.page import page
 
     _check_steps(steps)
     form, target = check_measured(format, output, force)
@@ -308,7 +308,7 @@ def verify(
         found = lab.against(found, predicted)
         if found.held is not None:  # what another device does would be no error of the prediction
             lab.append(ledger, found)
-    write_measured("verify", str(found), found.to_json(), page("Verified", preformatted(str(found))), form, target)
+    write_measured("verify", str(found), found.to_json(), page("Verified", found._repr_html_()), form, target)
 
 
 def _check_steps(steps: str) -> None:

@@ -10,7 +10,9 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
+from advisor.compare import measured_fixes
 from advisor.compare.differences import differences_between
+from advisor.compare.measured_fixes import MeasuredFix
 from advisor.compare.model import Difference
 from advisor.errors import OutputError, UsageError
 from advisor.files import write_whole
@@ -33,10 +35,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Trend:
-    """Saved reports, oldest first. skipped: files of the directory that are none of ours."""
+    """Saved reports, oldest first. skipped: files of the directory that are none of ours. measured: fixes whose gain was measured."""
 
     entries: tuple[Entry, ...]
     skipped: tuple[str, ...]
+    measured: tuple[MeasuredFix, ...] = ()
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -68,12 +71,18 @@ def _break(before: Entry, after: Entry) -> Difference | None:
     return next((found for found in differences_between([before.report], [after.report]) if found.serious), None)
 
 
-def read(directory: Path) -> Trend:
-    """The history of a directory. Raises UsageError if it is no directory or holds no report."""
+def read(directory: Path, ledger: Path | None = None) -> Trend:
+    """The history of a directory. ledger: of measured fixes; without it, the directory's `accuracy.jsonl`, if it is there.
+
+    Raises UsageError if it is no directory or holds no report, TraceError for a damaged ledger.
+    """
     if not directory.is_dir():
         raise UsageError(f"there is no directory {directory}", "Add a first report: advisor history DIR --add REPORT.json")
     entries, skipped = [], []
+    here = directory / measured_fixes.FILE
     for path in sorted(directory.iterdir()):
+        if path == here:
+            continue
         if (named := _named(path)) is None:
             skipped.append(path.name)
             continue
@@ -88,7 +97,8 @@ def read(directory: Path) -> Trend:
         raise UsageError(
             f"{directory} holds reports of kind {' and '.join(kinds)}: their steps are no history of a program", "Keep each kind in a directory of its own."
         )
-    return Trend(tuple(entries), tuple(skipped))
+    kept = ledger or (here if here.exists() else None)
+    return Trend(tuple(entries), tuple(skipped), measured_fixes.read(kept) if kept else ())
 
 
 def listed(names: Sequence[str]) -> str:

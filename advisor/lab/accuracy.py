@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from advisor.compare import measured_fixes
 from advisor.engine.run import report_of
 from advisor.errors import TraceError
 from advisor.lab import ledger
@@ -104,10 +104,7 @@ def timed_fixes(case: dict[str, Any]) -> Iterator[tuple[list[str], float]]:
 
 def read_ledger(path: Path) -> list[Pair]:
     """The pairs that `advisor verify --finding` appended, a line of JSON each. Raises TraceError if one is none."""
-    try:
-        pairs = msgspec.json.Decoder(Pair).decode_lines(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise TraceError(f"{path} is no ledger: {error}", "Its lines are written by: advisor verify --finding REPORT#FINDING") from None
+    pairs = [Pair(one.name, one.rule, one.low, one.expected, one.high, one.measured) for one in measured_fixes.read(path)]
     if not pairs:
         raise TraceError(f"{path} holds no measurement", "Add a measurement with: advisor verify --finding REPORT#FINDING")
     return pairs

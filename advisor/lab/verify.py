@@ -133,9 +133,13 @@ class Verification:
         return json.dumps(self.to_dict(), indent=1)
 
     def _repr_html_(self) -> str:
+        """The prediction beside the measurement, if there is a prediction for this device, and the text."""
+        from advisor.lab.gain_chart import GainRow, gain_chart
         from advisor.lab.page import preformatted
 
-        return preformatted(str(self))
+        return (gain_chart([GainRow(self.prediction.finding, self.prediction, self.time)]) if self.prediction and self.held is not None else "") + preformatted(
+            str(self)
+        )
 
 
 def gain(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], unit: str = "us") -> Gain:

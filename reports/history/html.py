@@ -28,5 +28,6 @@ def render(trend: Trend) -> str:
     return page(
         "trend.html.j2", "History of the step time", points=points, lines=lines, rows=rows, since=trend.since, over=text.stretch(trend),
         breaks=text.breaks(trend), rules=[visible(r) for r in trend.rules], top=top,
+        measured=[(visible(fix.name), *text.cells(fix)) for fix in trend.measured], measured_title=text.MEASURED_TITLE,
         advisor=visible(entries[-1].report.advisor),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.history import Entry, Trend
+from advisor.compare.measured_fixes import MeasuredFix
 from advisor.report.numbers import changed_by, counted, duration, percent
 from advisor.reports._clean import visible
 
@@ -25,7 +26,23 @@ def render(trend: Trend) -> str:
     lines += ["", "Findings (share of the step that the fix gains, · none)"] if trend.rules else []
     for rule in trend.rules:
         lines.append(f"  {visible(rule):24} {'  '.join(_cell(gain(e, rule)) for e in entries)}")
+    lines += ["", MEASURED_TITLE] if trend.measured else []
+    lines += [f"  {visible(fix.name):24} {'  '.join(cells(fix))}" for fix in trend.measured]
     return "\n".join(lines) + "\n"
+
+
+MEASURED_TITLE = "Measured gains (share of the step)"
+
+
+def cells(fix: MeasuredFix) -> tuple[str, str, str, str]:
+    """What was predicted of a fix, what was measured, whether that lies in the range, and when and on what."""
+    ends = "" if fix.measured_low is None or fix.measured_high is None else f" ({percent(fix.measured_low)} to {percent(fix.measured_high)})"
+    return (
+        f"predicted {percent(fix.expected)} ({percent(fix.low)} to {percent(fix.high)})",
+        f"measured {percent(fix.measured)}{ends}",
+        "in the range" if fix.inside else "outside the range",
+        visible(", ".join(filter(None, (fix.date, fix.device)))),
+    )
 
 
 def gain(entry: Entry, rule: str) -> float | None:

@@ -49,6 +49,31 @@ def test_the_text_gives_each_step_and_its_change(tmp_path):
     assert [line[1] for line in lines] == ["abc0", "abc1", "abc2"] and "−50%" in lines[1]
 
 
+LINE = (
+    '{"rule": "launch-gap", "name": "launch-gap-1", "low": 0.31, "expected": 0.4, "high": 0.52, "measured": %s, "measured_low": 0.35, "measured_high": 0.39,'
+    ' "verdict": "faster", "device": "NVIDIA H200", "torch": "2.11.0", "date": "2026-05-02"}'
+)
+
+
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_measured_gains_are_shown_beside_their_predictions(tmp_path, form):
+    """The directory's own ledger is found, and is no file that is left out."""
+    (kept(tmp_path) / "accuracy.jsonl").write_text(f"{LINE % 0.37}\n{LINE % 0.1}\n")
+    trend = history.read(tmp_path / "h")
+    shown = formats()[form].render(trend)
+    assert not trend.skipped and [fix.inside for fix in trend.measured] == [True, False]
+    for told in ("launch-gap-1", "predicted 40% (31% to 52%)", "measured 37% (35% to 39%)", "outside the range", "2026-05-02, NVIDIA H200"):
+        assert told in shown
+
+
+def test_a_ledger_elsewhere_is_read_and_a_damaged_line_refused(tmp_path):
+    (tmp_path / "mine.jsonl").write_text(LINE % 0.37)
+    assert [fix.measured for fix in history.read(kept(tmp_path), tmp_path / "mine.jsonl").measured] == [0.37]
+    (tmp_path / "mine.jsonl").write_text('{"rule": "launch-gap"}')
+    with pytest.raises(TraceError, match=r"mine\.jsonl is no ledger"):
+        history.read(tmp_path / "h", tmp_path / "mine.jsonl")
+
+
 def test_a_report_that_a_diff_refuses_breaks_the_history(tmp_path):
     """The step is then no change of the program's: 10 ms of one device, 5 ms of another, which goes on to 4 ms, 20% less."""
     first = msgspec.structs.replace(launch_bound(), breakdown=(Part(kind="compute", name="matmul", us=1.0),))

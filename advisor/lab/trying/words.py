@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from html import escape
 
+from advisor.lab.gain_chart import GainRow, gain_chart
 from advisor.lab.page import page, preformatted, table
 from advisor.lab.trying.result import Trial, Tried
 from advisor.lab.verify import Gain
@@ -200,44 +201,12 @@ def as_html(tried: Tried) -> str:
     told = "".join(
         f"<h2>{escape(t.intervention)}</h2><p>{escape(t.what)}</p><ul>{''.join(f'<li>{escape(line)}</li>' for line in _said(t))}</ul>" for t in tried.trials
     )
-    return page(title, about, picture(tried), table(rows(tried), "Predicted beside measured"), told, "<h2>Together</h2>", preformatted("\n".join(_end(tried))))
-
-
-_ROW, _LEFT, _WIDE = 44, 190, 420  # pixels
-
-
-def picture(tried: Tried) -> str:
-    """Predicted beside measured, a row a fix: each interval a line with its middle, as SVG."""
-    shown = [trial for trial in tried.trials if trial.gain]
-    if not shown:
-        return ""
-    ends = [0.0, 0.1]
-    for trial in shown:
-        assert trial.gain is not None
-        ends += [max(trial.gain.low, -1.0), trial.gain.high, *((trial.predicted.low, trial.predicted.high) if trial.predicted else ())]
-    low, high = min(ends), max(ends)
-
-    def table_row(share: float) -> float:
-        return round(_LEFT + _WIDE * (min(max(share, low), high) - low) / (high - low), 1)
-
-    tall = _ROW * len(shown) + 40
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {tall}" width="640" height="{tall}" role="img" aria-label="Predicted beside measured" '
-        'font-family="sans-serif" font-size="12" fill="#222">',
-        f'<rect width="640" height="{tall}" fill="#fff"/><path d="M{table_row(0)} 8V{tall - 30}" stroke="#888"/>',
-        f'<text x="{table_row(0)}" y="{tall - 12}" text-anchor="middle">0 %</text><text x="{_LEFT + _WIDE}" y="{tall - 12}" text-anchor="end">{high:.0%} of the step</text>',
-    ]
-    for number, trial in enumerate(shown):
-        y = 24 + _ROW * number
-        parts.append(f'<text x="{_LEFT - 10}" y="{y + 8}" text-anchor="end">{escape(trial.intervention)}</text>')
-        sides = [("#c2410c", y, "predicted", trial.predicted), ("#1668b8", y + 14, "measured", trial.gain)]
-        for colour, at, what, one in sides:
-            if one is not None:
-                parts.append(
-                    f'<path d="M{table_row(one.low)} {at}H{table_row(one.high)}" stroke="{colour}" stroke-width="3"/><circle cx="{table_row(one.expected)}" cy="{at}" r="4" fill="{colour}">'
-                    f"<title>{what} {one.expected:.1%} ({one.low:.1%} to {one.high:.1%})</title></circle>"
-                )
-    parts.append(
-        f'<text x="{_LEFT}" y="{tall - 12}" fill="#c2410c">predicted</text><text x="{_LEFT + 70}" y="{tall - 12}" fill="#1668b8">measured</text></svg>'
+    return page(
+        title,
+        about,
+        gain_chart([GainRow(t.intervention, t.predicted, t.gain) for t in tried.trials if t.gain]),
+        table(rows(tried), "Predicted beside measured"),
+        told,
+        "<h2>Together</h2>",
+        preformatted("\n".join(_end(tried))),
     )
-    return "".join(parts)

@@ -1,0 +1,44 @@
+"""Fixes whose gain was measured: the lines that `advisor verify` and `advisor try` append to a ledger, `accuracy.jsonl`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from advisor.errors import TraceError
+from advisor.report.finding import NO_DIFFERENCE
+
+FILE = "accuracy.jsonl"
+
+
+@dataclass(frozen=True)
+class MeasuredFix:
+    """One measurement. All gains are shares of the step before the fix. name: the finding. rule: "" if no rule named the fix. measured_low and
+    measured_high: the ends of the measurement's interval, None if it has none. date: `2026-05-01`."""
+
+    name: str
+    rule: str
+    low: float
+    expected: float
+    high: float
+    measured: float
+    measured_low: float | None = None
+    measured_high: float | None = None
+    verdict: str = ""
+    device: str = ""
+    date: str = ""
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured gain lies in the predicted range."""
+        return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
+
+
+def read(path: Path) -> tuple[MeasuredFix, ...]:
+    """The measurements in the order in which they were made. Raises TraceError if a line is none."""
+    try:
+        return tuple(msgspec.json.Decoder(MeasuredFix).decode_lines(path.read_bytes()))
+    except (OSError, msgspec.DecodeError) as error:
+        raise TraceError(f"{path} is no ledger: {error}", "Its lines are written by: advisor verify --finding REPORT#FINDING") from None

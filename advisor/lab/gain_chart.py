@@ -1,0 +1,64 @@
+"""Predicted gains beside measured ones, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple, Protocol
+
+
+class Interval(Protocol):
+    """Shares of the step."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def expected(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+class GainRow(NamedTuple):
+    """What was predicted of a fix, None if nothing was, and measured."""
+
+    name: str
+    predicted: Interval | None
+    measured: Interval
+
+
+_ROW, _LEFT, _WIDE = 44, 190, 420  # pixels
+_PREDICTED, _MEASURED = "#c2410c", "#1668b8"
+
+
+def gain_chart(rows: Sequence[GainRow]) -> str:
+    """A row a fix, each interval a line with its middle, as SVG; "" without rows."""
+    if not rows:
+        return ""
+    ends = [0.0, 0.1]
+    for row in rows:
+        ends += [max(row.measured.low, -1.0), row.measured.high, *((row.predicted.low, row.predicted.high) if row.predicted else ())]
+    low, high = min(ends), max(ends)
+
+    def x_position(share: float) -> float:
+        return round(_LEFT + _WIDE * (min(max(share, low), high) - low) / (high - low), 1)
+
+    tall = _ROW * len(rows) + 40
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {tall}" width="640" height="{tall}" role="img" aria-label="Predicted beside measured" '
+        'font-family="sans-serif" font-size="12" fill="#222">',
+        f'<rect width="640" height="{tall}" fill="#fff"/><path d="M{x_position(0)} 8V{tall - 30}" stroke="#888"/>',
+        f'<text x="{x_position(0)}" y="{tall - 12}" text-anchor="middle">0 %</text><text x="{_LEFT + _WIDE}" y="{tall - 12}" text-anchor="end">{high:.0%} of the step</text>',
+    ]
+    for number, row in enumerate(rows):
+        y = 24 + _ROW * number
+        parts.append(f'<text x="{_LEFT - 10}" y="{y + 8}" text-anchor="end">{escape(row.name)}</text>')
+        for colour, at, what, one in ((_PREDICTED, y, "predicted", row.predicted), (_MEASURED, y + 14, "measured", row.measured)):
+            if one is not None:
+                parts.append(
+                    f'<path d="M{x_position(one.low)} {at}H{x_position(one.high)}" stroke="{colour}" stroke-width="3"/><circle cx="{x_position(one.expected)}" cy="{at}" r="4" fill="{colour}">'
+                    f"<title>{what} {one.expected:.1%} ({one.low:.1%} to {one.high:.1%})</title></circle>"
+                )
+    parts.append(
+        f'<text x="{_LEFT}" y="{tall - 12}" fill="{_PREDICTED}">predicted</text><text x="{_LEFT + 70}" y="{tall - 12}" fill="{_MEASURED}">measured</text></svg>'
+    )
+    return "".join(parts)
