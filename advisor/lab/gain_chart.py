@@ -58,7 +58,5 @@ def gain_chart(rows: Sequence[GainRow]) -> str:
                     f'<path d="M{x_position(one.low)} {at}H{x_position(one.high)}" stroke="{colour}" stroke-width="3"/><circle cx="{x_position(one.expected)}" cy="{at}" r="4" fill="{colour}">'
                     f"<title>{what} {one.expected:.1%} ({one.low:.1%} to {one.high:.1%})</title></circle>"
                 )
-    parts.append(
-        f'<text x="{_LEFT}" y="{tall - 12}" fill="{_PREDICTED}">predicted</text><text x="{_LEFT + 70}" y="{tall - 12}" fill="{_MEASURED}">measured</text></svg>'
-    )
+    parts.append(f'<text x="10" y="{tall - 12}" fill="{_PREDICTED}">predicted</text><text x="80" y="{tall - 12}" fill="{_MEASURED}">measured</text></svg>')
     return "".join(parts)
