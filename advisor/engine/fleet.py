@@ -18,6 +18,7 @@ from advisor.files import begins_as_ours, write_whole
 from advisor.knowledge.release import release
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
+from advisor.recordings.served_load import LoadBeside
 from advisor.sources.paths import fingerprint
 from advisor.sources.ranks import JobTraces, RankTrace
 from advisor.views.ranks.job import RankSummaries, UnreadRank
@@ -69,6 +70,7 @@ def reduced(
     judging = with_measured(judging or Judging(), recording)
     found = reduce(given.traces, judging, executor=executor, workers=workers, kept=kept, progress=progress)
     job = merged(found, recording.path, given.notes, given.chosen)
+    job = replace(job, parts=(*job.parts, *(part for part in recording.parts if isinstance(part, LoadBeside))))
     if kept and kept.pages:
         removed = _clear(kept, kept.pages, [_name(trace, replace(judging, pages=True)) for trace in given.traces])
         if cleared and removed:

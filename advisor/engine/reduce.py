@@ -82,6 +82,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         failed=report.failed,
         health=tuple(check for check in report.health if check.status != "ok"),
         unseen=report.unseen,
+        serving=report.serving,
     )
     return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(made) if judging.pages else "")
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from math import isnan
 
-from advisor.engine.served_load import judged, load_beside
+import msgspec
+
+from advisor.engine.served_load import decoding, judged, load_beside
 from advisor.knowledge.server_marks import VERIFY
 from advisor.knowledge.stacks import packs
 from advisor.recordings.served_load import LoadBeside
 from advisor.report import serving as told
 from advisor.report.numbers import counted, many, percent
+from advisor.views.ranks.job import Job
 from advisor.views.replay.replay import Replay
 from advisor.views.time.served_time import CLASSES, ServedTime
 from advisor.views.trace.serving import ServedPhase, Serving
@@ -25,13 +29,50 @@ def served(workspace: Workspace) -> told.Serving | None:
         return None
     time = workspace.get(ServedTime)
     beside = workspace.get(LoadBeside) if workspace.can(load_beside) else None
-    load = judged(beside.load, serving) if beside else None
-    return told.Serving(
+    traced = decoding(serving)
+    found = told.Serving(
         serving.engine,
-        _version(workspace, serving.engine) or (beside.version if beside else ""),
-        tuple(_row(*one, load.accepted_tokens if load else None) for one in zip(serving.phases, time.shares, time.knees, strict=True)),
-        load,
+        _version(workspace, serving.engine),
+        tuple(_row(*one) for one in zip(serving.phases, time.shares, time.knees, strict=True)),
+        decoding=traced,
     )
+    return _measured(found, traced, beside) if beside else found
+
+
+_REPLICA = re.compile(r"(?<![a-z])dp[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+"""vLLM: dp0_pp0_tp1_dcp0_ep1_rank1.*.pt.trace.json.gz; SGLang: ID-TP-1-DP-0.trace.json.gz."""
+
+
+def served_by(job: Job, beside: LoadBeside | None) -> told.Serving | None:
+    """What the ranks of a server do: the first's steps, since ranks that share a model's copy share them. Copies, by the names of the traces, take requests of their own."""
+    first: dict[str, tuple[int, told.Serving]] = {}
+    for one in job.ranks:
+        if one.facts.serving:
+            place = _REPLICA.search(one.facts.label)
+            first.setdefault(place[1] if place else "", (one.rank, one.facts.serving))
+    if not first:
+        return None
+    rank, serving = next(iter(first.values()))
+    serving = msgspec.structs.replace(serving, rank=rank, replicas=len(first))
+    several = [one.decoding for _, one in first.values()]
+    if beside is None or serving.decoding is None or None in several:
+        return _measured(serving, None, beside) if beside else serving
+    sums = {name: sum(getattr(one, name) for one in several) for name in ("requests", "first", "last")}
+    return _measured(serving, msgspec.structs.replace(serving.decoding, **sums), beside)
+
+
+def _measured(serving: told.Serving, traced: told.Decoding | None, beside: LoadBeside) -> told.Serving:
+    """With what was measured of the server beside its trace. traced: the steps of all that it was measured of."""
+    load = judged(beside.load, traced)
+    phases = tuple(_verifying(phase, load.accepted_tokens) for phase in serving.phases) if load.accepted_tokens else serving.phases
+    return msgspec.structs.replace(serving, version=serving.version or beside.version, phases=phases, load=load)
+
+
+def _verifying(phase: told.ServingPhase, accepted: float) -> told.ServingPhase:
+    """Steps that verify drafts with the rate of the tokens that were accepted."""
+    if phase.phase != VERIFY or phase.requests is None or phase.step_us <= 0:
+        return phase
+    return msgspec.structs.replace(phase, tokens_per_s=1e6 * phase.requests * accepted / phase.step_us)
 
 
 def _version(workspace: Workspace, engine: str) -> str:
@@ -39,10 +80,8 @@ def _version(workspace: Workspace, engine: str) -> str:
     return next((one.version for one in workspace.get(Stack).frameworks if packs()[one.package].name == engine), "")
 
 
-def _row(phase: ServedPhase, shares: tuple[float, ...] | None, knee: float, accepted: float | None) -> told.ServingPhase:
+def _row(phase: ServedPhase, shares: tuple[float, ...] | None, knee: float) -> told.ServingPhase:
     rate = phase.tokens_per_s
-    if phase.phase == VERIFY and accepted and phase.requests >= 0 and phase.step_us > 0:
-        rate = 1e6 * phase.requests * accepted / phase.step_us
     return told.ServingPhase(
         phase=phase.phase,  # type: ignore[arg-type]
         requests=None if phase.requests < 0 else phase.requests,

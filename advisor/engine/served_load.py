@@ -9,7 +9,7 @@ from advisor.knowledge.server_marks import DECODE, MIXED, VERIFY
 from advisor.recordings.served_load import LoadBeside
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
-from advisor.report.serving import ServingLoad
+from advisor.report.serving import Decoding, ServingLoad
 from advisor.views.trace.serving import Serving
 
 SAME_BATCH = 1.5
@@ -23,39 +23,48 @@ def load_beside(beside: LoadBeside) -> LoadBeside:
     return beside
 
 
-def judged(load: ServingLoad, serving: Serving) -> ServingLoad:
+def decoding(serving: Serving) -> Decoding | None:
+    """What the traced steps that decode are like; None if none does."""
+    steps = [step for step in serving.steps if step.mark.phase in (DECODE, MIXED, VERIFY) and step.mark.decodes > 0]
+    if not steps:
+        return None
+    batch, third = [step.mark.decodes for step in steps], max(len(steps) // 3, 1)
+    took = [step.lasts_us for step in steps if step.mark.phase == DECODE and step.whole]
+    return Decoding(
+        requests=float(np.median(batch)),
+        first=float(np.mean(batch[:third])),
+        last=float(np.mean(batch[-third:])),
+        step_us=float(np.median(took)) if took else None,
+    )
+
+
+def judged(load: ServingLoad, traced: Decoding | None) -> ServingLoad:
     """The same with whether the traced steps that decode are of the state that was measured."""
 
     def is_steady(steady: str, why: str) -> ServingLoad:
         return msgspec.structs.replace(load, steady=steady, why=why)
 
-    steps = [step for step in serving.steps if step.mark.phase in (DECODE, MIXED, VERIFY) and step.mark.decodes > 0]
-    if not steps:
+    if traced is None:
         return is_steady("unknown", "no traced step decodes")
-    batch = [step.mark.decodes for step in steps]
-    usual, third = float(np.median(batch)), max(len(batch) // 3, 1)
-    first, last = float(np.mean(batch[:third])), float(np.mean(batch[-third:]))
-    traced = f"they decode {usual:,.0f} requests"
-    if not _alike(first, last, SAME_BATCH):
-        return is_steady("no", f"from the first to the last of them the requests change from {first:,.0f} to {last:,.0f}")
-    if load.running is not None and not _alike(usual, load.running, SAME_BATCH):
-        return is_steady("no", f"{traced}, and {load.running:,.1f} ran when it was measured")
-    took = [step.lasts_us for step in steps if step.mark.phase == DECODE and step.whole]
+    told = f"they decode {traced.requests:,.0f} requests"
+    if not _alike(traced.first, traced.last, SAME_BATCH):
+        return is_steady("no", f"from the first to the last of them the requests change from {traced.first:,.0f} to {traced.last:,.0f}")
+    if load.running is not None and not _alike(traced.requests, load.running, SAME_BATCH):
+        return is_steady("no", f"{told}, and {load.running:,.1f} ran when it was measured")
     each_us = 1e3 * load.tpot.usual_ms if load.tpot and load.tpot.usual_ms and not load.accepted_tokens else 0.0
-    if took and each_us:
-        step_us = float(np.median(took))
-        if not _alike(step_us, each_us, SAME_STEP):
-            return is_steady("no", f"a traced decode step takes {duration(step_us)}, and a token took {duration(each_us)} when it was measured")
+    if traced.step_us and each_us:
+        if not _alike(traced.step_us, each_us, SAME_STEP):
+            return is_steady("no", f"a traced decode step takes {duration(traced.step_us)}, and a token took {duration(each_us)} when it was measured")
     elif load.running is None:
         return is_steady("unknown", "neither the requests that ran nor the time per token were measured")
-    return is_steady("yes", traced)
+    return is_steady("yes", told)
 
 
 def _alike(one: float, other: float, most: float) -> bool:
     return one <= most * other and other <= most * one
 
 
-def check(load: ServingLoad | None) -> Health:
+def load_check(load: ServingLoad | None) -> Health:
     """Whether what was measured is of the traced steps."""
     name = "serving-load"
     if load is None:

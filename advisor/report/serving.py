@@ -94,10 +94,24 @@ class ServingLoad(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of the steps that decode: the median of all, and the mean of their first and last third. step_us: the median of whole steps that only decode,
+    None if there is none."""
+
+    requests: float
+    first: float
+    last: float
+    step_us: float | None = None
+
+
 class Serving(msgspec.Struct, frozen=True):
-    """One row a phase and batch. version: "" where the recording does not hold it. load: what was measured beside the trace, None where nothing was given."""
+    """One row a phase and batch. version: "" where the recording does not hold it. load: what was measured beside the trace, None where nothing was given.
+    decoding: None where no step decodes. Of a job, the rows are of one rank, and replicas are the copies of the model that take requests of their own."""
 
     engine: str
     version: str
     phases: tuple[ServingPhase, ...]
     load: ServingLoad | None = None
+    decoding: Decoding | None = None
+    rank: int | None = None
+    replicas: int = 1

@@ -38,8 +38,12 @@ def rows(report: Report) -> list[Row]:
 
 def title(report: Report) -> str:
     """What the table is of."""
-    phases = report.serving.phases if report.serving else ()
-    return f"{report.serving.engine if report.serving else ''}: {counted(sum(phase.steps for phase in phases), 'marked step')} by phase and batch, as recorded"
+    served = report.serving
+    if served is None:
+        return ""
+    of = "" if served.rank is None else f" of rank {served.rank}"
+    copies = f"; {served.replicas:,} copies of the model take requests of their own" if served.replicas > 1 else ""
+    return f"{served.engine}: {counted(sum(phase.steps for phase in served.phases), 'marked step')}{of} by phase and batch, as recorded{copies}"
 
 
 _STEADY: dict[Steady, str] = {

@@ -115,7 +115,7 @@ _SECTIONS: dict[Kind, tuple[tuple[str, str], ...]] = {
         ("roofline", "Roofline"), ("answers", "Questions"),
     ),
     "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel"), ("answers", "Questions")),
-    "job": (("ranks", "Ranks"), _FINDINGS, ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
+    "job": (("ranks", "Ranks"), _FINDINGS, ("serving", "Serving"), ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
     "tpu": (("time", "Time"), _FINDINGS, ("categories", "Categories"), ("kernels", "Ops")),
     "collectives": (_FINDINGS,),
     "memory": (_FINDINGS, ("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
@@ -127,7 +127,7 @@ def _sections(report: Report) -> tuple[tuple[str, str], ...]:
     absent = {"kernels", "tree"} if not report.kernels else set()
     absent |= set() if report.ops or report.kind != "trace" else {"ops"}
     absent |= set() if report.host_waits or report.kind != "trace" else {"waits"}
-    absent |= set() if report.serving or report.kind != "trace" else {"serving"}
+    absent |= set() if report.serving else {"serving"}
     absent |= {"time", "steps", "roofline", "answers"} if report.host_time else {"cpu"}
     absent |= {"findings"} if report.host_time and not report.findings else set()
     return tuple(pair for pair in _SECTIONS[report.kind] if pair[0] not in absent)

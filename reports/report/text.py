@@ -153,10 +153,11 @@ def _time(console: Console, report: Report) -> None:
 
 def _held(console: Console, report: Report) -> None:
     """What holds the peak of memory, a line a category; of a job its ranks, a line each; of a TPU its ops, a line a category; of a server its phases."""
-    for at, line in enumerate(_host_time.in_text(report) or _memory.lines(report) or _job.lines(report) or _tpu.lines(report) or _serving.lines(report)):
-        if not at:
-            console.print()
-        console.print(Text(line), no_wrap=True, overflow="ellipsis")
+    for lines in (_host_time.in_text(report) or _memory.lines(report) or _job.lines(report) or _tpu.lines(report), _serving.lines(report)):
+        for at, line in enumerate(lines):
+            if not at:
+                console.print()
+            console.print(Text(line), no_wrap=True, overflow="ellipsis")
     if said := _serving.load(report):
         console.print(Text(said))
 

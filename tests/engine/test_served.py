@@ -1,11 +1,21 @@
 """What a report says of a server: rows by phase and batch, what holds a step, a sentence in the headline."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
+from advisor.engine.run import analyze
+from advisor.engine.served import served_by
+from advisor.recordings.recording import Recording
+from advisor.recordings.served_load import LoadBeside
 from advisor.report.model import Report
+from advisor.report.serving import Decoding, Serving, ServingLoad
 from advisor.reports.report import html, markdown, text
+from advisor.views.ranks.job import Job, RankSummaries
 from tests.build import Trace
 from tests.reports.by_hand import BY_HAND
+from tests.views.ranks.build import rank_timeline, summary_of
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +75,40 @@ def test_communication_counts_where_nothing_computes_beside_it():
     products, _, communication, _, idle = shares
     whole = 100 + 100 + 60
     assert (products, communication, idle) == pytest.approx((120 / whole, 60 / whole, 80 / whole))
+
+
+def job_of_server(labels):
+    """Ranks of a server whose steps decode 8 requests each, by their traces' names."""
+    served = Serving("vLLM", "", (), decoding=Decoding(requests=8, first=8, last=8, step_us=4000.0))
+    made = [summary_of(rank_timeline(rank, own, WORK)) for rank, own in enumerate(WORK)]
+    ranks = [replace(one, facts=msgspec.structs.replace(one.facts, label=label, serving=served)) for one, label in zip(made, labels, strict=True)]
+    return Job.build(RankSummaries(tuple(ranks)))
+
+
+WORK = [[[50.0]] * 3, [[60.0]] * 3]
+MEASURED = LoadBeside(ServingLoad(source="Prometheus", running=16.0), "0.33.0")
+
+
+@pytest.mark.parametrize(
+    ("labels", "replicas", "steady"),
+    [
+        (("dp0_pp0_tp0_ep0_rank0.1.pt.trace.json", "dp1_pp0_tp0_ep1_rank1.1.pt.trace.json"), 2, "yes"),
+        (("7-TP-0-DP-0-EP-0.trace.json.gz", "7-TP-0-DP-1-EP-1.trace.json.gz"), 2, "yes"),
+        (("dp0_pp0_tp0_rank0.1.pt.trace.json", "dp0_pp0_tp1_rank1.1.pt.trace.json"), 1, "no"),
+        (("rank0.json", "rank1.json"), 1, "no"),
+    ],
+)
+def test_what_a_job_was_measured_of_is_what_all_copies_of_its_model_decode(labels, replicas, steady):
+    served = served_by(job_of_server(labels), MEASURED)
+    assert (served.rank, served.replicas, served.version, served.load.steady) == (0, replicas, "0.33.0", steady)
+
+
+def test_a_job_of_no_server_has_no_served_steps():
+    assert served_by(Job.build(RankSummaries(tuple(summary_of(rank_timeline(r, own, WORK)) for r, own in enumerate(WORK)))), MEASURED) is None
+
+
+def test_the_report_of_a_servers_ranks_has_the_table_and_what_was_measured():
+    job = job_of_server(("rank0.json", "rank1.json"))
+    report = analyze(Recording("job", "job", (RankSummaries(job.ranks), MEASURED))).report
+    assert report.serving.load.steady == "no" and "serving-load" in {check.check for check in report.health}
+    assert "Measured by Prometheus: 16 requests running" in text.render(report)

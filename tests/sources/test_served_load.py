@@ -5,7 +5,7 @@ import json
 import pytest
 
 from advisor.engine.run import analyze
-from advisor.engine.served_load import judged
+from advisor.engine.served_load import decoding, judged
 from advisor.errors import TraceError, UsageError
 from advisor.recordings.recording import Recording, with_load
 from advisor.recordings.served_load import LoadBeside
@@ -88,7 +88,7 @@ def test_what_is_none_of_these_is_refused(tmp_path, text):
 
 def of(*requests, **load):
     """The verdict on steps of 200 us that decode so many requests each."""
-    return judged(ServingLoad(source="Prometheus", **load), served(*[(DECODE.format(n), 8, 2) for n in requests]).get(Serving))
+    return judged(ServingLoad(source="Prometheus", **load), decoding(served(*[(DECODE.format(n), 8, 2) for n in requests]).get(Serving)))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_whether_the_traced_steps_are_of_the_state_that_was_measured(requests, l
 
 
 def test_steps_without_a_decode_say_nothing():
-    load = judged(ServingLoad(source="Prometheus", running=1.0), served((PREFILL, 0, 6), (PREFILL, 0, 6)).get(Serving))
+    load = judged(ServingLoad(source="Prometheus", running=1.0), decoding(served((PREFILL, 0, 6), (PREFILL, 0, 6)).get(Serving)))
     assert load.steady == "unknown" and "decodes" in load.why
 
 
@@ -132,4 +132,4 @@ def test_every_format_says_what_was_measured(tmp_path):
         assert "TTFT 110 ms (p99 250 ms)" in " ".join(formats()[name].render(made).split()), name
     assert json.loads(formats()["json"].render(made))["serving"]["load"]["tpot"]["median_ms"] == 18.5
     with pytest.raises(UsageError):
-        with_load(Recording("job", "j", ()), read_load(written(tmp_path, BENCH)))
+        with_load(Recording("memory", "j", ()), read_load(written(tmp_path, BENCH)))

@@ -15,17 +15,21 @@ from advisor.engine.folding import FOLDED_SHARE, at_most_low
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes, as_told
 from advisor.engine.rule import Found, Judged
+from advisor.engine.served import served_by
+from advisor.engine.served_load import load_beside, load_check
 from advisor.engine.uncertainty import WHOLE_FILE
 from advisor.errors import Unavailable
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.knowledge.release import release
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.recording import Recording
+from advisor.recordings.served_load import LoadBeside
 from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import counted, percent, whole_clauses
 from advisor.report.ranks import RankRow, Slowdown
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, UnseenWork, Window
+from advisor.report.serving import Serving
 from advisor.report.step import Part, PartKind, Work
 from advisor.sources.ranks import OF_ONE_EXPORT
 from advisor.views.health.cost import MEASURE
@@ -60,7 +64,12 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         checks.append(Health(check="ranks-read", status="degraded", detail="; ".join(said), touches=("ranks",)))
     if summaries.chosen:
         checks.append(Health(check="latest-recording", status="ok", detail=summaries.chosen, touches=(), record_with=LOOK_AT_EACH))
-    return (*checks, *_of_ranks(job))
+    loaded = (load_check(serving.load if (serving := _served(workspace)) else None),) if workspace.can(load_beside) else ()
+    return (*checks, *loaded, *_of_ranks(job))
+
+
+def _served(workspace: Workspace) -> Serving | None:
+    return served_by(workspace.get(Job), workspace.get(LoadBeside) if workspace.can(load_beside) else None)
 
 
 def _no_job(job: Job, summaries: RankSummaries) -> str:
@@ -378,6 +387,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         worst=worst(job),
         slowdown=_slowdown(job),
         unseen=_unseen_work(job),
+        serving=_served(workspace),
     )
     return consistent(made)
 

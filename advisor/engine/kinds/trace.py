@@ -15,7 +15,7 @@ from advisor.engine.headline import APART_MOST, hardly_works, headline
 from advisor.engine.outcome import Outcomes, as_told, counted
 from advisor.engine.rule import Found, Judged
 from advisor.engine.served import served
-from advisor.engine.served_load import check, load_beside
+from advisor.engine.served_load import load_beside, load_check
 from advisor.engine.together import best_together
 from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, left_open, paced
 from advisor.knowledge.demangled import function_name, same_name
@@ -64,7 +64,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the trace."""
     checks = workspace.get(TraceHealth).results
     measured = (_joined(workspace),) if workspace.can(MeasuredTable.build) else ()
-    loaded = (check(serving.load if (serving := served(workspace)) else None),) if workspace.can(load_beside) else ()
+    loaded = (load_check(serving.load if (serving := served(workspace)) else None),) if workspace.can(load_beside) else ()
     captured = (_captures_joined(workspace),) if workspace.can(CapturedGraphs.build) else ()
     return (*checks, *measured, *captured, *loaded, *(_of_memory(workspace) if workspace.can(MemoryBeside.build) else ()))
 

@@ -17,6 +17,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health, Prediction, UnseenWork
+from advisor.report.serving import Serving
 from advisor.views.ranks import stored
 from advisor.views.ranks.collectives import KINDS, RankCollectives
 from advisor.views.ranks.contention import contention
@@ -32,7 +33,7 @@ from advisor.views.trace.stack import Framework, Stack
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
-SCHEMA = 6  # of a rank's summary: an older one is made anew
+SCHEMA = 7  # of a rank's summary: an older one is made anew
 
 COUNTED = "order"
 """Says which rank a trace is where nothing else does: its place among the others' names."""
@@ -112,6 +113,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[Failed, ...] = ()
     health: tuple[Health, ...] = ()
     unseen: tuple[UnseenWork, ...] = ()
+    serving: Serving | None = None
 
     @property
     def recording_us(self) -> float:
