@@ -38,7 +38,7 @@ class UsageError(AdvisorError):
     """Bad arguments or settings, or an output that would overwrite somebody's file."""
 
 
-def no_such(what: str, name: str, known: Iterable[str], *, where: str = "", listed_by: str = "") -> UsageError:
+def unknown_name(what: str, name: str, known: Iterable[str], *, where: str = "", listed_by: str = "") -> UsageError:
     """The error for a name that does not exist: the nearest that does, then all, or `listed_by`, the command that lists them."""
     names = sorted(known)
     near = get_close_matches(name[:80], names, n=2, cutoff=0.6)

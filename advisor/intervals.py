@@ -103,7 +103,7 @@ def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
     return np.maximum(covered_up_to(ends) - covered_up_to(starts), 0.0)
 
 
-def within(times: Floats, spans: Spans) -> Mask:
+def in_spans(times: Floats, spans: Spans) -> Mask:
     """(n,) whether each time lies in a disjoint, sorted set; not if it is NaN."""
     at = np.searchsorted(spans[0], times, side="right") - 1
     found: Mask = (at >= 0) & (times < np.r_[spans[1], -np.inf][at])

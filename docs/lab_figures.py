@@ -184,7 +184,7 @@ def sample(name: str, side: str) -> None:
 
 
 def measure_commands() -> Any:
-    from advisor.lab.verify import Prediction, against, verify_commands
+    from advisor.lab.verify import Prediction, verify_commands, with_prediction
 
     manifest, rows = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"], []
     for name, rule in COMMANDS.items():
@@ -194,7 +194,7 @@ def measure_commands() -> Any:
         finding = next(f for f in report.findings if f.rule == rule)
         saving, step = finding.saving, report.step_us
         said = Prediction(rule, finding.id, saving.low / step, saving.expected / step, saving.high / step)
-        pair = against(verify_commands(slow, fixed, runs=2), said)
+        pair = with_prediction(verify_commands(slow, fixed, runs=2), said)
         same = verify_commands(slow, slow, runs=2)
         rows.append({"name": name, "manifest": 1 - case["fixed_ms"] / case["slow_ms"], "pair": pair.to_dict(), "same": same.to_dict()})
     return rows

@@ -82,7 +82,7 @@ def section(page: list[Block], title: str) -> list[Block]:
     return page[start + 1 : end]
 
 
-def without(page: list[Block], title: str) -> list[Block]:
+def without_section(page: list[Block], title: str) -> list[Block]:
     """The page without one section."""
     start, end = _bounds(page, title)
     return page[:start] + page[end:]

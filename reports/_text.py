@@ -9,7 +9,7 @@ from advisor.report.finding import Finding
 _PLACES = {"#why": "Kernel by kernel", "#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
 
 
-def where(link: str) -> str:
+def section_anchor(link: str) -> str:
     """A section of the page by the name that it bears, for a link to it."""
     return _PLACES.get(link, link.removeprefix("#").capitalize())
 

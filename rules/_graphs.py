@@ -30,7 +30,7 @@ def of_training(program: Program) -> bool:
     return program.training and program.framework == "torch" and not (program.compiles_whole or program.compiled)
 
 
-def at_most(program: Program, compiled: CompiledStep | None, recurrent: RecurrentLoop | None, replay: Replay, graph: Edit) -> Severity:
+def severity_cap(program: Program, compiled: CompiledStep | None, recurrent: RecurrentLoop | None, replay: Replay, graph: Edit) -> Severity:
     """A note, but where launch-gap's fix of a training step is another and far from what a graph gains."""
     if compiled is None or recurrent is None or not of_training(program):
         return "info"

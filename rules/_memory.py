@@ -58,7 +58,7 @@ def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: boo
     freed grows with it too.
     """
     device = attribution.device
-    growing = attribution.of(*GROWS_WITH_BATCH) & (attribution.phase != Phase.OPTIMIZER)
+    growing = attribution.in_categories(*GROWS_WITH_BATCH) & (attribution.phase != Phase.OPTIMIZER)
     grows, peak = float(device.allocations.size[device.at_peak & growing].sum()), float(device.peak_allocated)
     if not attribution.backwards or grows < GROWS_SHARE * peak:
         return fix

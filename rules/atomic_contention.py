@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.numbers import many
+from advisor.report.numbers import large_count
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import QUEUED, SPREAD, Atomics, atomics
@@ -69,7 +69,7 @@ def atomic_contention(
             return Fine(found.busiest)
         gain = _gain(kernel, found)
         return Seen(
-            f"does {many(found.operations)} atomic operations on few addresses: one slice of L2 is busy with them for {found.busiest:.0%} of the "
+            f"does {large_count(found.operations)} atomic operations on few addresses: one slice of L2 is busy with them for {found.busiest:.0%} of the "
             "time, and all else waits.",
             gain,
             0.9,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.intervals import Ints, union, within
+from advisor.intervals import Ints, in_spans, union
 from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.finding import Clear, Saving
 from advisor.report.numbers import cut, duration, percent
@@ -145,5 +145,5 @@ def _migrations(work: GpuWork, mine: Ints) -> int:
     moving = frame["copy_kind"].isin(_MIGRATIONS).to_numpy()
     start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]
     spans = union(mine_us, mine_us + work.dur_us[mine])
-    a_step = round(int(within(start, spans).sum()) / work.schedule.steps)
+    a_step = round(int(in_spans(start, spans).sum()) / work.schedule.steps)
     return a_step if a_step >= ONE_BY_ONE else 0

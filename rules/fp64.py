@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge.measured_costs import costs
-from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens import has_token
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import pipe_busy, thread_ops
@@ -62,7 +62,7 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
             return None
         if busy < min_busy:
             return Fine(busy)
-        gain, sure = _gain(kernel), 0.5 if is_a(kernel.profile.name, "fp64_by_name") else 0.85
+        gain, sure = _gain(kernel), 0.5 if has_token(kernel.profile.name, "fp64_by_name") else 0.85
         told = f"keeps the FP64 unit busy for {busy:.0%} of the time"
         if kernel.issues:
             return Seen(f"{told}.", gain, sure, known_fix("cuda", "fp64"))

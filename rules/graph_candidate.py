@@ -123,7 +123,7 @@ def graph_candidate(
         quiet="a CUDA graph could replay the step",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes and not masks else 0.4,
-        at_most="info" if len(waits) else graphs.at_most(program, compiled, recurrent, replay, graph),
+        at_most="info" if len(waits) else graphs.severity_cap(program, compiled, recurrent, replay, graph),
         counted=False,  # its gain is launch-gap's
         instead_of=("launch-gap",),
         cause=graphs.cause_of(work, program),

@@ -10,7 +10,7 @@ from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import SAME_WORK, Culprit, received_by
-from advisor.views.ranks.edits import AsOthers, Evened, JobEdits, Several, Transfers
+from advisor.views.ranks.edits import Evened, JobEdits, MedianParts, Several, Transfers
 from advisor.views.ranks.job import Job
 
 
@@ -58,7 +58,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         return Clear(why=f"no rank launches more kernels and threads than the others, or what it launches more of is not computing; rank {rank} takes longest")
     if culprit.late_share < min_late_share:
         return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others (threshold {min_late_share:.0%})")
-    most = AsOthers(ranks=(culprit.at,))
+    most = MedianParts(ranks=(culprit.at,))
     even = Several((Evened(), *_exchanged(job)))
     expected = even if culprit.conserved else most
     excess, own = culprit.excess_us["compute"], float(job.part("compute")[culprit.at])

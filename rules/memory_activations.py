@@ -70,13 +70,13 @@ def memory_activations(
     """
     device = with_stacks(attribution)
     peak = device.peak_allocated
-    kept = attribution.of(Category.ACTIVATIONS)
+    kept = attribution.in_categories(Category.ACTIVATIONS)
     held = int(device.allocations.size[kept & device.at_peak].sum())
     if not attribution.backwards:
         return Clear(why="no backward pass in the window: nothing is kept for one")
     found: list[Found] = []
     lives = replay.recorded
-    without_scores = lives.without(scores.rows)
+    without_scores = lives.without_rows(scores.rows)
     freed = peak - replay.allocated(without_scores)
     if scores.kept and freed >= max(min_share / 2 * peak, least_bytes, 1):
         found.append(_scores(attribution, scores, peak, freed))
@@ -89,7 +89,7 @@ def memory_activations(
             low = before - replay.allocated(checkpointed(attribution, lives, layers, together=2 if layers.alike else UNLIKE))
             inner = np.zeros(len(device.allocations), bool)
             inner[layers.row[~layers.boundary]] = True
-            high = before - replay.allocated(lives.without(inner[lives.row]))
+            high = before - replay.allocated(lives.without_rows(inner[lives.row]))
             found.append(_layers(attribution, layers, inner, held, (low, expected, high), worth_bytes))
     if found:
         return found

@@ -58,7 +58,7 @@ def memory_gradients(
     if len(backward) < 2:
         return Clear(why=f"gradients are kept from one backward pass to the next, and the window holds {len(backward) or 'none'}")
     passes = np.searchsorted(backward, a.freed) - np.searchsorted(backward, np.maximum(a.born, 0), side="right")
-    rows = attribution.of(Category.GRADIENTS) & (a.born >= 0) & (passes > 0)
+    rows = attribution.in_categories(Category.GRADIENTS) & (a.born >= 0) & (passes > 0)
     updates = _updates(snapshot, attribution)
     stepped = np.searchsorted(updates, np.minimum(a.freed, len(device.events))) > np.searchsorted(updates, np.maximum(a.born, 0))
     rows &= stepped
@@ -101,7 +101,7 @@ def _dropped(attribution: Attribution, lives: Lives, rows: Bools, backward: np.n
     ends = runs.end[runs.phase == Phase.BACKWARD]
     drop = np.where(rows, ends[np.maximum(np.searchsorted(ends, np.maximum(a.born, 0), side="right"), 0).clip(max=len(ends) - 1)], a.freed)
     freed = np.where(rows, np.minimum(drop, a.freed), lives.freed)
-    made = attribution.of(Category.TEMPORARIES) & (attribution.phase == Phase.BACKWARD)
+    made = attribution.in_categories(Category.TEMPORARIES) & (attribution.phase == Phase.BACKWARD)
     for start, end in zip(backward.tolist(), ends.tolist(), strict=True):
         # What a later pass makes in the place of a gradient comes from the same node, and is of its size.
         wanted = Counter(zip(a.stack[rows & (a.born < start)].tolist(), a.requested[rows & (a.born < start)].tolist(), strict=True))

@@ -102,4 +102,4 @@ def _preallocated(lives: Lives, growth: Growth, times: int) -> Lives:
         requested[first] = size[first] = times * requested[chain.rows].max()
         freed[first], completed[first] = freed[chain.rows].max(), completed[chain.rows].max()
         gone[others] = True
-    return lives._replace(requested=requested, size=size, freed=freed, completed=completed).without(gone)
+    return lives._replace(requested=requested, size=size, freed=freed, completed=completed).without_rows(gone)

@@ -69,7 +69,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
         return Clear(why=f"over {len(steps)} steps no place leaves behind {size(least)} or more")
     later = np.minimum(device.allocations.freed, np.r_[steps.end[1:], steps.end[-1:]][leaks.step])
     low = peak - replay.allocated(lives.freed_at(leaks.rows, later))
-    high = peak - replay.allocated(lives.without(leaks.rows))
+    high = peak - replay.allocated(lives.without_rows(leaks.rows))
     saving = saved(peak, low, expected, high, "what earlier steps left behind")
     low = min(low, peak - replay.allocated(lives.freed_at(leaks.rows, np.minimum(device.allocations.freed, steps.end[leaks.step]))))
     growth, first = leaks.growth(device.allocations.size), int(leaks.step[leaks.rows].min())

@@ -66,17 +66,17 @@ def memory_optimizer_state(
     """
     device, lives = attribution.device, replay.recorded
     peak, a = device.peak_allocated, device.allocations
-    state = attribution.of(Category.OPTIMIZER_STATE)
-    temporary = attribution.of(Category.TEMPORARIES) & (attribution.phase == Phase.OPTIMIZER)
+    state = attribution.in_categories(Category.OPTIMIZER_STATE)
+    temporary = attribution.in_categories(Category.TEMPORARIES) & (attribution.phase == Phase.OPTIMIZER)
     held = int(a.size[state & device.at_peak].sum())
     if not state.any() and not temporary.any():
         with_stacks(attribution)
         return Clear(why="the window holds no optimizer's state or temporaries")
-    without = lives.without(temporary)
+    without = lives.without_rows(temporary)
     fused = peak - replay.allocated(without)
     eighth = (a.size * (1 - EIGHT_BIT)).astype("i8")
     small = peak - replay.allocated(lives.resized(state, eighth))
-    both = peak - replay.allocated(lives.resized(state, eighth).without(temporary))
+    both = peak - replay.allocated(lives.resized(state, eighth).without_rows(temporary))
     if fused >= max(min_share * peak, least_bytes, 1):
         saving = saved(peak, 0.8 * fused, fused, max(both, fused), "the temporaries of the update")
         summary = (

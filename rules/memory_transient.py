@@ -15,7 +15,7 @@ from advisor.views.memory.attribution import Attribution, Category, kinds
 from advisor.views.memory.edits import ForwardLayers, Layers
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase
-from advisor.views.memory.patterns import MOMENT, above
+from advisor.views.memory.patterns import MOMENT, excursion_above
 from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.scores import Scores
 from advisor.views.memory.steps import MemorySteps
@@ -81,7 +81,7 @@ def memory_transient(
     device, lives = with_stacks(attribution), replay.recorded
     a, peak = device.allocations, device.peak_allocated
     if not scores.kept:
-        freed = peak - replay.allocated(lives.without(scores.rows))
+        freed = peak - replay.allocated(lives.without_rows(scores.rows))
         if freed >= max(min_share * peak, least_bytes, 1):
             held = size(int(a.size[scores.rows & device.at_peak].sum()))
             return Found(
@@ -95,12 +95,12 @@ def memory_transient(
     rows = _spike(attribution, replay, steps, forward.found, LARGE * peak) & ~scores.rows
     parts = [replay.allocated_curve(lives.resized(rows, a.size // k)) for k in (4, CHUNKS)]
     expected = peak - int(parts[1].max())
-    moment = above(attribution, int(parts[1].max()), steps)
+    moment = excursion_above(attribution, int(parts[1].max()), steps)
     if expected < max(min_share * peak, least_bytes, 1) or moment.share > MOMENT or moment.times > MOMENTS:
         return Clear(
             why=f"made in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}; memory is that high for {percent(moment.share)} of a step"
         )
-    saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
+    saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without_rows(rows)), "tensors that live for a moment")
     loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
         summary=f"{size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)} live for {percent(moment.share)} of a step"
@@ -122,7 +122,7 @@ def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, l
     a, n = device.allocations, len(device.events)
     length = float(np.median(np.minimum(steps.end, n) - steps.start)) if len(steps) else float(n)
     short = (a.born >= 0) & (a.freed - a.born < SHORT * length) & (a.size >= least_bytes)
-    short &= attribution.of(Category.TEMPORARIES, Category.ACTIVATIONS) & (attribution.phase != Phase.OPTIMIZER)
+    short &= attribution.in_categories(Category.TEMPORARIES, Category.ACTIVATIONS) & (attribution.phase != Phase.OPTIMIZER)
     if layers is not None and layers.alike:
         short[layers.row] = False
     kind = kinds(a)

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.grids import DIVISIBLE
-from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration, percent
@@ -123,7 +123,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
                 also,
                 maps[1] if len(maps) > 1 else fixes.LEAST_CHANNELS,
                 found.program.training,
-                batched=any(FAMILIES[n] == Family.GEMM and is_a(work.name(k), "batched_product") for n, k in zip(kinds, (longest, *others), strict=True)),
+                batched=any(FAMILIES[n] == Family.GEMM and has_token(work.name(k), "batched_product") for n, k in zip(kinds, (longest, *others), strict=True)),
             ),
         ),
     )

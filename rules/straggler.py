@@ -7,7 +7,7 @@ from advisor.report.finding import Clear, Evidence
 from advisor.report.numbers import duration, percent
 from advisor.rules.fixes import known_fix
 from advisor.views.ranks.culprit import CAUSES, Culprit
-from advisor.views.ranks.edits import AsOthers, JobEdits
+from advisor.views.ranks.edits import JobEdits, MedianParts
 from advisor.views.ranks.job import Job
 
 _TITLES = {
@@ -74,7 +74,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
             return Clear(why=f"{why}, by launching kernels as fast, but the profiler slows launches too; {least}")
     if culprit.explained < min_explained:
         return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
-    edit = AsOthers(ranks=(culprit.at,))
+    edit = MedianParts(ranks=(culprit.at,))
     guessed = cause == "data-loading" and culprit.guessed
     spent = "host" if guessed else cause
     excess = culprit.excess_us[spent]
@@ -87,7 +87,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
             summary=f"{lead}, but not in every step: this is jitter, and no single rank is the cause.",
             evidence=_evidence(job, culprit, spent),
             fix=_JITTER,
-            edits=JobEdits(AsOthers(ranks=(culprit.at,), share=0.0), edit, edit),
+            edits=JobEdits(MedianParts(ranks=(culprit.at,), share=0.0), edit, edit),
             removes="the excess of the latest rank",
             quiet="no single rank delays the job",
             confidence=0.5,
@@ -100,7 +100,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         summary=f"{lead}; the others wait for it." + (" The trace does not show what it does; input is most likely." if guessed else ""),
         evidence=_evidence(job, culprit, spent),
         fix=_FIXES[cause],
-        edits=JobEdits(AsOthers(ranks=(culprit.at,), parts=CAUSES[spent], share=0.7), edit, edit),
+        edits=JobEdits(MedianParts(ranks=(culprit.at,), parts=CAUSES[spent], share=0.7), edit, edit),
         removes="the rank's excess over the median of the others",
         quiet="no single rank delays the job",
         confidence=0.7 if guessed else 0.9,

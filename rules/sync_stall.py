@@ -21,7 +21,7 @@ SEVERAL_A_STEP = 1.5
 """Waits of an inference server, from which they are more than the one for a step's tokens."""
 
 
-@rule("sync-stall", relies_on=("host",), table=lambda: Table(host_waits.about(), tuple(host_waits.as_rows())))
+@rule("sync-stall", relies_on=("host",), table=lambda: Table(host_waits.measured_with(), tuple(host_waits.as_rows())))
 def sync_stall(
     steps: Steps,
     work: GpuWork,

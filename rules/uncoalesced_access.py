@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.numbers import many
+from advisor.report.numbers import large_count
 from advisor.rules._kernels import BUSY_MEMORY, MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules._wavefronts import many_wavefronts
 from advisor.rules.fixes import known_fix
@@ -61,7 +61,7 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
         gain = in_part(relieved(limits, _load_left(kernel, access), _load_left(kernel, access, twice=True)), min(busy / BUSY, 1.0))
         times = access.sectors / max(access.ideal, 1.0)
         return Seen(
-            f"touches {times:.1f} times the {counters.SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {many(access.sectors)} are excess.",
+            f"touches {times:.1f} times the {counters.SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {large_count(access.sectors)} are excess.",
             gain,
             0.9 if busy >= BUSY else 0.75,
             _FIX,

@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import XPLANE
-from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration
@@ -113,7 +113,7 @@ def unfused_attention(
         confidence=0.95 if work.timeline.source.shapes else 0.75,
         at_most="low" if planned else "medium" if deep else "high",
         fix=fixes.call_flex_attention(masked, bool(len(shared)), deep, single)
-        if any(is_a(work.name(k), "tanh") for k in members.tolist())
+        if any(has_token(work.name(k), "tanh") for k in members.tolist())
         else fixes.call_sdpa(masked, bool(len(shared)), planned, deep, single),
     )
 

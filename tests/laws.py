@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from advisor.report.finding import SEVERITIES, Finding, Saving
 from advisor.report.model import Report
-from advisor.report.priorities import others, to_do
+from advisor.report.priorities import first_findings, other_findings
 from advisor.report.recording import DeviceTime
 from advisor.reports import formats
 from advisor.reports._text import anchors
@@ -97,8 +97,8 @@ def order(report: Report) -> Iterator[str]:
         yield "SARIF has another order of findings"
     if [finding["rule"] for finding in json.loads(formats()["json"].render(report))["findings"]] != rules:
         yield "JSON has another order of findings"
-    first = to_do(report)
-    listed = (*first, *others(report, first))
+    first = first_findings(report)
+    listed = (*first, *other_findings(report, first))
     marks = {
         "html": [re.escape(f'id="{anchor}"') for anchor in anchors(report.findings)],
         "markdown": [rf"\| {at} \| [^|\n]*{_word(f)}[^|\n]*\| {f.severity} \|" for at, f in enumerate(listed, 1)],

@@ -59,7 +59,7 @@ def test_set_operations(a, b):
 @given(spans)
 def test_a_time_is_within_what_covers_its_point(pairs):
     times = np.r_[np.arange(-2.0, 45.0), np.nan]
-    found = intervals.within(times, intervals.union(*arrays(pairs)))
+    found = intervals.in_spans(times, intervals.union(*arrays(pairs)))
     assert {int(t) for t in times[found]} == points(pairs)
 
 

@@ -148,7 +148,7 @@ def test_the_readme_s_figures_are_those_of_the_tables():
     assert f"by {min(medians):.1f} to {max(medians):.1f} % of the step in the median. Between {min(inside):.0f} and {max(inside):.0f} %" in said
     assert f"all {len(sets)} sets" in said
     pairs = accuracy.of_ledger(ledger.standing(ROOT / "corpus")).pairs
-    error, inside_all = median(abs(pair.expected - pair.measured) for pair in pairs), sum(pair.inside for pair in pairs) / len(pairs)
+    error, inside_all = median(abs(pair.expected - pair.measured) for pair in pairs), sum(pair.in_interval for pair in pairs) / len(pairs)
     assert f"Over all {len(pairs):,} timed fixes the median error is {100 * error:.1f} % and {100 * inside_all:.0f} %" in said
     (flip,) = re.findall(r"\((.*?)\), \d+ of [\d,]+ savings move", (ROOT / "docs" / "stability.md").read_text())
     assert f"{flip.replace('%', ' %')} of the findings flip" in said

@@ -34,13 +34,13 @@ from advisor.cli.terminal import (
     destination,
     gate,
     html_path,
-    only_one,
     page_of,
     pandas_alone,
     progress_of,
     rule_names,
     selection,
     show_page,
+    single_output,
     warn_of_secrets,
 )
 from advisor.errors import RuleError, UsageError
@@ -222,9 +222,9 @@ class _Outputs:
 def _analyze_each(traces: list[str], request: _Request) -> None:
     """Each trace by itself, and where the output is a directory into a file of its own there. Exits with the highest code of any."""
     from advisor.reports import formats
-    from advisor.sources import each_of
+    from advisor.sources import separate_recordings
 
-    paths, output = each_of(traces), request.outputs[0] if request.outputs else None
+    paths, output = separate_recordings(traces), request.outputs[0] if request.outputs else None
     suffix = formats()[request.format or "html"].SUFFIX
     codes: list[int] = []
     used: set[str] = set()
@@ -377,7 +377,7 @@ def report(
     from advisor.reports import formats
 
     loaded = read_report(saved)
-    form, target = destination(format, only_one(output), formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
+    form, target = destination(format, single_output(output), formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
     if brief:
         check_brief([(form, target)])
         write_brief(loaded, target)

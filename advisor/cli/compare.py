@@ -22,9 +22,9 @@ from advisor.cli.terminal import (
     destination,
     format_option,
     given_path,
-    only_one,
     progress_of,
     selection,
+    single_output,
     unjudged,
 )
 from advisor.errors import UsageError
@@ -66,7 +66,7 @@ def diff(
     from advisor.reports.comparison import formats
 
     page = partial(Path, f"{_stem(before)}-{_stem(after)}.diff.html")
-    name, target = destination(format, only_one(output), formats(), page, force, *map(str, (before, after, *(more_before or ()), *(more_after or ()))))
+    name, target = destination(format, single_output(output), formats(), page, force, *map(str, (before, after, *(more_before or ()), *(more_after or ()))))
     old, new = (_reports([first, *(more or ())], rules, config) for first, more in ((before, more_before), (after, more_after)))
     if across:
         from advisor.compare import across as two
@@ -74,7 +74,7 @@ def diff(
 
         if len(old) > 1 or len(new) > 1:
             raise UsageError("--across takes a single capture per side", "Give two traces.")
-        write(across_formats.formats()[name].render(two.across(old[0], new[0])), target)
+        write(across_formats.formats()[name].render(two.compare_programs(old[0], new[0])), target)
         return
     if {report.kind for report in (*old, *new)} == {"memory"}:
         write(memory_comparison.formats()[name].render(compare_memory(old, new)), target)
@@ -148,7 +148,7 @@ def history(
     if commit is not None and add is None:
         raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
     name, target = destination(
-        format, only_one(output), formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory)
+        format, single_output(output), formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory)
     )
     if add is not None:
         there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()

@@ -24,9 +24,9 @@ from advisor.cli.terminal import (
     check_severity,
     destination,
     gate,
-    only_one,
     rank_progress,
     selection,
+    single_output,
 )
 from advisor.errors import TraceError, UsageError
 from advisor.report.numbers import counted
@@ -154,7 +154,7 @@ def merge(
     from advisor.reports import formats
 
     check_severity(fail_on)
-    chosen, into = selection(config, rules, rule), only_one(output)
+    chosen, into = selection(config, rules, rule), single_output(output)
     directory = directory_of([into] if into else [])
     page = partial(_page_of, summaries)
     form, target = destination(format, Path("-") if directory else into, formats(), page, force, str(summaries))

@@ -17,8 +17,8 @@ import typer
 
 from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say, visible
-from advisor.cli.terminal import ForceOption, OutputOption, format_into, format_option, only_one
-from advisor.errors import Terminated, UsageError, no_such
+from advisor.cli.terminal import ForceOption, OutputOption, format_into, format_option, single_output
+from advisor.errors import Terminated, UsageError, unknown_name
 from advisor.integrations import status
 from advisor.knowledge.release import release
 
@@ -87,9 +87,9 @@ def validate(
         print(accuracy_page.as_markdown(found, str(directory)) if markdown else as_svg(found.pairs))
         return
     for p in sorted(found.pairs, key=lambda p: (p.rule, p.name)):
-        mark = "" if p.inside else "  outside"
+        mark = "" if p.in_interval else "  outside"
         print(f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}")
-    inside = sum(p.inside for p in found.pairs) / len(found.pairs)
+    inside = sum(p.in_interval for p in found.pairs) / len(found.pairs)
     correlation = accuracy.rank_correlation(found.pairs)
     ranked = "unknown" if math.isnan(correlation) else f"{correlation:.2f}"
     print(f"\n{counted(len(found.pairs), 'pair')}: rank correlation {ranked}, {inside:.0%} inside the interval")
@@ -120,7 +120,7 @@ def _ablate(directory: Path, only: list[str], resume: Path | None, sample: int |
 
     known = {one.name: one for one in MECHANISMS}
     if other := next((name for name in only if name not in known), None):
-        raise no_such("mechanism", other, known)
+        raise unknown_name("mechanism", other, known)
     mechanisms = [one for one in MECHANISMS if not only or one.name in only]
     traces = traces_of(directory, sample, seed, mechanisms)
     tried = _tracked(len(traces), lambda step: run.ablated(traces, mechanisms, seed, resume, progress=step))
@@ -305,7 +305,7 @@ def verify(
     predicted = lab.prediction(finding) if finding else None
     found = _tracked(2 * runs, lambda step: lab.verify_commands(before, after, runs=runs, timed=timed, warmup=warmup, steps=steps, progress=step))
     if predicted:
-        found = lab.against(found, predicted)
+        found = lab.with_prediction(found, predicted)
         if found.held is not None:  # what another device does would be no error of the prediction
             lab.append(ledger, found)
     write_measured("verify", str(found), found.to_json(), page("Verified", found._repr_html_()), form, target)
@@ -399,8 +399,8 @@ def check_measured(name: str | None, outputs: list[Path] | None, force: bool, fo
     """The format, as asked for or as the file's suffix says, and the file, None for standard output. Refuses a format that does not exist
     and a target that is somebody's, before minutes are spent measuring."""
     if name is not None and name not in formats:
-        raise no_such("format", name, formats)
-    output = only_one(outputs)
+        raise unknown_name("format", name, formats)
+    output = single_output(outputs)
     target = None if output is None or str(output) == "-" else output
     if target:
         check_target(target, force, "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.terminal import ConfigOption, FrameworkOption, RulesOption, progress_of, rule_names
-from advisor.errors import no_such
+from advisor.errors import unknown_name
 
 MEASURED = "How it is measured"
 
@@ -58,13 +58,13 @@ def explain(
         _print_views(rule, [item for item in known.values() if item.id not in chosen_settings.disable], chosen_settings)
         return
     if rule not in known:
-        raise no_such("rule", rule, known, listed_by="advisor rules")
+        raise unknown_name("rule", rule, known, listed_by="advisor rules")
     found = known[rule]
     options = {**found.options, **chosen_settings.options.get(rule, {})}
     if trace is not None:
         from advisor.engine.rule_applicability import check_fits
         from advisor.engine.run import run
-        from advisor.reports.report._why import why
+        from advisor.reports.report._why import explain_outcome
         from advisor.sources import read
 
         with progress_of(trace) as progress:
@@ -76,7 +76,7 @@ def explain(
         # The others run too: what bounds the program, and which fix already gains this, only all of them tell.
         every = [item for item in known.values() if item is found or item.id not in chosen_settings.disable]
         report = run(recording, every, chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices, framework=chosen_settings.framework)
-        print(why(report, rule, options, found.relies_on))
+        print(explain_outcome(report, rule, options, found.relies_on))
         return
     if framework is not None and chosen_settings.framework is not None:
         from advisor.knowledge.stacks import packs

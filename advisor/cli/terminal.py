@@ -15,7 +15,7 @@ import typer
 
 from advisor.cli.outputs import check_target, file_name
 from advisor.cli.streams import say, visible
-from advisor.errors import UsageError, no_such
+from advisor.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from advisor.engine.analysis import Analysis
@@ -30,7 +30,7 @@ PROGRESS_BYTES = 20 << 20
 """A file from this size on takes long enough to read that people ask whether anything happens."""
 
 
-def one_of(*words: str) -> Callable[[str], list[str]]:
+def completed_words(*words: str) -> Callable[[str], list[str]]:
     """Completes an option that takes one of these, in the user's shell."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
@@ -44,7 +44,7 @@ def _frameworks() -> list[str]:
 def format_option(*names: str, alone: str | bool = False) -> Any:
     """`--format`, which takes one of these. alone: what is written where none is asked for."""
     said = f"{', '.join(names[:-1])} or {names[-1]}."
-    return typer.Option("--format", "-f", help=said, show_default=alone, autocompletion=one_of(*names))
+    return typer.Option("--format", "-f", help=said, show_default=alone, autocompletion=completed_words(*names))
 
 
 def given_path(text: str) -> Path:
@@ -54,7 +54,7 @@ def given_path(text: str) -> Path:
 
 
 OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", parser=given_path, metavar="<path>", help="The output file; - is standard output.")]
-"""For commands that write one file: `only_one` says so where two are given, of which click would take the last."""
+"""For commands that write one file: `single_output` says so where two are given, of which click would take the last."""
 OutputsOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -83,7 +83,9 @@ FormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text and an
 TextFormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text")]
 FailOnOption = Annotated[
     str | None,
-    typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium, low or info.", autocompletion=one_of("high", "medium", "low", "info")),
+    typer.Option(
+        help="Exit with 1 if a finding is at least this severe: high, medium, low or info.", autocompletion=completed_words("high", "medium", "low", "info")
+    ),
 ]
 ExecutorOption = Annotated[
     str, typer.Option(help="The executor for the ranks of a job: processes (unless all are small together), serial, or dask://HOST:PORT.", show_default=False)
@@ -132,7 +134,7 @@ def selection(config: Path | None, paths: list[Path] | None, only: list[str] | N
     chosen.check(known)
     unknown = [r for r in only or () if r not in known]
     if unknown:
-        raise no_such("rule", unknown[0], known, listed_by="advisor rules")
+        raise unknown_name("rule", unknown[0], known, listed_by="advisor rules")
     rules = [known[r] for r in dict.fromkeys(only)] if only else [r for r in known.values() if r.id not in chosen.disable]
     return Selection(rules, chosen, files, bool(only))
 
@@ -218,7 +220,7 @@ def warn_of_secrets(trace: str) -> None:
 def check_format(name: str | None, formats: Mapping[str, Format[Any]]) -> None:
     """Raises UsageError for a format that does not exist."""
     if name is not None and name not in formats:
-        raise no_such("format", name, formats)
+        raise unknown_name("format", name, formats)
 
 
 _HELD_TOO = {"json": ("perfetto", "sarif", "gitlab"), "text": ("markdown",)}
@@ -236,7 +238,7 @@ def format_into(name: str | None, path: Path | None, suffixes: Mapping[str, str]
     return name or said or "text"
 
 
-def only_one(outputs: list[Path] | None) -> Path | None:
+def single_output(outputs: list[Path] | None) -> Path | None:
     """The output of a command that writes one. Raises UsageError where several are given."""
     if outputs and len(outputs) > 1:
         raise UsageError(f"this command writes a single file, and {len(outputs)} outputs are given", "Give a single -o, and run it again for the other.")

@@ -24,7 +24,7 @@ class Family(msgspec.Struct, frozen=True):
     reached: float | None = None
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramSide(msgspec.Struct, frozen=True, kw_only=True):
     """One side. Shares of peaks are of the device's datasheet, over the time in which it works; None if they are not known."""
 
     path: str
@@ -49,13 +49,13 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
         return next((found for found in self.families if found.name == name), Family(name))
 
 
-class Across(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides, and what makes them two programs rather than one; "" if nothing does."""
 
     schema: int = 1
     advisor: str = ""
-    left: Where
-    right: Where
+    left: ProgramSide
+    right: ProgramSide
     doubt: str = ""
 
     @property
@@ -65,18 +65,18 @@ class Across(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(names, key=lambda name: -max(side.family(name).share for side in (self.left, self.right)))
 
 
-def across(left: Report, right: Report) -> Across:
+def compare_programs(left: Report, right: Report) -> ProgramComparison:
     """Both reports side by side. Raises UsageError if one is not of a trace."""
     for report in (left, right):
         if report.window is None or not report.step_us:
             raise UsageError(f"{report.source.path} is a recording of kind {report.kind}, which has no step", "Give two traces.")
-    return Across(advisor=release(), left=_side_of(left), right=_side_of(right), doubt=_doubt(left, right))
+    return ProgramComparison(advisor=release(), left=_side_of(left), right=_side_of(right), doubt=_doubt(left, right))
 
 
-def _side_of(report: Report) -> Where:
+def _side_of(report: Report) -> ProgramSide:
     window, step = report.traced, report.step_us
     rates = report.rates if report.rates and report.rates.known >= KNOWN else None
-    return Where(
+    return ProgramSide(
         path=report.source.path,
         device=", ".join(dict.fromkeys(device.name for device in report.devices)) or "no GPU",
         format=report.source.format,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from advisor.compare.model import Comparison
 from advisor.compare.shares import share
-from advisor.errors import UsageError, no_such
+from advisor.errors import UsageError, unknown_name
 from advisor.report.finding import SEVERITIES, Finding
 from advisor.report.model import Report
 from advisor.report.numbers import changed_by, counted, duration, percent, points, size
@@ -53,13 +53,13 @@ def _waiting(report: Report) -> float | None:
 def _peak(name: str) -> Callable[[Report], float | None]:
     """The peak of the snapshot, else the largest that a trace's own memory events say of a device."""
 
-    def of(report: Report) -> float | None:
+    def budget_value(report: Report) -> float | None:
         if report.memory and name == "peak_reserved_bytes" and not report.memory.reserved_known:
             return None
         seen = (report.memory,) if report.memory else report.traced_memory
         return max((peak for one in seen if (peak := getattr(one, name)) is not None), default=None)
 
-    return of
+    return budget_value
 
 
 def _ms(value: float) -> str:
@@ -97,7 +97,7 @@ def parse(table: Mapping[str, Any], rules: Collection[str], where: object) -> di
         if name == FINDINGS:
             _check_findings(limit, rules, where)
         elif name not in (*_MEASURES, REGRESSION):
-            raise no_such("budget", name, (*_MEASURES, REGRESSION, FINDINGS), where=f"{where}: ")
+            raise unknown_name("budget", name, (*_MEASURES, REGRESSION, FINDINGS), where=f"{where}: ")
         elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < inf:
             raise UsageError(f"{where}: {name} = {limit!r} is no limit", "Give a number from 0 on.")
         elif name in _SHARES and limit > 1:
@@ -147,8 +147,8 @@ def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
 
 
 def _measure(name: str, limit: float, report: Report) -> Verdict:
-    of, write, per = _MEASURES[name]
-    value = of(report)
+    budget_value, write, per = _MEASURES[name]
+    value = budget_value(report)
     if value is None:
         return Verdict(name, "unknown", f"a recording of kind {report.kind} holds nothing to tell it from")
     if value <= limit:

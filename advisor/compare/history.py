@@ -62,7 +62,7 @@ class Trend:
         return tuple(found)
 
     @property
-    def since(self) -> int:
+    def stretch_start(self) -> int:
         """The position of the entry with which the last stretch without a break begins."""
         return max((at for at, found in enumerate(self.breaks) if found), default=0)
 

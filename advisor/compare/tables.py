@@ -53,7 +53,7 @@ class Sampled:
         """The capture whose step is nearest to the mean."""
         return int(np.abs(self.steps_us - self.steps_us.mean()).argmin())
 
-    def of(self, parts: Iterable[Part]) -> Floats:
+    def time_of(self, parts: Iterable[Part]) -> Floats:
         """(captures,) time of these parts together."""
         found: Floats = sum((self.us[_key(p)] for p in parts), np.zeros(len(self.steps_us)))
         return found
@@ -155,7 +155,7 @@ def _by_size(rows: list[Row]) -> tuple[Row, ...]:
 
 
 def _row(name: str, old: Sequence[Part], new: Sequence[Part], left: Sampled, right: Sampled, draws: Draws, relation: str = "") -> Row:
-    before, after = left.of(old), right.of(new)
+    before, after = left.time_of(old), right.time_of(new)
     return Row(
         name=name,
         before_us=float(before.mean()),

@@ -86,8 +86,8 @@ def evaluate(
         _refuse_strangers(workspace.get(Job))
     kind = judge(recording.kind)
     outcomes = _outcomes(workspace, kind, rules, settled, allow)
-    if workspace.can(MemoryBeside.build):
-        others = [rule for rule in rules if not workspace.can(rule.function)]
+    if workspace.can_build(MemoryBeside.build):
+        others = [rule for rule in rules if not workspace.can_build(rule.function)]
         outcomes = with_memory(outcomes, _outcomes(workspace.get(MemoryBeside).workspace, judge("memory"), others, settled, allow))
     if recording.kind in ABSTAINS:
         part, why = ABSTAINS[recording.kind]
@@ -113,7 +113,7 @@ def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework 
     """The report in the terms of its program: its framework, its device, and whether it has steps."""
     if made.window is not None and made.window.basis == "whole":
         made = in_terms_of_one_run(made)
-    program = workspace.get(Program) if workspace.can(Program.build) else None
+    program = workspace.get(Program) if workspace.can_build(Program.build) else None
     if program and not program.accelerator.of_cuda:
         made = in_terms_of_device(made, program.accelerator)
     base = program.framework if program else ""
@@ -130,7 +130,7 @@ def _frameworks(workspace: Workspace, program: Program | None, given: GivenFrame
     """The frameworks in whose words fixes are said, and the kind of the program; none if the recording does not tell."""
     if program:
         return workspace.get(Stack).likely, program.kind
-    if workspace.can(Job.build):
+    if workspace.can_build(Job.build):
         job = workspace.get(Job)
         return as_given(given, job.frameworks) if given else job.frameworks, "training" if job.trains else "inference"
     return (), ""
@@ -169,7 +169,7 @@ def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled:
     outcomes = Outcomes()
     by_type: dict[type, list[Any]] = {Clear: outcomes.clear, Skipped: outcomes.skipped, Failed: outcomes.failed}
     for rule in rules:
-        if not workspace.can(rule.function):
+        if not workspace.can_build(rule.function):
             continue  # it speaks of recordings of another kind
         rests_on = tuple(check for check in checks if {*check.touches} & {*rule.relies_on})
         untrusted = next((check for check in rests_on if check.status == "failed"), None)

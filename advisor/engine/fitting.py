@@ -18,10 +18,10 @@ _SENTENCE = re.compile(r"(?<=[.;]) +")
 
 def lacks(workspace: Workspace) -> frozenset[str]:
     """Of training and a loader, what the program is known to be without; nothing if a recording does not tell what program it is of."""
-    if workspace.can(Program.build):
+    if workspace.can_build(Program.build):
         program = workspace.get(Program)
         trains, loads = program.training or program.framework == "jax", program.loader
-    elif workspace.can(Job.build):
+    elif workspace.can_build(Job.build):
         trains, loads = workspace.get(Job).trains, True
     else:
         return frozenset()

@@ -25,7 +25,7 @@ from advisor.sources import redact as recordings
 from advisor.sources import run
 from advisor.sources.jax.directory import every_run, files_of
 from advisor.sources.ranks import RankTrace, latest_among, rank_traces, snapshots_among, traces_among
-from advisor.sources.redact.names import Names, device, one_of
+from advisor.sources.redact.names import Names, device, known_text
 from advisor.sources.redact.report import given_away
 from advisor.views.ranks.summary import RankSummary
 
@@ -153,8 +153,8 @@ def _left_by_a_shard(path: Path, names: Names, at: int) -> bytes:
         summary,
         facts=msgspec.structs.replace(
             facts, label=_label(facts.rank, at), host=host, run=names.given("run", facts.run) if facts.run else "", conflict="its name says another rank" if facts.conflict else "",
-            groups=tuple(_group(group, names) for group in facts.groups), splits=tuple(one_of(_NUMBERS.fullmatch, text) for text in facts.splits),
-            dtypes=tuple(one_of(element_bytes, text) for text in facts.dtypes), device=device(facts.device),
+            groups=tuple(_group(group, names) for group in facts.groups), splits=tuple(known_text(_NUMBERS.fullmatch, text) for text in facts.splits),
+            dtypes=tuple(known_text(element_bytes, text) for text in facts.dtypes), device=device(facts.device),
             devices=tuple((device(name), sms) for name, sms in facts.devices),
             communicators=tuple(names.given("communicator", text) if text else "" for text in facts.communicators),
             findings=msgspec.convert(given_away(facts.findings, names), tuple[Finding, ...]),

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from advisor.engine.page_sections import SECTIONS, method_beside, with_current_titles
-from advisor.errors import STOPS, RuleError, UsageError, no_such
+from advisor.errors import STOPS, RuleError, UsageError, unknown_name
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
 from advisor.views.workspace import annotated, names_a_view
@@ -213,7 +213,7 @@ class Rule:
         """Every option, the defaults if none is given. Raises UsageError if one is unknown, of another type or out of range."""
         for name, value in given.items():
             if name not in self.options:
-                raise no_such("option", name, self.options, where=f"rule {self.id}: ")
+                raise unknown_name("option", name, self.options, where=f"rule {self.id}: ")
             default = self.options[name]
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if number != (name in self.ranges) or not (number or isinstance(value, type(default))):

@@ -31,7 +31,7 @@ def check_fits(recording: Recording, rules: Iterable[Rule]) -> None:
     parts += [Timeline] if recording.kind == "job" else []
     parts += [MemorySnapshot] if any(isinstance(part, SnapshotBeside) for part in recording.parts) else []
     for rule in rules:
-        if Workspace(*recording.parts).can(rule.function) or any(speaks_of(rule.function, part) for part in parts):
+        if Workspace(*recording.parts).can_build(rule.function) or any(speaks_of(rule.function, part) for part in parts):
             continue
         looks_at = [called for kind, (part, called) in _PARTS.items() if kind not in ABSTAINS and speaks_of(rule.function, part)]
         raise UsageError(

@@ -12,7 +12,7 @@ from advisor.knowledge.server_marks import VERIFY
 from advisor.knowledge.stacks import packs
 from advisor.recordings.served_load import LoadBeside
 from advisor.report import serving as told
-from advisor.report.numbers import counted, many, percent
+from advisor.report.numbers import counted, large_count, percent
 from advisor.views.ranks.job import Job
 from advisor.views.replay.replay import Replay
 from advisor.views.time.served_time import CLASSES, ServedTime
@@ -28,7 +28,7 @@ def served(workspace: Workspace) -> told.Serving | None:
     if not serving.phases:
         return None
     time = workspace.get(ServedTime)
-    beside = workspace.get(LoadBeside) if workspace.can(load_beside) else None
+    beside = workspace.get(LoadBeside) if workspace.can_build(load_beside) else None
     traced = decoding(serving)
     found = told.Serving(
         serving.engine,
@@ -127,7 +127,7 @@ def sentence(workspace: Workspace) -> str:
     # As it runs when nobody records, as the step of the headline.
     faster = steps.step_us / max(workspace.get(Replay).true_step.expected_us, 1e-9)
     rates = [phase.tokens_per_s * len(phase.steps) / len(whole) for phase in made]
-    rate = "" if isnan(sum(rates)) else f", {many(faster * sum(rates))} tokens/s"
+    rate = "" if isnan(sum(rates)) else f", {large_count(faster * sum(rates))} tokens/s"
     gpu_us = sum(step.gpu_us for step in whole)
     covered = "" if isnan(gpu_us) or not gpu_us else f", {percent(sum(step.graph_us for step in whole) / gpu_us)} of the GPU's time in CUDA graphs"
     return f"{serving.engine} {_DOES[phase]} {batch} per step{rate}{covered}. "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.engine.rule import Rule
-from advisor.errors import UsageError, no_such
+from advisor.errors import UsageError, unknown_name
 from advisor.knowledge.devices import Peaks, own
 from advisor.knowledge.stacks import named, number, packs
 from advisor.views.trace.stack import GivenFramework
@@ -119,7 +119,7 @@ def _settings(table: Any, path: Path) -> Settings:
         raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
     for key, value in table.items():
         if key not in FORMS:
-            raise no_such("setting", str(key), FORMS, where=f"{path}: ")
+            raise unknown_name("setting", str(key), FORMS, where=f"{path}: ")
         kind, form = FORMS[key]
         if not isinstance(value, kind):
             raise UsageError(f"{path}: {key} has to be {form}", f"Settings look like this:{EXAMPLE}")
@@ -143,7 +143,7 @@ def framework_named(text: str, where: str = "") -> GivenFramework:
     name, _, version = text.partition("=")
     pack = named(name.strip())
     if pack is None:
-        raise no_such("framework", name, packs(), where=where)
+        raise unknown_name("framework", name, packs(), where=where)
     if version and not number(version):
         raise UsageError(f"{where}{version!r} is no version", f"Name it as {pack.package}=1.2.3, or {pack.package} alone.")
     return GivenFramework(pack.package, version)

@@ -44,7 +44,7 @@ class Analyzed(Brief, frozen=True, kw_only=True):
     note: str
 
 
-class Where(msgspec.Struct, frozen=True):
+class EvidencePlace(msgspec.Struct, frozen=True):
     """One place that shows the problem, of one step."""
 
     what: str
@@ -57,7 +57,7 @@ class Seen(msgspec.Struct, frozen=True):
     """A finding's own text on the trace, and where it was seen."""
 
     summary: str
-    evidence: tuple[Where, ...]
+    evidence: tuple[EvidencePlace, ...]
 
 
 class FixInFull(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_type_hints
 
-from advisor.errors import TraceError, UsageError, no_such
+from advisor.errors import TraceError, UsageError, unknown_name
 from advisor.report.numbers import cut
 
 SHOWN = 40
@@ -98,7 +98,7 @@ def check_arguments(tool: Callable[..., object], given: Mapping[str, object]) ->
     takes, types = inspect.signature(tool).parameters, get_type_hints(tool)
     for name, value in given.items():
         if name not in takes:
-            raise no_such("argument", name, takes, where=f"{tool.__name__}: ")
+            raise unknown_name("argument", name, takes, where=f"{tool.__name__}: ")
         if types[name] is str and not isinstance(value, str):
             raise UsageError(f"{tool.__name__}: {name} = {_shown(value)} is no text", "Give it as a string.")
         if types[name] is str and isinstance(value, str) and len(value) > LONGEST:

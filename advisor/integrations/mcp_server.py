@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from advisor.errors import AdvisorError, no_such, require
+from advisor.errors import AdvisorError, require, unknown_name
 from advisor.integrations.mcp_answers import DATA, Recorded, Tried, Verified, schema_of
 from advisor.integrations.mcp_arguments import check_arguments, check_paths
 from advisor.integrations.mcp_runs import PROGRESS, RUN_S, Runs
@@ -53,7 +53,7 @@ def server(root: Path, limit_s: float = ANSWER_S, allow_run: bool = False, run_l
             token = PROGRESS.set(progress) if context is not None else None
             try:
                 if name not in tools:
-                    raise no_such("tool", name, tools)
+                    raise unknown_name("tool", name, tools)
                 check_arguments(tools[name], arguments)
                 check_paths(root, arguments)
                 made: Any = await super().call_tool(name, arguments, context)
@@ -81,7 +81,7 @@ def server(root: Path, limit_s: float = ANSWER_S, allow_run: bool = False, run_l
         @wraps(tool)
         def call(**arguments: str | int) -> str:
             try:
-                return answers.of(tool.__name__, arguments)
+                return answers.answer(tool.__name__, arguments)
             except AdvisorError as error:
                 raise ToolError(f"{error.message}. {error.hint}") from None
 

@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, cast
 
 import msgspec
 
-from advisor.errors import AdvisorError, UsageError, no_such
+from advisor.errors import AdvisorError, UsageError, unknown_name
 from advisor.integrations.mcp_answers import (
     DATA,
     FIRST_BYTES,
@@ -22,6 +22,7 @@ from advisor.integrations.mcp_answers import (
     Checked,
     Detail,
     Diffed,
+    EvidencePlace,
     Explained,
     FindingInFull,
     Findings,
@@ -34,7 +35,6 @@ from advisor.integrations.mcp_answers import (
     Seen,
     Served,
     ServedPhase,
-    Where,
     cleaned,
     fitted,
 )  # fmt: skip
@@ -161,7 +161,7 @@ class Tools:
         found = compare(old, new)
         tables = {str(table.by): table for table in found.tables}
         if by not in tables:
-            raise no_such("division", by, tables, where="diff: ")
+            raise unknown_name("division", by, tables, where="diff: ")
         serious = [d for d in found.differences if d.serious]
         moved = [RuleChange(f.rule, f.status) for f in found.findings if f.status != "same"]
         return fitted(
@@ -242,7 +242,7 @@ class Tools:
         from advisor.engine.rule import catalog
 
         if rule not in (known := catalog()):
-            raise no_such("rule", rule, known)
+            raise unknown_name("rule", rule, known)
         return rule
 
     def _outcome(self, report: Report, rule: str) -> tuple[Outcome, ...]:
@@ -351,7 +351,7 @@ def _written_ns(path: Path) -> int:
 def _finding(found: Finding, steps: int) -> FindingInFull:
     """steps: how many recorded ones the evidence is of."""
     evidence = tuple(
-        Where(
+        EvidencePlace(
             cleaned(e.label), round(e.count / steps, 2), round(e.dur_us / steps, 1), cleaned(f"{e.source.file}:{e.source.line}") if e.source else "",
         )
         for e in found.evidence[:4]

@@ -48,7 +48,7 @@ class Answers:
         self._turn = threading.Lock()
         self._worker = isolated.Worker(__name__)
 
-    def of(self, tool: str, arguments: Mapping[str, str | int]) -> str:
+    def answer(self, tool: str, arguments: Mapping[str, str | int]) -> str:
         """A tool's answer. Raises UsageError or TraceError if it has none, TraceError where it took too long."""
         request = msgspec.json.encode(_Request(os.fsencode(self._root), tool, dict(arguments), self._limit_s))
         try:

@@ -84,7 +84,7 @@ def _key(name: str) -> str:
     return " ".join(word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _VENDOR_WORDS)
 
 
-def same(name: str, other: str) -> bool:
+def same_device(name: str, other: str) -> bool:
     """Whether two names are of one device."""
     return _key(name) == _key(other)
 

@@ -139,6 +139,6 @@ def as_rows() -> Iterator[tuple[str, str, str]]:
     yield "free, though often suspected", "0", ", ".join(table().free)
 
 
-def about() -> str:
+def measured_with() -> str:
     """What the table was measured with."""
     return f"Calls that wait, measured with {table().measured}"

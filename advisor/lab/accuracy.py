@@ -34,7 +34,7 @@ class Pair:
     group: str = ""
 
     @property
-    def inside(self) -> bool:
+    def in_interval(self) -> bool:
         """Whether the measured saving lies in the predicted interval."""
         return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
 

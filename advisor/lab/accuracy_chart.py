@@ -35,7 +35,7 @@ def as_svg(pairs: Sequence[Pair]) -> str:
         ]
     lines.append(f'<path d="M{x_position(0)} {y_position(0)}L{x_position(1)} {y_position(1)}" stroke="#888" stroke-dasharray="4 4"/>')
     for pair in sorted(pairs, key=lambda p: (p.rule, p.name)):
-        colour, y = "#1668b8" if pair.inside else "#c2410c", y_position(pair.measured)
+        colour, y = "#1668b8" if pair.in_interval else "#c2410c", y_position(pair.measured)
         said = f"{pair.rule}, {pair.name}: predicted {pair.expected:.0%}, measured {pair.measured:.0%}"
         lines += [
             f'<path d="M{x_position(pair.low)} {y}H{x_position(pair.high)}" stroke="{colour}" stroke-opacity=".35" stroke-width="3"/>',

@@ -175,7 +175,7 @@ def _figures(some: Sequence[Pair], pairs: Sequence[Pair]) -> list[str]:
         f"{median(errors):.1%}",
         f"{sum(errors) / len(errors):.1%}",
         f"{median(without):.1%}",
-        f"{sum(p.inside for p in some)} of {len(some)}",
+        f"{sum(p.in_interval for p in some)} of {len(some)}",
         f"{sum(map(winkler, some)) / len(some):.2f}",
         "" if np.isnan(rank) else f"{rank:.2f}",
     ]

@@ -28,7 +28,7 @@ class JudgedSet:
         return self.what.startswith("findings")
 
     @property
-    def before(self) -> bool:
+    def older_version(self) -> bool:
         """Whether of the older of two versions that were judged on the same traces."""
         return "before" in self.what
 
@@ -51,7 +51,7 @@ def sets(directory: Path) -> list[JudgedSet]:
 
 def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
     """What came out, set by set; wrong: how many verdicts the table of wrong ones has."""
-    newest = [one for one in judged if not one.before]
+    newest = [one for one in judged if not one.older_version]
     lines = [
         "# Findings on other people's traces, judged",
         "",
@@ -87,7 +87,7 @@ _WIDE, _HIGH, _MARGIN = 44, 160, 40  # pixels
 
 def as_svg(judged: Sequence[JudgedSet]) -> str:
     """Two bars a set, headlines and findings, parted into right, partly right and wrong."""
-    newest = [one for one in judged if not one.before]
+    newest = [one for one in judged if not one.older_version]
     numbers = sorted({one.set for one in newest})
     wide = 2 * _MARGIN + _WIDE * len(numbers)
     lines = [

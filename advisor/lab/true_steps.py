@@ -54,12 +54,12 @@ class Held:
         return self.gpu_us > GPU_BOUND * self.measured_us
 
     @property
-    def off(self) -> float:
+    def error(self) -> float:
         """The factor by which the expected step is too long or too short, less one."""
         return float(np.expm1(abs(np.log(self.expected_us / self.measured_us))))
 
     @property
-    def inside(self) -> bool:
+    def in_interval(self) -> bool:
         """Whether the interval holds the measured step."""
         return self.low_us * (1 - TOLERANCE) <= self.measured_us <= self.high_us * (1 + TOLERANCE)
 
@@ -145,10 +145,10 @@ def as_markdown(recordings: Sequence[Held], directory: str) -> str:
 
 
 def _row(name: str, some: Sequence[Held]) -> str:
-    off = sorted(h.off for h in some)
+    off = sorted(h.error for h in some)
     recorded = median(np.expm1(abs(np.log(h.recorded_us / h.measured_us))) for h in some)
     return (
-        f"| {name} | {len(some)} | {recorded:.0%} | {median(off):.0%} | {off[int(0.9 * len(off))]:.0%} | {sum(h.inside for h in some) / len(some):.0%} "
+        f"| {name} | {len(some)} | {recorded:.0%} | {median(off):.0%} | {off[int(0.9 * len(off))]:.0%} | {sum(h.in_interval for h in some) / len(some):.0%} "
         f"| {median(h.width for h in some):.2f} |"
     )
 
@@ -178,7 +178,9 @@ def as_svg(recordings: Sequence[Held]) -> str:
         ]
     lines.append(f'<path d="M{_MARGIN} {_MARGIN + _SIDE}L{_MARGIN + _SIDE} {_MARGIN}" stroke="#888" stroke-dasharray="4 4"/>')
     for inside, colour in ((True, "#1668b8"), (False, "#c2410c")):
-        dots = "".join(f"M{_MARGIN + x_position(h.measured_us)} {whole - _MARGIN - x_position(h.expected_us)}h.01" for h in recordings if h.inside == inside)
+        dots = "".join(
+            f"M{_MARGIN + x_position(h.measured_us)} {whole - _MARGIN - x_position(h.expected_us)}h.01" for h in recordings if h.in_interval == inside
+        )
         lines.append(f'<path d="{dots}" stroke="{colour}" stroke-opacity=".5" stroke-width="4" stroke-linecap="round"/>')
     lines += [
         f'<text x="{whole / 2}" y="{whole - 8}" text-anchor="middle">measured step without a profiler (red: outside of the interval)</text>',

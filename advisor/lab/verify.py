@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from advisor.errors import AdvisorError, TraceError, UsageError, require
-from advisor.knowledge.devices import same
+from advisor.knowledge.devices import same_device
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.numbers import counted
 
@@ -97,7 +97,7 @@ class Verification:
     def predicted_for(self) -> str:
         """The devices of the prediction if this is none of them, so that neither says anything of the other; "" if that is not known."""
         made_for = self.prediction.devices if self.prediction else ()
-        return ", ".join(made_for) if self.device and not any(same(name, self.device) for name in made_for) else ""
+        return ", ".join(made_for) if self.device and not any(same_device(name, self.device) for name in made_for) else ""
 
     @property
     def held(self) -> bool | None:
@@ -307,7 +307,7 @@ def prediction(where: str) -> Prediction:
     return Prediction(found.rule, found.id or found.rule, low, expected, high, names)
 
 
-def against(verification: Verification, predicted: Prediction) -> Verification:
+def with_prediction(verification: Verification, predicted: Prediction) -> Verification:
     """The verification with the prediction that it is held against."""
     return replace(verification, prediction=predicted)
 

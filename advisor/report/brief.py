@@ -11,7 +11,7 @@ from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving, Finding, Severity
 from advisor.report.model import SCHEMA, Kind, Report
 from advisor.report.numbers import cut, whole_clauses
-from advisor.report.priorities import to_do
+from advisor.report.priorities import first_findings
 from advisor.report.recording import READ_INSTEAD, Prediction
 
 BRIEF = 1
@@ -102,7 +102,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 def brief(report: Report, limit: int = BRIEF_BYTES) -> bytes:
     """JSON of at most `limit` bytes, which are some hundred at least: texts are cut if they do not fit, and then findings are left out. A command is whole or not there."""
-    chosen = [*to_do(report, THINGS)]
+    chosen = [*first_findings(report, THINGS)]
     for count in range(len(chosen), -1, -1):
         for most in _TEXTS:
             made = as_json(_brief(report, chosen[:count], most), indent=-1)

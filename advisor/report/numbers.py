@@ -136,7 +136,7 @@ def counted(number: float, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def many(number: float) -> str:
+def large_count(number: float) -> str:
     """A count of which nobody reads all digits: `131,072`, `35.7 million`."""
     scale, word = next((pair for pair in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")) if number >= 0.9995 * pair[0]), (1.0, ""))
     return f"{three(number / scale)} {word}" if word else f"{number:,.0f}"

@@ -9,7 +9,7 @@ MOST = 3
 """Things to do that fit a first screen."""
 
 
-def to_do(report: Report, most: int = MOST) -> tuple[Finding, ...]:
+def first_findings(report: Report, most: int = MOST) -> tuple[Finding, ...]:
     """The findings to act on first, at most so many: those that go together, severest first; then unconfirmed ones that may gain something. None that
     the team allows, that another one covers, that is another way to the same gain, or that is no more than a note."""
     open_ = [f for f in report.findings if not (f.allowed or f.folded_into or f.excluded == "alternative") and f.severity != "info"]
@@ -17,7 +17,7 @@ def to_do(report: Report, most: int = MOST) -> tuple[Finding, ...]:
     return (*sure, *(f for f in open_ if f.status != "found"))[:most]
 
 
-def others(report: Report, first: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def other_findings(report: Report, first: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """The findings that are not among the first, in the report's order."""
     return tuple(f for f in report.findings if not any(f is one for one in first))
 

@@ -44,7 +44,19 @@ from advisor.sources.sniff import SNIFF_BYTES, is_flight, refuse_foreign, refuse
 from advisor.sources.stages import by_process, byproducts, front_end, joined
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "captures_at", "captures_beside", "cores", "each_of", "is_one_capture", "load", "load_stages", "read", "read_several"]
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "STDIN",
+    "captures_at",
+    "captures_beside",
+    "cores",
+    "is_one_capture",
+    "load",
+    "load_stages",
+    "read",
+    "read_several",
+    "separate_recordings",
+]
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -179,7 +191,7 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     return job_of(latest, os.path.dirname(named[0]) or ".", _of_ranks_left(len(named) - len(latest)))
 
 
-def each_of(paths: Sequence[str]) -> list[str]:
+def separate_recordings(paths: Sequence[str]) -> list[str]:
     """What is to be looked at by itself of what was given: of a directory or a pattern its recordings, and those of directories that a pattern
     names. Of several directories each may be one capture, as the ranks of a job are; what `advisor record` wrote always is."""
     return [one for path in paths for one in (_recordings_at(path, len(paths) > 1) or (names_in(path) if is_pattern(path) else []) or [path])]

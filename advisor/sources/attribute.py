@@ -38,7 +38,7 @@ class _Events:
     row: Ints
     op: np.ndarray
 
-    def of(self, step: tuple[float, float], thread: int) -> Ints:
+    def in_step(self, step: tuple[float, float], thread: int) -> Ints:
         """Those of one thread that began in a step."""
         first, last = np.searchsorted(self.start_us, step)
         found: Ints = first + np.flatnonzero(self.thread[first:last] == thread)
@@ -59,7 +59,7 @@ def attributed(light: Timeline, deep: Timeline) -> Timeline:
     for number, step in enumerate(steps):
         other = _alike(ours, theirs, step, deep_steps)
         for thread, i in threads.items():
-            mine, yours = ours.of(step, i), theirs.of(other, i)
+            mine, yours = ours.in_step(step, i), theirs.in_step(other, i)
             a, b = _aligned(ours.code[mine], theirs.code[yours])
             mine, yours = mine[a], yours[b]
             ops = ours.op[mine]

@@ -18,7 +18,7 @@ from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
-from advisor.sources.queues import SLACK_US, Queued, few
+from advisor.sources.queues import SLACK_US, Queued, few_rows
 
 FAR = 2.0
 """A record that overflowed is longer than all others of its name by far. One of a queue of its own is like them."""
@@ -96,7 +96,7 @@ class _Launched:
 
 def _only_row(wrong: Mask) -> Mask:
     """The row of which alone that is true, none if it is of several: then it may be how the recorder numbers or tells the time."""
-    return few(wrong) if wrong.sum() == 1 else np.zeros(len(wrong), bool)
+    return few_rows(wrong) if wrong.sum() == 1 else np.zeros(len(wrong), bool)
 
 
 def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:

@@ -74,11 +74,11 @@ class Worker:
         process = self._process
         late = threading.Event()
 
-        def over() -> None:
+        def time_out() -> None:
             late.set()
             process.kill()
 
-        clock = threading.Timer(limit_s or 0, over)
+        clock = threading.Timer(limit_s or 0, time_out)
         clock.daemon = True
         if limit_s is not None:
             clock.start()

@@ -96,7 +96,7 @@ class Queued:
     def put_back(self, lost: Mask, earliest_us: Floats | None = None, race: Race | None = None) -> None:
         """Move a few rows to where their queue leaves room: after the row numbered before them, ending before the one behind. earliest_us: (n,)
         when each may begin at all."""
-        for queue in np.unique(self.queue[few(lost)]).tolist():
+        for queue in np.unique(self.queue[few_rows(lost)]).tolist():
             of = np.flatnonzero((self.queue == queue) & (self.numbers >= 0))
             of = of[np.argsort(self.numbers[of], kind="stable")]
             kept, rows, free_us = of[~lost[of]], of[lost[of]], -np.inf
@@ -119,7 +119,7 @@ class Queued:
 
     def cut(self, long: Mask, until_us: Floats) -> None:
         """End a few rows if they had ended at the latest."""
-        rows = np.flatnonzero(few(long))
+        rows = np.flatnonzero(few_rows(long))
         if len(rows):
             self.cut_us += (self.end_us[rows] - until_us[rows]).tolist()
             self.dur_us = self.dur_us.copy()
@@ -139,7 +139,7 @@ class Queued:
         return found
 
 
-def few(wrong: Mask) -> Mask:
+def few_rows(wrong: Mask) -> Mask:
     """Those rows, or none if they are too many to be single damaged ones, or the others too few to tell."""
     told = wrong.sum() <= max(1, SINGLE * len(wrong)) and len(wrong) > OTHERS
     return wrong if told else np.zeros(len(wrong), bool)

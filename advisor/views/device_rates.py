@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.knowledge.devices import Peaks, of_device, same
+from advisor.knowledge.devices import Peaks, of_device, same_device
 from advisor.recordings.timeline import Device
 
 
@@ -14,13 +14,13 @@ class DeviceRates:
 
     own: tuple[Peaks, ...] = ()
 
-    def of(self, device: Device) -> Peaks | None:
+    def peaks_of(self, device: Device) -> Peaks | None:
         """The device's rates; None if neither its name nor its generation is known."""
         return self.named(device.name) or of_device(device.name, device.compute_capability, device.sm_count)
 
     def named(self, name: str) -> Peaks | None:
         """The rates that the user gave for a device of that name."""
-        return next((peaks for peaks in self.own if any(same(name, known) for known in peaks.names)), None)
+        return next((peaks for peaks in self.own if any(same_device(name, known) for known in peaks.names)), None)
 
     @classmethod
     def build(cls) -> DeviceRates:

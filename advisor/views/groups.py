@@ -34,7 +34,7 @@ class Groups:
         return {name: grouped[name].to_numpy(np.float64) for name in columns}
 
     @classmethod
-    def by(cls, *keys: Ints) -> Groups:
+    def by_keys(cls, *keys: Ints) -> Groups:
         """The rows with the same integers under every key."""
         codes, size = _dense(keys[0])
         for key in keys[1:]:

@@ -54,7 +54,7 @@ class Workspace:
     def get(self, view: type[T]) -> T:
         """The view of that type; its needs are built first. Raises LookupError if a part that it needs is not here."""
         if view not in self._made:
-            way = next((way for way in _ways(view) if self.can(way)), None)
+            way = next((way for way in _ways(view) if self.can_build(way)), None)
             if way is None:
                 raise LookupError(f"this recording gives no {view.__name__}")
             self._made[view] = self.call(way)
@@ -96,10 +96,10 @@ class Workspace:
         except (LookupError, Unavailable):
             return None
 
-    def can(self, function: Any) -> bool:
+    def can_build(self, function: Any) -> bool:
         """Whether every view that a function names can be made of the parts that are here."""
         needs = [_asked(need) for need in needs_of(function).values()]
-        return all(optional or view in self._made or any(self.can(way) for way in _ways(view)) for view, optional in needs)
+        return all(optional or view in self._made or any(self.can_build(way) for way in _ways(view)) for view, optional in needs)
 
 
 def _named(function: Any) -> str:
@@ -112,7 +112,7 @@ def speaks_of(function: Any, part: type) -> bool:
     """Whether a function can be called where a part of that type is all that was recorded."""
     workspace = Workspace()
     workspace._made[part] = None
-    return workspace.can(function)
+    return workspace.can_build(function)
 
 
 @cache

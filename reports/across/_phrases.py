@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.compare.across import Across, Family, Where
+from advisor.compare.across import Family, ProgramComparison, ProgramSide
 from advisor.report.numbers import UNKNOWN, duration, percent, rate
 from advisor.reports._clean import shortened
 
@@ -15,7 +15,7 @@ def name(text: str) -> str:
     return shortened(text, 120)
 
 
-def heads(shown: Across) -> tuple[str, str]:
+def heads(shown: ProgramComparison) -> tuple[str, str]:
     """What tells the sides apart: the device, else how it was recorded too, else which file it is."""
     left, right = shown.left, shown.right
     if left.device != right.device:
@@ -24,7 +24,7 @@ def heads(shown: Across) -> tuple[str, str]:
     return name(f"{left.device}, {apart[0]}"), name(f"{right.device}, {apart[1]}")
 
 
-def rows(shown: Across) -> list[tuple[str, str, str]]:
+def rows(shown: ProgramComparison) -> list[tuple[str, str, str]]:
     """Quantity, left, right."""
     sides = (shown.left, shown.right)
 
@@ -34,7 +34,7 @@ def rows(shown: Across) -> list[tuple[str, str, str]]:
     def part(value: float | None) -> str:
         return UNKNOWN if value is None else percent(value)
 
-    def tera(side: Where) -> str:
+    def tera(side: ProgramSide) -> str:
         return f"{rate(side.flops / side.step_us / 1e6)} TFLOP/s" if side.flops and side.step_us else UNKNOWN
 
     made = [
@@ -59,6 +59,6 @@ def _family(found: Family) -> str:
     return f"{duration(found.us)}, {percent(found.share)} of the step{reached}"
 
 
-def doubt(shown: Across) -> str:
+def doubt(shown: ProgramComparison) -> str:
     """What makes them two programs, as a sentence; "" if nothing does."""
     return f"Perhaps not the same program: {shown.doubt}." if shown.doubt else ""

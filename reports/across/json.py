@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from advisor.compare.across import Across
+from advisor.compare.across import ProgramComparison
 from advisor.report.encoded import as_json
 
 NAME = "json"
 SUFFIX = ".json"
 
 
-def render(shown: Across) -> str:
+def render(shown: ProgramComparison) -> str:
     """Schema 1."""
     return as_json(shown).decode()

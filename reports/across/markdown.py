@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.compare.across import Across
+from advisor.compare.across import ProgramComparison
 from advisor.reports.across import _phrases as words
 from advisor.reports.report.markdown import code, escape
 
@@ -10,7 +10,7 @@ NAME = "markdown"
 SUFFIX = ".md"
 
 
-def render(shown: Across) -> str:
+def render(shown: ProgramComparison) -> str:
     """One table."""
     lines = ["<!-- trace-advisor: across -->", f"Left: {code(words.name(shown.left.path))}, right: {code(words.name(shown.right.path))}.", ""]
     lines += [f"**{escape(words.doubt(shown))}**", ""] if shown.doubt else []

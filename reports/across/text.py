@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from advisor.compare.across import Across
+from advisor.compare.across import ProgramComparison
 from advisor.reports.across import _phrases as words
 
 NAME = "text"
 SUFFIX = ".txt"
 
 
-def render(shown: Across) -> str:
+def render(shown: ProgramComparison) -> str:
     """A line a quantity, a column a side."""
     rows = words.rows(shown)
     wide = max(len(left) for _, left, _ in rows)

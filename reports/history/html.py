@@ -26,7 +26,7 @@ def render(trend: Trend) -> str:
     begins = [0, *(at for at, found in enumerate(trend.breaks) if found), len(points)]
     lines = [points[begin:end] for begin, end in pairwise(begins)]
     return page(
-        "trend.html.j2", "History of the step time", points=points, lines=lines, rows=rows, since=trend.since, over=text.stretch(trend),
+        "trend.html.j2", "History of the step time", points=points, lines=lines, rows=rows, since=trend.stretch_start, over=text.stretch(trend),
         breaks=text.breaks(trend), rules=[visible(r) for r in trend.rules], top=top,
         measured=[(visible(fix.name), *text.cells(fix)) for fix in trend.measured], measured_title=text.MEASURED_TITLE,
         advisor=visible(entries[-1].report.advisor),

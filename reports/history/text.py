@@ -16,7 +16,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 def render(trend: Trend) -> str:
     """A line a commit, a line a rule."""
     entries = trend.entries
-    steps = [e.report.step_us for e in entries[trend.since :]]
+    steps = [e.report.step_us for e in entries[trend.stretch_start :]]
     ends = " → ".join(duration(step) for step in (steps[0], steps[-1])[: len(steps)])
     over = f"Step time {bars(steps)}  {ends} over {stretch(trend)}"
     lines = [f"advisor {visible(entries[-1].report.advisor)} history", over, ""]
@@ -66,8 +66,8 @@ def breaks(trend: Trend) -> list[str]:
 
 def stretch(trend: Trend) -> str:
     """`3 commits`, of those since the last break."""
-    commits = counted(len(trend.entries) - trend.since, "commit")
-    return f"{commits} since the break at {visible(trend.entries[trend.since].commit[:12])}" if trend.since else commits
+    commits = counted(len(trend.entries) - trend.stretch_start, "commit")
+    return f"{commits} since the break at {visible(trend.entries[trend.stretch_start].commit[:12])}" if trend.stretch_start else commits
 
 
 def bars(values: list[float]) -> str:

@@ -68,7 +68,7 @@ def by_category(memory: Memory) -> list[tuple[str, int]]:
     return held.most_common()
 
 
-def where(row: HeldRow) -> str:
+def op_and_module(row: HeldRow) -> str:
     """Op and module of a row, in a line."""
     return " in ".join(part for part in (row.op, row.module) if part) or "not known"
 
@@ -86,7 +86,7 @@ def lines(report: Report) -> list[str]:
         part = share(count, memory.peak_allocated_bytes)
         if part >= 0.005:
             row = largest[name]
-            most = f"  mostly {where(row)}{f', {row.source}' if row.source else ''}" if row.bytes < count or where(row) != "not known" else ""
+            most = f"  mostly {op_and_module(row)}{f', {row.source}' if row.source else ''}" if row.bytes < count or op_and_module(row) != "not known" else ""
             said.append(f"{percent(part):>5}  {size(count):>8}  {name}{most}")
     return said
 
@@ -209,7 +209,7 @@ def _map(memory: Memory) -> Markup:
         ink = "var(--on-strong)" if _color(name) in _STRONG else "var(--on-box)"
         for row in (r for r in memory.at_peak if r.category == name):
             height = HEIGHT * row.bytes / count
-            said = f"{name}: {where(row)}{f' at {row.source}' if row.source else ''}, {size(row.bytes)}"
+            said = f"{name}: {op_and_module(row)}{f' at {row.source}' if row.source else ''}, {size(row.bytes)}"
             body.append(f"<g>{_rect(left + 0.5, top + 0.5, width - 1, height - 1, _color(name), said)}")
             if width > 90 and height > 18:
                 room = int(width / 7)
@@ -239,7 +239,7 @@ def _lives(memory: Memory) -> Markup | None:
         y = 4 + 19 * at
         body.append(_text(0, y + 12, f"{size(row.bytes)}  {row.op or row.category} {row.source}"[:50]))
         left = x(row.start_us)
-        said = f"{row.category}: {where(row)}, {size(row.bytes)} in {row.count:,}, {row.lifetime}"
+        said = f"{row.category}: {op_and_module(row)}, {size(row.bytes)} in {row.count:,}, {row.lifetime}"
         body.append(_rect(left, y + 2, x(row.end_us) - left, 13, _color(row.category), said))
     peak = x(curve.time_us[curve.peak])
     height = 8 + 19 * len(rows)

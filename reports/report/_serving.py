@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from advisor.report.model import Report
-from advisor.report.numbers import UNKNOWN, counted, duration, many, mean, percent, three
+from advisor.report.numbers import UNKNOWN, counted, duration, large_count, mean, percent, three
 from advisor.report.serving import Held, Latency, Serving, ServingPhase, Steady
 
 HEADINGS = ("Phase", "Requests", "Steps", "A step", "Tokens/s", "Tokens", "Cached", "In graphs", "Launched", "Rows", "Most of it")
@@ -68,7 +68,10 @@ def load(report: Report) -> str:
     numbers = (
         (measured.running, "requests running"), (measured.waiting, "waiting"), (measured.requests_per_s, "requests/s"), (measured.output_tokens_per_s, "tokens/s"),
     )  # fmt: skip
-    told = [*(f"{name} {_latency(value)}" for name, value in latencies if value), *(f"{many(value)} {what}" for value, what in numbers if value is not None)]
+    told = [
+        *(f"{name} {_latency(value)}" for name, value in latencies if value),
+        *(f"{large_count(value)} {what}" for value, what in numbers if value is not None),
+    ]
     told += [f"{three(measured.accepted_tokens)} tokens a verified step"] if measured.accepted_tokens is not None else []
     told += [f"{percent(measured.cache_used)} of the cache used"] if measured.cache_used is not None else []
     return " ".join([f"Measured by {measured.source}: {', '.join(told)}. {_STEADY[measured.steady]}: {measured.why}.", *notes])
@@ -81,7 +84,7 @@ def _knees(served: Serving) -> Iterator[str]:
     ]
     if below:
         most = max(below, key=lambda phase: phase.steps * phase.step_us)
-        yield f"Decode GEMMs on {_count(most.padded_to or most.query_tokens)} rows are bound by reading weights, up to about {many(most.knee_rows or 0.0)} rows."
+        yield f"Decode GEMMs on {_count(most.padded_to or most.query_tokens)} rows are bound by reading weights, up to about {large_count(most.knee_rows or 0.0)} rows."
 
 
 def _latency(value: Latency) -> str:
@@ -110,7 +113,7 @@ def _cells(phase: ServingPhase) -> tuple[str, ...]:
         _count(phase.requests),
         _count(phase.steps),
         duration(phase.step_us),
-        UNKNOWN if phase.tokens_per_s is None else many(phase.tokens_per_s),
+        UNKNOWN if phase.tokens_per_s is None else large_count(phase.tokens_per_s),
         _count(phase.query_tokens),
         _count(phase.kv_tokens),
         UNKNOWN if phase.graph_coverage is None else percent(phase.graph_coverage),

@@ -16,7 +16,7 @@ from advisor.reports._clean import Limits, clean
 _LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)
 
 
-def why(report: Report, rule: str, options: Mapping[str, Any], relies_on: tuple[str, ...]) -> str:
+def explain_outcome(report: Report, rule: str, options: Mapping[str, Any], relies_on: tuple[str, ...]) -> str:
     """What a report says of one rule, as text: the outcome, the thresholds in force, and the checks that it rests on."""
     parts = {name: tuple(item for item in getattr(report, name) if item.rule == rule) for name in ("findings", "clear", "skipped", "failed")}
     shown = clean(msgspec.structs.replace(report, **parts), _LIMITS)

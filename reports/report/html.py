@@ -15,7 +15,7 @@ from advisor.engine.analysis import Analysis, picture_in, report_in
 from advisor.report import numbers, wording
 from advisor.report.finding import Finding
 from advisor.report.model import Kind, Report
-from advisor.report.priorities import to_do
+from advisor.report.priorities import first_findings
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _text
 from advisor.reports._clean import Limits, clean, visible
@@ -83,7 +83,7 @@ def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
         left_out=visible(wording.left_out(report)),
         scales=wording.scales(shown),
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
-        pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
+        pages={at: _pages.without_section(page, _IGNORE) for at, page in pages.items()},
         peaks=peaks,
         picture=picture,
         queues=[_queue.said(curve) for curve in picture.queues] if picture else [],
@@ -136,12 +136,12 @@ def _sections(report: Report) -> tuple[tuple[str, str], ...]:
 def _first(report: Report) -> list[tuple[str, Finding]]:
     """What to do first, with the anchor of each."""
     pairs = list(zip(_text.anchors(report.findings), report.findings, strict=True))
-    return [next(pair for pair in pairs if pair[1] is finding) for finding in to_do(report)]
+    return [next(pair for pair in pairs if pair[1] is finding) for finding in first_findings(report)]
 
 
 def _unrecorded_lines(report: Report) -> str:
     """How to record the lines of the program, if none of the first findings names one."""
-    first = to_do(report)
+    first = first_findings(report)
     return "" if any(wording.user_line(finding) for finding in first) else next((finding.lines_with for finding in first if finding.lines_with), "")
 
 
@@ -211,5 +211,5 @@ def _environment() -> Environment:
     ):
         made.filters[function.__name__] = function
     made.globals.update(launches_drawn=launches_drawn, occupancy_curve=occupancy_curve, occupancy_limits=occupancy_limits)
-    made.globals.update(reach=reach, share=numbers.share, first_up=_text.first_up, short_path=_text.short_path, where=_text.where, words=wording)
+    made.globals.update(reach=reach, share=numbers.share, first_up=_text.first_up, short_path=_text.short_path, where=_text.section_anchor, words=wording)
     return made

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.report.numbers import counted, cut, duration, percent, rate, share, size
-from advisor.report.priorities import others, to_do
+from advisor.report.priorities import first_findings, other_findings
 from advisor.report.wording import (
     after_fixes,
     aside,
@@ -56,7 +56,7 @@ from advisor.reports._clean import Limits, clean
 from advisor.reports._text import code_spans
 from advisor.reports.report import _host_time, _job, _serving, _tpu
 from advisor.reports.report._checklist import checklist, tally
-from advisor.reports.report._memory import title, totals, where
+from advisor.reports.report._memory import op_and_module, title, totals
 
 NAME = "markdown"
 SUFFIX = ".md"
@@ -213,8 +213,8 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
         "| --: | :-- | :-- | --: | --: | :-- |",
     ]
     comment.add(head, _TABLE_END)
-    first = to_do(report)
-    ordered = (*first, *others(report, first))
+    first = first_findings(report)
+    ordered = (*first, *other_findings(report, first))
     rows = [[_row(report, finding, number)] for number, finding in enumerate(ordered[:_TABLE], 1)]
     missing = comment.add_each(rows, _TABLE_END) + total - len(rows)
     comment.add([""], LIMIT)
@@ -411,7 +411,7 @@ def _held(report: Report) -> list[str]:
         "| :-- | :-- | :-- | :-- | --: | --: |",
     ]
     for row in report.memory.at_peak[:_HELD]:
-        place, part = code(cut(where(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
+        place, part = code(cut(op_and_module(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
         lines.append(f"| {escape(row.category)} | {place} | {code(cut(row.source, 80))} | {escape(row.lifetime)} | {size(row.bytes)} | {part} |")
     return [*lines, "", "</details>", ""]
 

@@ -16,7 +16,7 @@ from advisor.report import wording
 from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.report.numbers import counted, cut, duration, percent, share
-from advisor.report.priorities import others, to_do
+from advisor.report.priorities import first_findings, other_findings
 from advisor.report.recording import DeviceTime
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports._clean import Limits, clean
@@ -195,7 +195,7 @@ def _cells(values: list[float], room: int) -> list[int]:
 def _first_findings(console: Console, report: Report, praise: list[str]) -> tuple[Finding, ...]:
     """What to do first, in full. Returns these findings."""
     console.print()
-    first = to_do(report, _IN_FULL)
+    first = first_findings(report, _IN_FULL)
     if not first and not report.host_time:
         _healthy(console, report, praise)
     for number, finding in enumerate(first, 1):
@@ -206,7 +206,7 @@ def _first_findings(console: Console, report: Report, praise: list[str]) -> tupl
 
 def _other_findings(console: Console, report: Report, first: tuple[Finding, ...], total: int) -> None:
     """The other findings, a line each."""
-    rest = others(report, first)
+    rest = other_findings(report, first)
     for number, finding in enumerate(rest[: _IN_A_LINE - len(first)], len(first) + 1):
         _title(console, report, finding, number)
         if remark := wording.remark(finding):
@@ -328,7 +328,7 @@ def _footer(console: Console, report: Report, whole_commands: bool) -> None:
         _wrapped(console, _text(("note: ", "bold"), told), 0)
     for failed in report.failed[:3]:
         _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {wording.last_line(failed.error)}"), 0, 1)
-    if to_do(report):  # said above where there are none
+    if first_findings(report):  # said above where there are none
         _wrapped(console, _text((f"Rules: {wording.rules_run(report)}", "dim")), 0)
     _next(console, report, whole_commands)
     if report.findings:
@@ -344,7 +344,7 @@ def _next(console: Console, report: Report, whole_commands: bool) -> None:
         if skipped.record_with and skipped.record_with not in mend:
             record.setdefault(" ".join(skipped.record_with.split()), []).append(skipped.rule)
     commands = list(mend.items())[:2]
-    if first := to_do(report, 1):
+    if first := first_findings(report, 1):
         commands.append((f"advisor explain {shlex.quote(first[0].rule)}", "why it costs time, and when to ignore it"))
     commands += [(how, _for_rules(rules)) for how, rules in list(record.items())[: 2 - len(commands)]]
     if report.source.path != "standard input" and report.kind == "trace":

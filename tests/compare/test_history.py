@@ -95,7 +95,7 @@ def test_a_report_without_a_breakdown_hides_no_break(tmp_path):
     for n, report in enumerate([first, msgspec.structs.replace(first, breakdown=()), other]):
         history.add(tmp_path, with_step(report, 20_000.0), f"abc{n}", day(n + 1))
     trend = history.read(tmp_path)
-    assert [found and found.what for found in trend.breaks] == [None, None, "device"] and trend.since == 2
+    assert [found and found.what for found in trend.breaks] == [None, None, "device"] and trend.stretch_start == 2
 
 
 def test_a_report_that_fits_both_sides_hides_no_break(tmp_path):
@@ -103,7 +103,7 @@ def test_a_report_that_fits_both_sides_hides_no_break(tmp_path):
     for n, sample in enumerate(["launch-gap/slow", "launch-gap/fixed", "sync-stall/slow"]):
         history.add(tmp_path, analysed(ROOT / "samples" / f"{sample}.json.gz"), f"abc{n}", day(n + 1))
     trend = history.read(tmp_path)
-    assert [found and found.what for found in trend.breaks] == [None, None, "program"] and trend.since == 2
+    assert [found and found.what for found in trend.breaks] == [None, None, "program"] and trend.stretch_start == 2
 
 
 def test_every_format_renders_and_escapes(tmp_path):

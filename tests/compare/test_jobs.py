@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from advisor.cli import app
 from advisor.compare import compare
-from advisor.compare.across import across
+from advisor.compare.across import compare_programs
 from advisor.compare.budgets import check
 from advisor.engine.fleet import reduced
 from advisor.engine.reduce import Judging
@@ -95,7 +95,7 @@ def test_shares_of_a_job_are_of_the_step_as_it_runs_when_nobody_records(sides):
     job = msgspec.structs.replace(sides[0], breakdown=tuple(Part(kind=kinds.get(name, "idle"), name=name, us=took) for name, took in us.items()))
     details = [v.detail.split(" of")[0] for v in check({"idle_share": 0, "exposed_copy_share": 0, "exposed_comm_share": 0, "wait_share": 0}, job)]
     assert details == ["20%", "5.0%", "35%", "25%"]
-    shown = across(job, sides[1])
+    shown = compare_programs(job, sides[1])
     assert (shown.left.idle_share, shown.left.waiting_share) == (0.2, 0.25) and shown.right.idle_share > 0
     assert re.search(r"Idle +20%", across_formats()["text"].render(shown)) and re.search(
         r"Waiting for other ranks +25%", across_formats()["text"].render(shown)

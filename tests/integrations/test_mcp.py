@@ -273,16 +273,16 @@ def test_no_answer_says_where_the_root_lies(odd: Path) -> None:
 def test_an_answer_that_never_comes_is_ended_and_the_next_one_comes(odd: Path) -> None:
     answers = Answers(odd, limit_s=0.01)  # less than its interpreter takes to start
     with pytest.raises(TraceError, match=r"analyze had no answer after 0.01 seconds, and was ended"):
-        answers.of("analyze", {"trace": "slow.json.gz"})
+        answers.answer("analyze", {"trace": "slow.json.gz"})
     answers._limit_s = 60.0
-    assert json.loads(answers.of("analyze", {"trace": "slow.json.gz"}))["headline"]["bottleneck"] == "launch-bound"
+    assert json.loads(answers.answer("analyze", {"trace": "slow.json.gz"}))["headline"]["bottleneck"] == "launch-bound"
     with pytest.raises(TraceError, match="no rule 'none'"):
-        answers.of("explain", {"rule": "none"})
+        answers.answer("explain", {"rule": "none"})
     process = answers._worker._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)  # it hangs, whatever it does
     answers._limit_s = 0.2
     with pytest.raises(TraceError, match="was ended"):
-        answers.of("explain", {"rule": "launch-gap"})
+        answers.answer("explain", {"rule": "launch-gap"})
     assert process.poll() == -signal.SIGKILL
     answers.close()

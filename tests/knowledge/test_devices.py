@@ -178,9 +178,9 @@ def test_an_orin_is_known_by_its_multiprocessors() -> None:
 def test_what_the_user_says_of_a_device_goes_first() -> None:
     mine = own("NVIDIA H200", {"bf16_tflops": 500, "memory_gbps": 4000.0}, "pyproject.toml")
     rates = DeviceRates((mine,))
-    found = rates.of(Device(0, "nvidia h200", 132, (9, 0)))
+    found = rates.peaks_of(Device(0, "nvidia h200", 132, (9, 0)))
     assert found is mine and found.flops_per_s("bf16") == 500e12 and found.achievable_memory == 0.85
-    known = rates.of(Device(0, "NVIDIA H100 PCIe", 114, (9, 0)))
+    known = rates.peaks_of(Device(0, "NVIDIA H100 PCIe", 114, (9, 0)))
     assert known is not None and known.name == "H100 PCIe"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.knowledge.host_waits import Waited, about, as_rows, host_wait, table
+from advisor.knowledge.host_waits import Waited, as_rows, host_wait, measured_with, table
 
 READ = ("aten::item", "aten::_local_scalar_dense")
 COPIED = ("aten::to", "aten::_to_copy", "aten::copy_")
@@ -85,7 +85,7 @@ def test_neighbours_frames_and_copies_tell_calls_of_one_op_apart(ops, seen, call
 def test_the_table_reads_as_a_table():
     headings, *rows = as_rows()
     assert len(headings) == 3 and len(rows) == len(table().wait) + 1 and all(all(row) for row in rows)
-    assert "torch 2.11" in about() and any("clip_grad_norm_" in row[2] for row in rows if row[1] == "0")
+    assert "torch 2.11" in measured_with() and any("clip_grad_norm_" in row[2] for row in rows if row[1] == "0")
 
 
 def test_only_what_fits_any_wait_of_its_kind_is_without_code():

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from advisor.knowledge.data import read as read_table
-from advisor.knowledge.op_tokens import elementary, elementary_kernel, is_a, names_of, plain, split_overload
+from advisor.knowledge.op_tokens import elementary, elementary_kernel, has_token, names_of, plain, split_overload
 from advisor.recordings.timeline import Timeline
 from advisor.sources import read
 from tests.paths import ROOT, sample
@@ -62,8 +62,8 @@ def test_each_token_is_asked_for_and_compiles():
 
 
 def test_a_token_of_ops_is_their_whole_name_and_none_of_another_namespace():
-    assert is_a("aten::mul", "mul") and is_a("aten::mul_", "mul")
-    assert not is_a("aten::mul_out", "mul") and not is_a("aten::addmul", "mul") and not is_a("mine::mul", "mul")
+    assert has_token("aten::mul", "mul") and has_token("aten::mul_", "mul")
+    assert not has_token("aten::mul_out", "mul") and not has_token("aten::addmul", "mul") and not has_token("mine::mul", "mul")
     with pytest.raises(KeyError):
         names_of("no such token")
 

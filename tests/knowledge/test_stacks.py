@@ -49,7 +49,7 @@ def test_what_took_the_place_of_an_option_is_there_from_the_version_on_in_which_
                 version,
             )
             # Somebody who runs that version is told the new one, for the same rule.
-            others = [o for o in pack.options if o.rule == option.rule and o.when == option.when and o.is_in(version)]
+            others = [o for o in pack.options if o.rule == option.rule and o.when == option.when and o.in_version(version)]
             assert others and option not in others, (option.option, version)
 
 
@@ -196,4 +196,4 @@ def test_a_check_tells_what_is_gone_renamed_and_new_and_what_would_be_refused() 
 def test_the_pinned_copy_tells_which_versions_have_a_name() -> None:
     made = pinned_from([("2.0", {"A": {"x": "", "y": ""}}), ("10.0", {"A": {"y": ""}}), ("1.0", {"A": {"x": ""}})])
     assert made == Pinned(("1.0", "2.0", "10.0"), {"A": {"x": "110", "y": "011"}})
-    assert made.has("A.x", "2.0") and not made.has("A.x", "10.0") and not made.has("B.x", "1.0")
+    assert made.has_name("A.x", "2.0") and not made.has_name("A.x", "10.0") and not made.has_name("B.x", "1.0")

@@ -24,7 +24,7 @@ from advisor.lab.ablation.mechanisms import MECHANISMS, Mechanism
 from advisor.lab.ablation.reuse import Kept
 from advisor.lab.ablation.run import Effect, Prediction, Tried, ablated, effect_of
 from advisor.lab.ablation.shown import as_markdown, as_text, summed
-from advisor.lab.ablation.switch import Number, Result, holder, home, off, same, user, watched
+from advisor.lab.ablation.switch import Number, Result, holder, home, same_values, switched_off, user, watched
 from advisor.lab.ablation.traces import Fix, Trace, traces_of, unseen
 from advisor.recordings.recording import Recording
 from advisor.views.workspace import needs_of
@@ -62,16 +62,16 @@ def mechanism(*switches, name="made-up", until="2026-11-23T00:00", programs=0):
 
 
 def test_a_number_is_off_in_a_block_and_back_after_it(made_up):
-    with off(mechanism(Number(made_up, "FACTOR", 1.0, "scaled"))):
+    with switched_off(mechanism(Number(made_up, "FACTOR", 1.0, "scaled"))):
         assert made_up.scaled(3.0) == 3.0
     assert made_up.scaled(3.0) == 6.0
-    with pytest.raises(ZeroDivisionError), off(mechanism(Number(made_up, "FACTOR", 1.0, "scaled"))):
+    with pytest.raises(ZeroDivisionError), switched_off(mechanism(Number(made_up, "FACTOR", 1.0, "scaled"))):
         1 / 0  # noqa: B018
     assert made_up.scaled(3.0) == 6.0
 
 
 def test_a_result_is_neutral_in_a_block_and_knows_what_it_was_called_with(made_up):
-    with off(mechanism(Result(made_up, "Sum.build", lambda made, several: replace(made, us=several[0])))):
+    with switched_off(mechanism(Result(made_up, "Sum.build", lambda made, several: replace(made, us=several[0])))):
         assert made_up.Sum.build((1.0, 2.0)).us == 1.0
         assert list(needs_of(made_up.Sum.build)) == ["several"], "a workspace finds the same needs"
     assert made_up.Sum.build((1.0, 2.0)).us == 3.0
@@ -89,8 +89,8 @@ def test_only_what_changes_a_result_is_seen(made_up):
 
 def test_results_are_the_same_where_all_their_values_are():
     a = replace(Fix(("x",), 1.0))
-    assert same({"a": (np.array([1.0, np.nan]), [a])}, {"a": (np.array([1.0, np.nan]), [replace(a)])})
-    assert not same(np.array([1]), np.array([1.0])) and not same((1,), (1, 2)) and not same(a, replace(a, measured=0.5))
+    assert same_values({"a": (np.array([1.0, np.nan]), [a])}, {"a": (np.array([1.0, np.nan]), [replace(a)])})
+    assert not same_values(np.array([1]), np.array([1.0])) and not same_values((1,), (1, 2)) and not same_values(a, replace(a, measured=0.5))
 
 
 @pytest.mark.parametrize("one", MECHANISMS, ids=lambda one: one.name)
@@ -114,7 +114,7 @@ def test_each_number_is_off_wherever_it_is_used(name, switch):
     value, module = vars(owner)[attribute], home(switch)
     assert value != switch.off
     users = [other for other in list(sys.modules.values()) if getattr(other, "__name__", "").startswith("advisor.") and _imports(other, module, attribute)]
-    with off(BY_NAME[name]):
+    with switched_off(BY_NAME[name]):
         assert all(vars(one)[attribute] is switch.off for one in (owner, *users))
     assert all(vars(one)[attribute] is value for one in (owner, *users))
     for one in (module, *users):
@@ -128,7 +128,7 @@ def test_each_number_is_off_wherever_it_is_used(name, switch):
 def test_each_result_is_off_wherever_it_was_imported(name, switch):
     owner, attribute = holder(switch)
     kept = vars(owner)[attribute]
-    with off(BY_NAME[name]):
+    with switched_off(BY_NAME[name]):
         held = [
             module.__name__
             for module in list(sys.modules.values())
@@ -175,11 +175,11 @@ def test_what_is_off_has_no_effect_and_what_is_reused_is_what_would_come_out():
     assert {"fused-chains", "casts"} <= seen and not base.failed
     for name in ("fused-chains", "casts"):
         one = BY_NAME[name]
-        with off(one), watched([one]) as again:
+        with switched_off(one), watched([one]) as again:
             without = run(recording, rules)
         assert not again and not without.failed, name
-        with kept.reused(one), off(one):
-            assert run(kept.without(one, recording), rules) == without, name
+        with kept.reused(one), switched_off(one):
+            assert run(kept.unchanged_views(one, recording), rules) == without, name
     assert run(recording, rules) == base
 
 

@@ -18,10 +18,10 @@ def one(measured_us, gpu_us, low, expected, high, name="p"):
 
 def test_off_inside_and_width_by_hand():
     host = one(100.0, 20.0, 80.0, 125.0, 180.0)
-    assert (host.gpu_bound, host.inside) == (False, True)
-    assert host.off == pytest.approx(0.25) and host.width == pytest.approx(0.8)
-    assert one(125.0, 20.0, 80.0, 100.0, 180.0).off == pytest.approx(0.25), "too short by as much"
-    assert one(100.0, 90.0, 104.0, 110.0, 120.0).inside and not one(100.0, 90.0, 106.0, 110.0, 120.0).inside
+    assert (host.gpu_bound, host.in_interval) == (False, True)
+    assert host.error == pytest.approx(0.25) and host.width == pytest.approx(0.8)
+    assert one(125.0, 20.0, 80.0, 100.0, 180.0).error == pytest.approx(0.25), "too short by as much"
+    assert one(100.0, 90.0, 104.0, 110.0, 120.0).in_interval and not one(100.0, 90.0, 106.0, 110.0, 120.0).in_interval
     assert one(100.0, 86.0, 90.0, 100.0, 110.0).gpu_bound
 
 
@@ -52,6 +52,6 @@ def test_every_recording_that_is_listed_is_held(tmp_path):
     (tmp_path / "vit_infer_graphs.light.trace.zst").symlink_to(RECORDING / "vit_infer_graphs.light.trace.zst")
     (tmp_path / "recordings.json").write_text(json.dumps({"programs": {"vit_infer_graphs": program}}))
     (found,) = held(tmp_path)
-    assert found.gpu_bound and found.inside and found.off < 0.08
+    assert found.gpu_bound and found.in_interval and found.error < 0.08
     with pytest.raises(TraceError, match="no recording"):
         held(tmp_path / "elsewhere")

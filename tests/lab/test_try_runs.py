@@ -14,7 +14,7 @@ from advisor.errors import TraceError, UsageError
 from advisor.lab.interventions.catalogue import Intervention, intervention
 from advisor.lab.trying import numerics
 from advisor.lab.trying.session import tried
-from advisor.lab.trying.start import Asked, Program, Runner, applied_in, why_not
+from advisor.lab.trying.start import Asked, Program, Runner, applied_in, not_applied_reason
 from tests.paths import slow
 
 pytest.importorskip("torch")
@@ -131,7 +131,7 @@ def checked(trained):
 def judged(trained, applied, claims, **more):
     here, base, twin = trained
     trial = here.run(Asked((applied,), **STEPS, **more))
-    assert not why_not(trial, applied.name), why_not(trial, applied.name)
+    assert not not_applied_reason(trial, applied.name), not_applied_reason(trial, applied.name)
     found = numerics.compare(base, twin, trial, claims)
     if found.needs_nudge:
         found = numerics.compare(base, twin, trial, claims, here.run(Asked(**STEPS, nudge=numerics.nudge_of(base, claims))))
@@ -164,7 +164,7 @@ def test_what_changes_no_result_raises_no_alarm(trained, name):
     here, base, twin = trained
     trial = here.run(Asked((intervention(name),), **STEPS))
     if name != "cpu-threads":  # which a machine may have set already
-        assert not why_not(trial, name)
+        assert not not_applied_reason(trial, name)
     assert numerics.compare(base, twin, trial, intervention(name).numerics).verdict == "equal"
 
 
@@ -182,7 +182,7 @@ def test_what_the_program_does_already_did_not_apply_and_says_why(tmp_path):
     names = ("fused-optimizer", "loader-workers", "autocast", "drop-gradients", "compile", "channels-last")
     ran = runner(tmp_path, DONE_ALREADY).run(Asked(tuple(map(intervention, names)), **STEPS))
     assert not ran.failed, ran.failed
-    why = {name: why_not(ran, name) for name in names}
+    why = {name: not_applied_reason(ran, name) for name in names}
     assert why["fused-optimizer"] == "SGD is fused already" and "iterable" in why["loader-workers"]
     assert "autocast already" in why["autocast"] and "compiled it already" in why["compile"]
     assert why["drop-gradients"] == "the program does nothing that it would change" and "no convolution" in why["channels-last"]
@@ -218,7 +218,7 @@ def test_compiled_code_computes_the_same_where_dropout_is_left_out(checked):
     trial = here.run(Asked((intervention("compile"),), **STEPS, check=True))
     if "InvalidCxxCompiler" in trial.failed or "No working C++ compiler" in trial.failed:
         pytest.skip("no C++ compiler")
-    assert not why_not(trial, "compile"), why_not(trial, "compile")
+    assert not not_applied_reason(trial, "compile"), not_applied_reason(trial, "compile")
     assert trial.said["graphs"][-1] >= 1 and applied_in(trial, "compile")["parameters"] == 676
     assert numerics.compare(base, twin, trial, "rounding").verdict == "equal"
 
@@ -268,9 +268,9 @@ def test_a_trial_that_fails_did_not_apply_and_says_what_the_program_said(tmp_pat
     here = runner(tmp_path, TRAIN)
     broken = Intervention("x", f"{tmp_path / 'broken.py'}:fails", "x", "x", "exact", name="broken")
     (tmp_path / "broken.py").write_text("def fails(applied):\n    raise RuntimeError('not here')")
-    assert "not here" in why_not(here.run(Asked((broken,), **STEPS)), "broken")
+    assert "not here" in not_applied_reason(here.run(Asked((broken,), **STEPS)), "broken")
     (tmp_path / "broken.py").write_text("def fails(applied):\n    import torch\n    torch.optim.AdamW.__init__ = None")
-    assert "exit code 1" in why_not(here.run(Asked((broken,), **STEPS)), "broken")
+    assert "exit code 1" in not_applied_reason(here.run(Asked((broken,), **STEPS)), "broken")
 
 
 def test_an_interrupt_ends_the_program_and_leaves_nothing(tmp_path):

@@ -10,7 +10,7 @@ import advisor
 from advisor.cli import main
 from advisor.errors import TraceError, UsageError
 from advisor.lab import accuracy
-from advisor.lab.verify import Gain, Prediction, Verification, against, append, gain, prediction, verify_commands, words
+from advisor.lab.verify import Gain, Prediction, Verification, append, gain, prediction, verify_commands, with_prediction, words
 from tests.lab.programs import TRAIN, written
 from tests.paths import MANY_SAMPLES, ROOT
 
@@ -72,22 +72,22 @@ def verification(expected):
 
 def test_a_prediction_is_held_against_the_measurement_and_kept(tmp_path):
     predicted = Prediction("launch-gap", "launch-gap-1", 0.2, 0.3, 0.4)
-    held = against(verification(0.35), predicted)
+    held = with_prediction(verification(0.35), predicted)
     assert held.held and "Predicted by launch-gap-1: 30.0% (20.0% to 40.0%): it held" in str(held)
-    assert not against(verification(0.5), predicted).held and verification(0.5).held is None
+    assert not with_prediction(verification(0.5), predicted).held and verification(0.5).held is None
     ledger = tmp_path / "accuracy.jsonl"
     append(ledger, held)
-    append(ledger, against(verification(0.5), predicted))
+    append(ledger, with_prediction(verification(0.5), predicted))
     assert [json.loads(line)["verdict"] for line in ledger.read_text().splitlines()] == ["faster", "faster"]
     pairs = accuracy.read_ledger(ledger)
-    assert [pair.inside for pair in pairs] == [True, False] and pairs[0].rule == "launch-gap"
+    assert [pair.in_interval for pair in pairs] == [True, False] and pairs[0].rule == "launch-gap"
     with pytest.raises(UsageError):
         append(ledger, verification(0.1))
 
 
 def test_a_prediction_for_another_device_is_not_judged(tmp_path):
     for devices, held in ((("NVIDIA H200",), None), (("NVIDIA H200", "A DEVICE"), True), ((), True)):
-        found = against(verification(0.35), Prediction("launch-gap", "launch-gap-1", 0.2, 0.3, 0.4, devices))
+        found = with_prediction(verification(0.35), Prediction("launch-gap", "launch-gap-1", 0.2, 0.3, 0.4, devices))
         assert found.held is held and ("it is for NVIDIA H200 and this ran on a device" in str(found)) == (held is None)
         if held is None:
             with pytest.raises(UsageError, match="is for NVIDIA H200"):

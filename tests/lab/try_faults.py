@@ -13,7 +13,7 @@ def wrong_dtype(applied):
     import torch
 
     def wrap(module, call):
-        applied.to(module)
+        applied.note_module(module)
 
         def called(x):
             with torch.autocast("cpu", torch.bfloat16):
@@ -32,7 +32,7 @@ def dropped_step(applied):
 
     def stepped(self, *args):
         count[0] += 1
-        applied.at("step")
+        applied.note_line("step")
         return step(self, *args) if count[0] % 3 else None
 
     torch.optim.AdamW.step = stepped
@@ -42,7 +42,7 @@ def stale_buffer(applied):
     """The model sees the batch before."""
 
     def wrap(module, call):
-        applied.to(module)
+        applied.note_module(module)
         held = []
 
         def called(x):
@@ -59,7 +59,7 @@ def gradients_kept(applied):
     import torch
 
     def nothing(self, set_to_none=True):
-        applied.at("zero_grad")
+        applied.note_line("zero_grad")
 
     torch.optim.Optimizer.zero_grad = nothing
 
@@ -68,7 +68,7 @@ def no_dropout(applied):
     """Dropout is off."""
 
     def wrap(module, call):
-        applied.to(module)
+        applied.note_module(module)
 
         def called(x):
             module.eval()
@@ -86,7 +86,7 @@ def slower_learning(applied):
     init = torch.optim.AdamW.__init__
 
     def made(self, params, lr=1e-3, **options):
-        applied.at("AdamW")
+        applied.note_line("AdamW")
         init(self, params, lr=0.9 * lr, **options)
 
     torch.optim.AdamW.__init__ = made
@@ -100,7 +100,7 @@ def late_fault(applied):
 
     def stepped(self, *args):
         count[0] += 1
-        applied.at("step")
+        applied.note_line("step")
         return step(self, *args) if count[0] != 12 else None
 
     torch.optim.AdamW.step = stepped
@@ -108,4 +108,4 @@ def late_fault(applied):
 
 def nothing(applied):
     """No fault, and no change."""
-    applied.at("nothing")
+    applied.note_line("nothing")

@@ -14,7 +14,7 @@ from advisor.report.brief import BRIEF_BYTES, THINGS, brief
 from advisor.report.encoded import as_json
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.report.priorities import to_do
+from advisor.report.priorities import first_findings
 from advisor.report.schema import brief_schema
 from tests.command import advisor
 from tests.paths import ROOT
@@ -43,15 +43,15 @@ def test_it_is_small_and_says_what_the_report_says(name: str) -> None:
     assert len(data) <= BRIEF_BYTES
     jsonschema.Draft202012Validator(brief_schema()).validate(short)
     ids = [found["id"] for found in short["findings"]]
-    assert ids == [found.id for found in to_do(report)][: len(ids)] and short["left_out"] == len(whole["findings"]) - len(ids)
+    assert ids == [found.id for found in first_findings(report)][: len(ids)] and short["left_out"] == len(whole["findings"]) - len(ids)
     assert same({key: value for key, value in short.items() if key != "findings"}, whole)
-    assert all(same(found, json.loads(as_json(of))) for found, of in zip(short["findings"], to_do(report), strict=False))
+    assert all(same(found, json.loads(as_json(of))) for found, of in zip(short["findings"], first_findings(report), strict=False))
 
 
 def changed(report: Report, **what: Any) -> list[Finding]:
     """What is to do where the first finding is changed so."""
     first, *others = report.findings
-    return to_do(msgspec.structs.replace(report, findings=(msgspec.structs.replace(first, **what), *others)))
+    return first_findings(msgspec.structs.replace(report, findings=(msgspec.structs.replace(first, **what), *others)))
 
 
 @pytest.mark.parametrize(

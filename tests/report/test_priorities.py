@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from advisor.report.priorities import others, to_do, why_excluded
+from advisor.report.priorities import first_findings, other_findings, why_excluded
 from advisor.report.saved import read_report
 from tests.reports.examples import launch_bound
 
@@ -14,9 +14,9 @@ def test_what_is_sure_comes_before_what_is_unconfirmed_and_the_rest_follows():
     report = launch_bound()
     gap, stall, small = report.findings
     report = replace(report, findings=(gap, replace(stall, status="possible", severity="low"), small))
-    first = to_do(report)
-    assert [f.title for f in first] == [gap.title, small.title, stall.title] and others(report, first) == ()
-    assert [f.title for f in to_do(report, 1)] == [gap.title] and len(others(report, to_do(report, 1))) == 2
+    first = first_findings(report)
+    assert [f.title for f in first] == [gap.title, small.title, stall.title] and other_findings(report, first) == ()
+    assert [f.title for f in first_findings(report, 1)] == [gap.title] and len(other_findings(report, first_findings(report, 1))) == 2
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_a_report_of_an_earlier_version_says_as_a_fact_what_it_leaves_out(tmp_pa
     old = replace(report, findings=(replace(gap, left_out="an alternative to sync-stall"), *rest))
     (tmp_path / "old.json").write_bytes(old.to_json().replace(b'"excluded": "",', b""))
     loaded = read_report(tmp_path / "old.json")
-    assert [f.excluded for f in loaded.findings] == ["alternative", "", ""] and gap.title not in {f.title for f in to_do(loaded)}
+    assert [f.excluded for f in loaded.findings] == ["alternative", "", ""] and gap.title not in {f.title for f in first_findings(loaded)}

@@ -13,7 +13,7 @@ import msgspec
 
 import advisor
 from advisor.compare import compare
-from advisor.compare.across import across
+from advisor.compare.across import compare_programs
 from advisor.compare.history import Entry, Trend
 from advisor.compare.memory import compare_memory
 from advisor.engine.rule import built_in
@@ -77,7 +77,7 @@ def trend() -> Trend:
 MAKERS: dict[str, Callable[[], list[Any]]] = {
     "report": reports,
     "comparison": lambda: [compare([sample(SLOW)], [sample(FIXED)])],
-    "across": lambda: [across(sample(SLOW), sample(FIXED))],
+    "across": lambda: [compare_programs(sample(SLOW), sample(FIXED))],
     "memory_comparison": lambda: [compare_memory([of_memory(512)], [of_memory(256)])],
     "history": lambda: [trend()],
 }

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.rules._graphs import at_most as _at_most
+from advisor.rules._graphs import severity_cap as _at_most
 from advisor.rules.fixes import of_server
 from advisor.rules.fixes.capturing import capturing as _capturing
 from advisor.views.patterns.graph_capture import Capturable

@@ -36,7 +36,7 @@ def test_a_healthy_program_is_quiet(name):
 def test_four_in_five_measured_gains_are_inside_the_interval():
     pairs = listed(JAX, analysed)
     assert {pair.name for pair in pairs} == {*PAIRS}
-    assert sum(pair.inside for pair in pairs) >= 0.8 * len(pairs)
+    assert sum(pair.in_interval for pair in pairs) >= 0.8 * len(pairs)
 
 
 def test_every_line_is_one_of_the_program_that_recorded_them():

@@ -19,7 +19,7 @@ import pytest
 
 import advisor
 from advisor.errors import TraceError, UsageError
-from advisor.sources import each_of, load, read
+from advisor.sources import load, read, separate_recordings
 from advisor.sources.ranks import holds_ranks, rank_traces, traces_among
 from advisor.sources.sniff import PPROF_HEAD
 from advisor.sources.stream import zstd
@@ -129,7 +129,7 @@ def test_each_recording_of_a_directory_is_looked_at_whatever_its_kind_and_nothin
     for name, data in (recorded | others).items():
         (tmp_path / name).write_bytes(data)
     for given in (str(tmp_path), f"{tmp_path}/*"):
-        assert sorted(Path(path).name for path in each_of([given])) == sorted(recorded)
+        assert sorted(Path(path).name for path in separate_recordings([given])) == sorted(recorded)
 
 
 def test_directories_that_a_pattern_names_are_looked_at_as_those_named_by_hand(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_directories_that_a_pattern_names_are_looked_at_as_those_named_by_hand(t
         (tmp_path / name).write_bytes(TRACE.replace(b"{", b'{"distributedInfo": {"rank": 1}, ', 1) if "rank1" in name else TRACE)
 
     def named(*given: str) -> list[str]:
-        return [str(Path(path).relative_to(tmp_path)) for path in each_of([f"{tmp_path}/{one}" for one in given])]
+        return [str(Path(path).relative_to(tmp_path)) for path in separate_recordings([f"{tmp_path}/{one}" for one in given])]
 
     assert named("*") == ["b.json", "job", "run1/c.json", "run1/d.json"]
     assert named("r*") == named("run1") and named("j*") == named("job") == ["job/rank0.json", "job/rank1.json"]

@@ -5,7 +5,7 @@ import pytest
 
 import advisor
 from advisor.errors import TraceError
-from advisor.sources import each_of, is_one_capture
+from advisor.sources import is_one_capture, separate_recordings
 from tests.sources.kineto.layouts import compact, x
 
 OP = [x("cpu_op", "aten::mm", 10, 5), x("user_annotation", "ProfilerStep#1", 0, 100)]
@@ -72,7 +72,7 @@ def test_ranks_that_were_recorded_together_are_one_job(tmp_path):
     recording = advisor.read(tmp_path)
     assert recording.kind == "job"
     assert [(trace.named, advisor.load(trace.path).source.unprofiled_step_us) for trace in recording.parts[0].traces] == [(0, (90.0, 91.0)), (1, (90.0, 91.0))]
-    assert is_one_capture(tmp_path) and len(each_of([str(tmp_path)])) == 2
+    assert is_one_capture(tmp_path) and len(separate_recordings([str(tmp_path)])) == 2
 
 
 def test_processes_that_are_no_ranks_are_looked_at_one_by_one(tmp_path):
@@ -80,7 +80,7 @@ def test_processes_that_are_no_ranks_are_looked_at_one_by_one(tmp_path):
     with pytest.raises(TraceError, match="no ranks of one job: process0, process1") as error:
         advisor.read(tmp_path)
     assert "--each" in error.value.hint
-    assert [path.rpartition("/")[2] for path in each_of([str(tmp_path)])] == ["process0", "process1"]
+    assert [path.rpartition("/")[2] for path in separate_recordings([str(tmp_path)])] == ["process0", "process1"]
 
 
 @pytest.mark.parametrize("rows", [None, 7, [7], [{"folder": "..", "light": "x"}], [{"folder": 3, "light": "x"}], [{"folder": "rank0"}]], ids=str)

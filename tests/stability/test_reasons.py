@@ -8,7 +8,7 @@ from advisor.knowledge import recording_cost, shortest_kernel
 from advisor.knowledge.devices import find
 from advisor.lab.stability import reasons, slower
 from advisor.lab.stability.changes import CHANGES
-from advisor.lab.stability.reasons import Told, share, table, why
+from advisor.lab.stability.reasons import Told, reason_for, share, table
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.views.patterns import fusion
 from tests.rules.test_optimizer_foreach import loop, period
@@ -41,22 +41,22 @@ def test_reasons_name_changes_and_rules_that_are_there():
 def test_what_gains_the_same_stands_at_a_threshold(report):
     for points, near in ((0.9 * NO_DIFFERENCE, True), (1.1 * NO_DIFFERENCE, False)):
         other = moved(report, points, severity="low")
-        assert bool(why("durations", "optimizer-foreach", told(report, other))) == near
+        assert bool(reason_for("durations", "optimizer-foreach", told(report, other))) == near
         assert share(report.findings[0], report) - share(other.findings[0], other) == pytest.approx(points)
 
 
 def test_what_is_told_by_another_says_so_only_where_that_one_is_told(report):
     other = moved(report, 0.1, severity="low", folded_into="launch-gap")
-    assert not why("durations", "optimizer-foreach", told(report, other))
+    assert not reason_for("durations", "optimizer-foreach", told(report, other))
     above = msgspec.structs.replace(report.findings[0], rule="launch-gap")
     both = msgspec.structs.replace(other, findings=(above, *other.findings))
-    assert "another finding" in why("durations", "optimizer-foreach", Told(report.findings[0], both.findings[1], report, both))
+    assert "another finding" in reason_for("durations", "optimizer-foreach", Told(report.findings[0], both.findings[1], report, both))
 
 
 def test_a_reason_of_one_change_is_none_of_another(report):
     other = moved(report, 0.1, severity="low")
-    assert why("no-shapes", "unfused-elementwise", told(report, other)) and not why("no-shapes", "sync-stall", told(report, other))
-    assert not why("event-order", "unfused-elementwise", told(report, other))
+    assert reason_for("no-shapes", "unfused-elementwise", told(report, other)) and not reason_for("no-shapes", "sync-stall", told(report, other))
+    assert not reason_for("event-order", "unfused-elementwise", told(report, other))
 
 
 def test_what_is_known_of_slower_machines_holds_while_it_is_asked_for():

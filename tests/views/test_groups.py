@@ -8,20 +8,20 @@ from advisor.views.groups import Groups, distinct
 
 
 def test_groups_are_numbered_as_they_are_first_met():
-    groups = Groups.by(np.array([5, 3, 5, 3]), np.array([1, 1, 1, 2]))
+    groups = Groups.by_keys(np.array([5, 3, 5, 3]), np.array([1, 1, 1, 2]))
     assert groups.of.tolist() == [0, 1, 0, 2]
     assert groups.first.tolist() == [0, 1, 3]
     assert groups.rows.tolist() == [2, 1, 1]
 
 
 def test_a_sum_passes_over_what_is_not_known():
-    groups = Groups.by(np.array([7, 7, 1]))
+    groups = Groups.by_keys(np.array([7, 7, 1]))
     sums = groups.sums(us=np.array([1.5, np.nan, np.nan]), calls=np.array([1, 2, 3]))
     assert sums["us"].tolist() == [1.5, 0.0] and sums["calls"].tolist() == [3.0, 3.0]
 
 
 def test_no_rows_are_no_groups():
-    groups = Groups.by(np.empty(0, np.int64), np.empty(0, np.int8))
+    groups = Groups.by_keys(np.empty(0, np.int64), np.empty(0, np.int8))
     assert not len(groups.of) and not len(groups.first) and not len(groups.sums(us=np.empty(0))["us"])
 
 
@@ -29,7 +29,7 @@ def test_no_rows_are_no_groups():
 def test_groups_are_those_of_pandas(reach):
     rng = np.random.default_rng(1)
     keys = [rng.choice(rng.integers(-reach, reach, 40), 5000) for _ in range(3)] + [rng.integers(-1, 2, 5000).astype(np.int8)]
-    groups = Groups.by(*keys)
+    groups = Groups.by_keys(*keys)
     frame = pd.DataFrame(dict(enumerate(keys)))
     assert groups.of.tolist() == frame.groupby(list(frame), sort=False).ngroup().tolist()
     assert groups.first.tolist() == frame.drop_duplicates().index.tolist()

@@ -146,7 +146,7 @@ def _texts(node: ast.AST, without: frozenset[int] = frozenset()) -> Iterator[tup
 def _raised(tree: ast.AST) -> Iterator[ast.Call]:
     """The errors of ours that code makes."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (getattr(node.func, "id", "") in ERRORS or getattr(node.func, "id", "") == "no_such"):
+        if isinstance(node, ast.Call) and (getattr(node.func, "id", "") in ERRORS or getattr(node.func, "id", "") == "unknown_name"):
             yield node
 
 

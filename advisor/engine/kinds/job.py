@@ -64,17 +64,17 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         checks.append(Health(check="ranks-read", status="degraded", detail="; ".join(said), touches=("ranks",)))
     if summaries.chosen:
         checks.append(Health(check="latest-recording", status="ok", detail=summaries.chosen, touches=(), record_with=LOOK_AT_EACH))
-    loaded = (load_check(serving.load if (serving := _served(workspace)) else None),) if workspace.can(load_beside) else ()
+    loaded = (load_check(serving.load if (serving := _served(workspace)) else None),) if workspace.can_build(load_beside) else ()
     return (*checks, *loaded, *_of_ranks(job))
 
 
 def _served(workspace: Workspace) -> Serving | None:
-    return served_by(workspace.get(Job), workspace.get(LoadBeside) if workspace.can(load_beside) else None)
+    return served_by(workspace.get(Job), workspace.get(LoadBeside) if workspace.can_build(load_beside) else None)
 
 
 def _no_job(job: Job, summaries: RankSummaries) -> str:
     """What to do where ranks share no collective with others: they may be several programs. Of one export all are of one run."""
-    alone = bool(job.apart) or not job.matched.proved
+    alone = bool(job.unmatched_ranks) or not job.matched.proved
     return f"if these are not ranks of one job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
 
 
@@ -114,7 +114,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
     most = inf
     if isinstance(found.edits, JobEdits):
         saving = job.replay.saving(found.edits, found.removes, found.at_most_us)
-        most = min(job.replay.most(found.edits.high) * job.step_us, found.at_most_us)
+        most = min(job.replay.most_saved(found.edits.high) * job.step_us, found.at_most_us)
     elif isinstance(found.saving, Saving):
         saving = found.saving
     else:
@@ -138,13 +138,13 @@ OF_TRANSFERS = ("exposed-communication", "missed-overlap", "slow-link")
 def _unseen(job: Job) -> str:
     """What ranks of which there is no trace, or none that shows their part, leave open; "" if there are none, or where the others spend little in
     collectives."""
-    rows = [row for row in _rows(job) if row.rank not in job.apart]
+    rows = [row for row in _rows(job) if row.rank not in job.unmatched_ranks]
     share = sum(row.transfer_us for row in rows) / max(sum(row.step_us for row in rows), 1e-9)
-    if not (job.missing or job.apart) or share < MUCH:
+    if not (job.missing or job.unmatched_ranks) or share < MUCH:
         return ""
     missing = job.world_size - len({number for number in job.numbers if number >= 0})
     without = [f"no trace of {missing} of {job.world_size} ranks"] if job.missing else []
-    without += [f"no collective that {common(job.apart, job.numbers)} shared with the others"] if job.apart else []
+    without += [f"no collective that {common(job.unmatched_ranks, job.numbers)} shared with the others"] if job.unmatched_ranks else []
     return f"{' and '.join(without)}: the {percent(share)} of the step that counts as transfer may be waiting for them"
 
 
@@ -460,7 +460,7 @@ def _headline(job: Job, summaries: RankSummaries, found: list[Judged], parts: tu
             judged="partly", judged_why="; ".join(filter(None, (missing.message, _no_job(job, summaries)))),
         )  # fmt: skip
     top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
-    who = "The ranks recorded" if job.missing or job.apart else "The ranks"
+    who = "The ranks recorded" if job.missing or job.unmatched_ranks else "The ranks"
     bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, who, bool(_unseen(job)))
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     unread = summaries.unread
@@ -524,7 +524,7 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
     if own:
         # What devices have to do is left, unless ranks' own findings shorten that.
         shorter = sum(f.finding.saving.high for f in found if f.edits is None and f.finding.shortens)
-        most = min(most, replay.most(Several(tuple(edits.high for edits in own))) * step.expected_us + shorter)
+        most = min(most, replay.most_saved(Several(tuple(edits.high for edits in own))) * step.expected_us + shorter)
     most = min(max(most, expected), step.expected_us)
     return Prediction(low=step.expected_us - most, expected=step.expected_us - expected, high=step.expected_us - low)
 

@@ -63,10 +63,10 @@ from advisor.views.workspace import Workspace
 def health(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the trace."""
     checks = workspace.get(TraceHealth).results
-    measured = (_joined(workspace),) if workspace.can(MeasuredTable.build) else ()
-    loaded = (load_check(serving.load if (serving := served(workspace)) else None),) if workspace.can(load_beside) else ()
-    captured = (_captures_joined(workspace),) if workspace.can(CapturedGraphs.build) else ()
-    return (*checks, *measured, *captured, *loaded, *(_of_memory(workspace) if workspace.can(MemoryBeside.build) else ()))
+    measured = (_joined(workspace),) if workspace.can_build(MeasuredTable.build) else ()
+    loaded = (load_check(serving.load if (serving := served(workspace)) else None),) if workspace.can_build(load_beside) else ()
+    captured = (_captures_joined(workspace),) if workspace.can_build(CapturedGraphs.build) else ()
+    return (*checks, *measured, *captured, *loaded, *(_of_memory(workspace) if workspace.can_build(MemoryBeside.build) else ()))
 
 
 def _of_memory(workspace: Workspace) -> tuple[Health, ...]:
@@ -180,7 +180,7 @@ def _share(finding: Finding, workspace: Workspace) -> float:
     """What a finding gains of its whole: of the step, or of the peak of memory. µs and bytes do not compare."""
     saving = finding.saving
     if isinstance(saving, BytesSaved):
-        held = workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None
+        held = workspace.get(MemoryBeside).memory if workspace.can_build(MemoryBeside.build) else None
         return saving.expected / peak if held and (peak := held.peak(saving.of)) else 0.0
     return saving.expected / workspace.get(Replay).step_us if isinstance(saving, Saving) else saving.expected
 
@@ -253,7 +253,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         critical_path_after=_path_after(workspace, found),
         breakdown=workspace.get(Breakdown).parts,
         work=workspace.get(StepWork).work,
-        memory=workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None,
+        memory=workspace.get(MemoryBeside).memory if workspace.can_build(MemoryBeside.build) else None,
         traced_memory=workspace.get(TracedPeaks).devices,
         ops=workspace.get(OpTable).rows,
         unseen=workspace.get(Unseen).work,
@@ -278,7 +278,7 @@ def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ..
 def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
     """The kernels of the window, with what their counters say if they were measured too."""
     rows = workspace.get(KernelTable).rows
-    if not workspace.can(MeasuredTable.build):
+    if not workspace.can_build(MeasuredTable.build):
         return rows
     kernels = workspace.get(MeasuredKernels)
     found = [row for kernel, row in zip(kernels.kernels, workspace.get(MeasuredTable).rows, strict=True) if len(kernels.positions(kernel))]
@@ -304,7 +304,7 @@ def _devices(timeline: Timeline, rates: DeviceRates) -> tuple[DeviceInfo, ...]:
 
 def _device(device: Device, rates: DeviceRates) -> DeviceInfo:
     """The device, with its rates where no table has them."""
-    peaks = rates.of(device)
+    peaks = rates.peaks_of(device)
     told = device.id, device.name, device.sm_count
     if peaks is None or peaks == find(device.name):
         return DeviceInfo(*told)

@@ -110,7 +110,7 @@ _TABLE: dict[Family, dict[str, Formula]] = {
         **_same_shape_cost(s.elementwise(1, result="float"), "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh erf sigmoid "
                                                   "reciprocal gelu silu mish softplus logit log_sigmoid_forward"),
         **_same_shape_cost(s.elementwise(1, result="bool"), "logical_not isnan isinf isfinite"),
-        "where": s.where,
+        "where": s.select_elements,
         "native_dropout": s.native_dropout,
         **{f"upsample_{name}{back}": of(neighbours) for name, neighbours in _NEIGHBOURS.items() for back, of in
            (("", s.interpolate), ("_backward", s.interpolate_backward))},

@@ -47,7 +47,7 @@ def elementwise(tensors: int, flops: float = 1, result: str = "") -> Formula:
     return formula
 
 
-def where(op: Inputs) -> Numbers:
+def select_elements(op: Inputs) -> Numbers:
     """`where(condition, a, b)`: the condition does not take part in promotion."""
     condition, choices = op.tensor(0), op.tensors(1, 3)
     if not choices:

@@ -32,7 +32,7 @@ def names_of(token: str) -> re.Pattern[str]:
     return re.compile("".join(line.lstrip() for line in _TABLE["names"][token].splitlines()))
 
 
-def is_a(name: str, token: str) -> bool:
+def has_token(name: str, token: str) -> bool:
     """Whether a name is one of a token's."""
     return names_of(token).search(name) is not None
 

@@ -96,7 +96,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seen: Trace | None = None
     intervention: str = ""
 
-    def is_in(self, version: str) -> bool:
+    def in_version(self, version: str) -> bool:
         """Whether that version has it; "" is the newest."""
         if not version:
             return not self.until
@@ -116,7 +116,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             and (not self.loop or self.loop in asked.loops)
             and (not self.stands_for or asked.code is None or any(text in asked.code for text in self.stands_for))
             and (self.seen is None or self.option in asked.defaults)
-            and self.is_in(asked.version)
+            and self.in_version(asked.version)
         )
 
 
@@ -149,7 +149,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether a version spells a switch so, as far as the pack knows the switch."""
         flag = option.partition(" ")[0]
         known = [one for one in self.options if one.option.partition(" ")[0] == flag]
-        return not known or any(one.is_in(version) for one in known)
+        return not known or any(one.in_version(version) for one in known)
 
     def option_for(self, asked: Asked) -> Option | None:
         """The option for a finding; None if the framework has none. A default that is seen to be the cause comes first."""
@@ -187,7 +187,7 @@ class Pinned(msgspec.Struct, frozen=True):
     versions: tuple[str, ...]
     names: dict[str, dict[str, str]]
 
-    def has(self, name: str, version: str) -> bool:
+    def has_name(self, name: str, version: str) -> bool:
         """Whether a version that was read has a name, `owner.name`."""
         owner, _, own = name.rpartition(".")
         return self.names.get(owner, {}).get(own, "0" * len(self.versions))[self.versions.index(version)] == "1"

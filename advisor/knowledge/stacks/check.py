@@ -74,7 +74,7 @@ def differences(pack: Pack, before: Pinned, now: dict[str, Names]) -> Iterator[D
     """What has changed since the newest version that was read before."""
     last = before.versions[-1]
     for owner, names in before.names.items():
-        was = {name for name in names if before.has(f"{owner}.{name}", last)}
+        was = {name for name in names if before.has_name(f"{owner}.{name}", last)}
         there = now.get(owner, {})
         new = there.keys() - was
         for name in sorted(was - there.keys()):
@@ -87,12 +87,16 @@ def differences(pack: Pack, before: Pinned, now: dict[str, Names]) -> Iterator[D
 def refused(pack: Pack, version: str, names: dict[str, Names]) -> list[Difference]:
     """Names that options print for a version and that it does not have; and defaults that are others than a pack says."""
     found = [
-        Difference("printed but not there", name) for option in pack.options if option.is_in(version) for name in option.names if not _names_in(names, name)
+        Difference("printed but not there", name)
+        for option in pack.options
+        if option.in_version(version)
+        for name in option.names
+        if not _names_in(names, name)
     ]
     for option in pack.options:
         owner, _, name = option.names[0].rpartition(".")
         default = names.get(owner, {}).get(name, "").strip("'\"")
-        if option.default and option.is_in(version) and default and default != option.default:
+        if option.default and option.in_version(version) and default and default != option.default:
             found.append(Difference("another default", option.names[0], default))
     return found
 
@@ -117,11 +121,11 @@ def not_held(pack: Pack, pinned: Pinned) -> Iterator[str]:
     """What options print, for the versions that were read and have them, that is not among the pinned names."""
     for option in pack.options:
         for version in _versions(option, pinned.versions):
-            yield from (f"{pack.package} {version}: {name}" for name in option.names if not pinned.has(name, version))
+            yield from (f"{pack.package} {version}: {name}" for name in option.names if not pinned.has_name(name, version))
 
 
 def _versions(option: Option, versions: Iterable[str]) -> Iterator[str]:
-    return (version for version in versions if option.is_in(version))
+    return (version for version in versions if option.in_version(version))
 
 
 def read_version(pack: Pack, version: str, into: Path) -> tuple[str, dict[str, Names]]:

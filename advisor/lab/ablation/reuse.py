@@ -48,7 +48,7 @@ class Kept:
             yield
         self.views = {view: value for view, value in made[0]._made.items() if hasattr(view, "build") or hasattr(view, "builds")}
 
-    def without(self, switched: Switched, recording: Recording) -> Recording:
+    def unchanged_views(self, switched: Switched, recording: Recording) -> Recording:
         """The recording, with those views that the mechanism cannot have changed."""
         changed = {home(switch).__name__ for switch in switched.switches}
         views = [value for view, value in self.views.items() if not changed & reached(view.__module__)]

@@ -15,7 +15,7 @@ from advisor.engine.run import run
 from advisor.errors import RuleError, TraceError, UsageError
 from advisor.lab.ablation.mechanisms import Mechanism
 from advisor.lab.ablation.reuse import Kept
-from advisor.lab.ablation.switch import off, watched
+from advisor.lab.ablation.switch import switched_off, watched
 from advisor.lab.ablation.traces import Trace, chosen
 from advisor.lab.stability import events
 from advisor.lab.stability.changes import CHANGES, Change
@@ -145,8 +145,8 @@ def _report(recording: Recording, without: str = "") -> Report:
 
 def _report_without(recording: Recording, mechanism: Mechanism, kept: Kept) -> Report:
     """The report without a mechanism; what it cannot have changed is taken from the analysis with it."""
-    with kept.reused(mechanism), off(mechanism):
-        return _report(kept.without(mechanism, recording), mechanism.name)
+    with kept.reused(mechanism), switched_off(mechanism):
+        return _report(kept.unchanged_views(mechanism, recording), mechanism.name)
 
 
 def effect_of(trace: Trace, on: Report, without: Report, name: str) -> Effect:

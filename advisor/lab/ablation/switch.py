@@ -87,7 +87,7 @@ def _held(switch: Switch, name: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def off(switched: Switched) -> Iterator[None]:
+def switched_off(switched: Switched) -> Iterator[None]:
     """Runs a block without it."""
     with ExitStack() as stack:
         for switch in switched.switches:
@@ -128,7 +128,7 @@ def _watching(name: str, switch: Switch, seen: set[str], busy: list[str]) -> Any
                         other = function(*args, **options)
             finally:
                 busy.pop()
-            if not same(made, other):
+            if not same_values(made, other):
                 seen.add(name)
         return made
 
@@ -187,7 +187,7 @@ def defines(module: ModuleType, name: str) -> bool:
     return re.search(rf"^(?=\S)(def {name}\b|class {name}\b|[\w, ]*\b{name}\b[\w, ]*(:[^=\n]+)?= )", text, re.MULTILINE) is not None
 
 
-def same(one: Any, other: Any) -> bool:
+def same_values(one: Any, other: Any) -> bool:
     """Whether two results hold the same values."""
     if one is other:
         return True
@@ -198,11 +198,11 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, (pd.DataFrame, pd.Series)):
         return bool(one.equals(other))
     if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same_values(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(same_values, one, other))
     if isinstance(one, msgspec.Struct):
-        return all(same(getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
+        return all(same_values(getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
     if is_dataclass(one):
-        return all(same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one) if field.compare)
+        return all(same_values(getattr(one, field.name), getattr(other, field.name)) for field in fields(one) if field.compare)
     return bool(one == other)

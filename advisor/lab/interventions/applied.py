@@ -37,7 +37,7 @@ class Applied:
         self.finish: list[Callable[[], None]] = []
         """Called at the end of the steps, to say what only shows there."""
 
-    def at(self, what: str, times: int = 1) -> None:
+    def note_line(self, what: str, times: int = 1) -> None:
         """It applied, to something of that description, in the line of the program that is running now."""
         self.count += times
         file, line = _caller()
@@ -52,9 +52,9 @@ class Applied:
         """It could have applied to something, and did not."""
         self.refused[why] = self.refused.get(why, 0) + 1
 
-    def to(self, module: Any) -> None:
+    def note_module(self, module: Any) -> None:
         """It applied to a module."""
-        self.at("module")
+        self.note_line("module")
         self.reached.append(module)
         self.modules.append(type(module).__name__)
 

@@ -33,7 +33,7 @@ def matmul_precision(applied: Applied) -> None:
             applied.refuse("no parameter is float32")
         else:
             torch.set_float32_matmul_precision("high")
-            applied.to(module)
+            applied.note_module(module)
 
     wrap_outermost(set_now)
 
@@ -51,7 +51,7 @@ def autocast(applied: Applied) -> None:
         if not any(p.dtype == torch.float32 for p in module.parameters()):
             applied.refuse(f"the parameters are {str(parameter.dtype).removeprefix('torch.')} already")
             return None
-        applied.to(module)
+        applied.note_module(module)
 
         def called(*args: Any, **kwargs: Any) -> Any:
             with torch.autocast(kind, torch.bfloat16):
@@ -95,7 +95,7 @@ def cudnn_benchmark(applied: Applied) -> None:
             applied.refuse("the model has no convolution")
         else:
             torch.backends.cudnn.benchmark = True
-            applied.to(module)
+            applied.note_module(module)
 
     wrap_outermost(set_now)
 
@@ -116,7 +116,7 @@ def channels_last(applied: Applied) -> None:
             for p in module.parameters():
                 if p.dim() == 4:
                     p.data = p.data.contiguous(memory_format=torch.channels_last)
-        applied.to(module)
+        applied.note_module(module)
 
         def laid_out(value: Any) -> Any:
             images = isinstance(value, torch.Tensor) and value.dim() == 4

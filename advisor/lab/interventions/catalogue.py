@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from advisor.errors import no_such
+from advisor.errors import unknown_name
 from advisor.knowledge.data import read
 
 Numerics = Literal["exact", "rounding", "tf32", "bf16", "other"]
@@ -58,5 +58,5 @@ def interventions() -> dict[str, Intervention]:
 def intervention(name: str) -> Intervention:
     """Raises UsageError if there is none of that name."""
     if name not in interventions():
-        raise no_such("intervention", name, interventions())
+        raise unknown_name("intervention", name, interventions())
     return interventions()[name]

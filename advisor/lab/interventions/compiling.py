@@ -23,7 +23,7 @@ def compile_model(applied: Applied, mode: str | None = None, dynamic: bool | Non
             import torch._inductor.config as config
 
             config.fallback_random = True
-        applied.to(module)
+        applied.note_module(module)
         compiled = torch.compile(module.forward, mode=mode, dynamic=dynamic)
         begin = torch.compiler.cudagraph_mark_step_begin if mode == "reduce-overhead" else lambda: None
         own = vars(module).get("forward")

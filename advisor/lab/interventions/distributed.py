@@ -28,7 +28,7 @@ def ddp(applied: Applied, **options: Any) -> None:
             applied.refuse(f"DDP has {wanted} already")
         else:
             given = {**given, **options}
-            applied.at(f"DistributedDataParallel({wanted})")
+            applied.note_line(f"DistributedDataParallel({wanted})")
         init(**given)
 
     DistributedDataParallel.__init__ = constructed  # type: ignore[method-assign]

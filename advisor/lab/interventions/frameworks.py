@@ -42,7 +42,7 @@ def _option(applied: Applied, module: str, kind: str, option: str, value: Any, a
             else:
                 given.arguments[option] = value
                 args, kwargs = given.args[1:], given.kwargs
-                applied.at(f"{kind}({option}={value!r})")
+                applied.note_line(f"{kind}({option}={value!r})")
             init(self, *args, **kwargs)
 
         made.__init__ = constructed
@@ -57,7 +57,7 @@ def no_nan_filter(applied: Applied) -> None:
         if not arguments.logging_nan_inf_filter:
             return "logging_nan_inf_filter is off already"
         arguments.logging_nan_inf_filter = False
-        applied.at("TrainingArguments(logging_nan_inf_filter=False)")
+        applied.note_line("TrainingArguments(logging_nan_inf_filter=False)")
         return ""
 
     _arguments(applied, change)
@@ -92,7 +92,7 @@ def no_anomaly_detection(applied: Applied) -> None:
     class NoAnomalyMode(turn):  # type: ignore[misc, valid-type]
         def __init__(self, mode: bool, check_nan: bool = True) -> None:
             if mode:
-                applied.at("no set_detect_anomaly")
+                applied.note_line("no set_detect_anomaly")
             super().__init__(False, check_nan)
 
     torch.autograd.set_detect_anomaly = torch.autograd.anomaly_mode.set_detect_anomaly = NoAnomalyMode  # type: ignore[misc]
@@ -114,7 +114,7 @@ def attention(applied: Applied, implementation: str = "sdpa") -> None:
             if now == "eager":
                 if getattr(type(self), "_supports_sdpa", False):
                     config._attn_implementation = implementation
-                    applied.at(f"attn_implementation={implementation!r}")
+                    applied.note_line(f"attn_implementation={implementation!r}")
                 else:
                     applied.refuse(f"{type(self).__name__} has no {implementation} attention")
             elif now:
@@ -131,7 +131,7 @@ def attention(applied: Applied, implementation: str = "sdpa") -> None:
         def chosen(self: Any, processor: Any, *args: Any, **kwargs: Any) -> Any:
             if type(processor).__name__ == "AttnProcessor":
                 processor = fast()
-                applied.at("set_attn_processor(AttnProcessor2_0())")
+                applied.note_line("set_attn_processor(AttnProcessor2_0())")
             else:
                 applied.refuse(f"{type(processor).__name__} runs already")
             return set_processor(self, processor, *args, **kwargs)
@@ -147,7 +147,7 @@ def _asking(applied: Applied, make: Any, implementation: str) -> Any:
     def made(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("attn_implementation") == "eager" and getattr(cls, "_supports_sdpa", True):
             kwargs["attn_implementation"] = implementation
-            applied.at(f"attn_implementation={implementation!r}")
+            applied.note_line(f"attn_implementation={implementation!r}")
         return make(cls, *args, **kwargs)
 
     return made
@@ -181,7 +181,7 @@ def fewer_micro_batches(applied: Applied) -> None:
             return "the Trainer accumulates gradients over one batch, or an odd number of them"
         arguments.gradient_accumulation_steps = steps // 2
         arguments.per_device_train_batch_size *= 2
-        applied.at(f"TrainingArguments(gradient_accumulation_steps={steps // 2}, per_device_train_batch_size={arguments.per_device_train_batch_size})")
+        applied.note_line(f"TrainingArguments(gradient_accumulation_steps={steps // 2}, per_device_train_batch_size={arguments.per_device_train_batch_size})")
         return ""
 
     _arguments(applied, change)

@@ -42,11 +42,11 @@ def _no_operation(applied: Applied, place: Any, name: str, result: Any = None) -
     was = getattr(place, name)
 
     @functools.wraps(was)
-    def nothing(*_: Any, **__: Any) -> Any:
-        applied.at(f"no {name}")
+    def no_operation(*_: Any, **__: Any) -> Any:
+        applied.note_line(f"no {name}")
         return result
 
-    setattr(place, name, nothing)
+    setattr(place, name, no_operation)
 
 
 def threads(applied: Applied) -> None:
@@ -57,7 +57,7 @@ def threads(applied: Applied) -> None:
         applied.refuse(f"torch uses {applied.cores} threads already, as many as there are cores")
         return
     torch.set_num_threads(applied.cores)
-    applied.at(f"torch.set_num_threads({applied.cores})")
+    applied.note_line(f"torch.set_num_threads({applied.cores})")
 
 
 def environment(applied: Applied, **variables: str) -> None:

@@ -31,7 +31,7 @@ def workers(applied: Applied) -> None:
             given["multiprocessing_context"] = "fork"
         if _cuda():
             given["pin_memory"] = True
-        applied.at(f"DataLoader(num_workers={given['num_workers']}, persistent_workers=True{', pin_memory=True' if _cuda() else ''})")
+        applied.note_line(f"DataLoader(num_workers={given['num_workers']}, persistent_workers=True{', pin_memory=True' if _cuda() else ''})")
         return ""
 
     _constructing(applied, change)
@@ -49,7 +49,7 @@ def more_workers(applied: Applied) -> None:
         given["num_workers"] = max(now, min(2 * now, applied.cores))
         given["prefetch_factor"] = 2 * (given.get("prefetch_factor") or 2)
         given["persistent_workers"] = not applied.check
-        applied.at(f"DataLoader(num_workers={given['num_workers']}, prefetch_factor={given['prefetch_factor']}, persistent_workers=True)")
+        applied.note_line(f"DataLoader(num_workers={given['num_workers']}, prefetch_factor={given['prefetch_factor']}, persistent_workers=True)")
         return ""
 
     _constructing(applied, change)
@@ -64,7 +64,7 @@ def pinned(applied: Applied) -> None:
         if why := _on_gpu(given["dataset"]):
             return why
         given["pin_memory"] = True
-        applied.at("DataLoader(pin_memory=True)")
+        applied.note_line("DataLoader(pin_memory=True)")
         return ""
 
     _constructing(applied, change)
@@ -83,7 +83,7 @@ def larger_batch(applied: Applied) -> None:
         if not isinstance(given.get("batch_size", 1), int) or given.get("batch_sampler") is not None:
             return "the loader's sampler makes the batches"
         given["batch_size"] = 2 * given.get("batch_size", 1)
-        applied.at(f"DataLoader(batch_size={given['batch_size']})")
+        applied.note_line(f"DataLoader(batch_size={given['batch_size']})")
         return ""
 
     _constructing(applied, change)
@@ -143,7 +143,7 @@ def _unawaited(applied: Applied | None) -> None:
             if "non_blocking" not in kwargs and self.device.type == "cpu" and goes(args, kwargs) and self.is_pinned():
                 kwargs["non_blocking"] = True
                 if applied is not None:
-                    applied.at("non_blocking=True")
+                    applied.note_line("non_blocking=True")
             return copy(self, *args, **kwargs)
 
         return copied

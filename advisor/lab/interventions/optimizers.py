@@ -59,7 +59,7 @@ def _constructing(init: Any, applied: Applied, option: str, against: tuple[str, 
             applied.refuse(f"{named} cannot be {option} here: {str(error).splitlines()[0][:120]}")
             init(self, groups, **{key: value for key, value in given.items() if key not in ("self", "params")})
             return
-        applied.at(f"{named}({option}=True)")
+        applied.note_line(f"{named}({option}=True)")
 
     return constructed
 
@@ -80,7 +80,7 @@ def drop_gradients(applied: Applied) -> None:
         @functools.wraps(zero_grad)
         def zeroed(self: Any, set_to_none: bool = default) -> None:
             if not set_to_none:
-                applied.at("zero_grad(set_to_none=True)")
+                applied.note_line("zero_grad(set_to_none=True)")
             zero_grad(self, set_to_none=True)
 
         return zeroed

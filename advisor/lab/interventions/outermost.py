@@ -36,7 +36,7 @@ class _Look:
             self._was = torch.nn.Module.__call__
             torch.nn.Module.__call__ = self._calling(self._was)  # type: ignore[method-assign]
 
-    def over(self) -> None:
+    def stop_watching(self) -> None:
         import torch
 
         if self._was is not None:
@@ -92,7 +92,7 @@ def parameters() -> int:
     return sum(p.numel() for p in {id(p): p for look in _LOOKS for module in look.held for p in module.parameters()}.values())
 
 
-def over() -> None:
+def stop_watching() -> None:
     """The first steps are over: calls of modules are watched no longer."""
     for look in _LOOKS:
-        look.over()
+        look.stop_watching()

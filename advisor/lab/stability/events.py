@@ -34,11 +34,11 @@ class Recorded:
     head: dict[str, Any]
     events: list[Event]
 
-    def each(self, change: Callable[[Event], Event | None]) -> Recorded:
+    def map_events(self, change: Callable[[Event], Event | None]) -> Recorded:
         """The trace with every event as `change` makes it, less those of which it makes None."""
-        return self.of(made for event in self.events if (made := change(event)) is not None)
+        return self.with_events(made for event in self.events if (made := change(event)) is not None)
 
-    def of(self, events: Iterable[Event]) -> Recorded:
+    def with_events(self, events: Iterable[Event]) -> Recorded:
         """The same members around other events."""
         return replace(self, events=list(events))
 
@@ -109,7 +109,7 @@ def ends(event: Event) -> int:
     return begins(event) + nanoseconds(event.get("dur", 0))
 
 
-def at(event: Event, start_ns: int, end_ns: int | None = None) -> Event:
+def moved_event(event: Event, start_ns: int, end_ns: int | None = None) -> Event:
     """The event at another time, and where an end is given, of another length."""
     moved = {**event, "ts": start_ns / 1000}
     return moved if end_ns is None else {**moved, "dur": (end_ns - start_ns) / 1000}

@@ -58,7 +58,7 @@ def by_cupti(trace: Recorded, rng: Random) -> Recorded | None:
             return {**event, "args": {key: args[key] for key in ("cbid", "correlation") if key in args}}
         return {**event, "args": {**args, "wait_on_stream": -1}} if "wait_on_stream" in args else event
 
-    return trace.each(written)
+    return trace.map_events(written)
 
 
 def by_python(trace: Recorded, rng: Random) -> Recorded | None:
@@ -73,7 +73,7 @@ def by_python(trace: Recorded, rng: Random) -> Recorded | None:
 
     devices = [{key: value for key, value in device.items() if key != "regsPerBlock"} for device in trace.head.get("deviceProperties", ())]
     head = {**{key: value for key, value in trace.head.items() if key != "trace_id"}, "deviceProperties": devices}
-    return Recorded(head, trace.each(written).events)
+    return Recorded(head, trace.map_events(written).events)
 
 
 def graph_lanes(trace: Recorded, rng: Random) -> Recorded | None:
@@ -89,11 +89,11 @@ def graph_lanes(trace: Recorded, rng: Random) -> Recorded | None:
         moved.add((event.get("pid"), event.get("tid")))
         return {**event, "tid": lane, "args": {**more, **args, "stream": lane, "original_stream": args["stream"]}}
 
-    made = trace.each(drawn)
+    made = trace.map_events(drawn)
     left = {(e.get("pid"), e.get("tid")) for e in made.events if e.get("cat") in GPU_KINDS}
     # A range over a stream on which no work is drawn any more is not written.
     orphaned = moved - left
-    kept = made.each(lambda e: None if e.get("cat") == "gpu_user_annotation" and (e.get("pid"), e.get("tid")) in orphaned else e)
+    kept = made.map_events(lambda e: None if e.get("cat") == "gpu_user_annotation" and (e.get("pid"), e.get("tid")) in orphaned else e)
     return kept if moved else None
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, at, begins, ends, spans
+from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, begins, ends, moved_event, spans
 from advisor.lab.stability.times import STEP
 
 Place = TypeVar("Place")
@@ -39,7 +39,7 @@ def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
     for number, free in enumerate(places):
         call = free + US, free + 4 * US
         added += stage.launch(number, call, (call[1] + 2 * US, call[1] + 2 * US + TINY_NS), FILL, stream)
-    return trace.of([*trace.events, *added])
+    return trace.with_events([*trace.events, *added])
 
 
 def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
@@ -55,8 +55,8 @@ def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
             shorter[id(lender)] = start - US // 2
         added += stage.convolution(free, shapes)
         added += stage.launch(number, (free + 2 * US, free + 4 * US), (start, start + TINY_NS), TF32, stage.stream)
-    events = [at(e, begins(e), shorter[id(e)]) if id(e) in shorter else e for e in trace.events]
-    return trace.of([*events, *added])
+    events = [moved_event(e, begins(e), shorter[id(e)]) if id(e) in shorter else e for e in trace.events]
+    return trace.with_events([*events, *added])
 
 
 def _alike_place(of_steps: list[dict[int, Place]]) -> list[Place] | None:
@@ -93,7 +93,7 @@ def watching_thread(trace: Recorded, rng: Random) -> Recorded | None:
         if b > a
     ]  # fmt: skip
     named = {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": "thread watch"}}
-    return trace.of([*trace.events, named, *added])
+    return trace.with_events([*trace.events, named, *added])
 
 
 @dataclass

@@ -145,7 +145,7 @@ def compared(trace: str, change: Change, base: Report, changed: Report | None, f
             if change.takes and len(became) < len(was) and _abstains(changed, rule):
                 made.abstained += 1
                 continue
-            why = reasons.why(change.name, rule, Told(_told(base, rule, number), _told(changed, rule, number), base, changed)) if changed else ""
+            why = reasons.reason_for(change.name, rule, Told(_told(base, rule, number), _told(changed, rule, number), base, changed)) if changed else ""
             made.flips += 1
             made.reasons.append(Difference(trace, rule, _said(base, rule), _said(changed, rule) if changed else f"not read: {failed}", why))
     return made

@@ -37,7 +37,7 @@ class Reason:
         return named and (not self.when or _WHEN[self.when](told))
 
 
-def why(change: str, rule: str, told: Told) -> str:
+def reason_for(change: str, rule: str, told: Told) -> str:
     """The first reason that holds, "" if none does."""
     return next((reason.why for reason in table() if reason.holds(change, rule, told)), "")
 

@@ -72,21 +72,21 @@ def _renamed(trace: Recorded, name_of: Any) -> Recorded | None:
         changed = True
         return {**event, "name": name}
 
-    made = trace.each(renamed)
+    made = trace.map_events(renamed)
     return made if changed else None
 
 
 def shuffled(trace: Recorded, rng: Random) -> Recorded | None:
     """The same events in another order: exporters write them by thread, by category or by time."""
-    return trace.of(rng.sample(trace.events, len(trace.events)))
+    return trace.with_events(rng.sample(trace.events, len(trace.events)))
 
 
 def no_external_id(trace: Recorded, rng: Random) -> Recorded | None:
     """Calls and kernels without the id of their op, which threads and times tell as well."""
-    return without(trace, ("External id", "external id"))
+    return without_arguments(trace, ("External id", "external id"))
 
 
-def without(trace: Recorded, keys: tuple[str, ...]) -> Recorded | None:
+def without_arguments(trace: Recorded, keys: tuple[str, ...]) -> Recorded | None:
     """The trace without these arguments; None if no event has one."""
     found = False
 
@@ -98,7 +98,7 @@ def without(trace: Recorded, keys: tuple[str, ...]) -> Recorded | None:
         found = True
         return {**event, "args": {key: value for key, value in args.items() if key not in keys}}
 
-    made = trace.each(bare)
+    made = trace.map_events(bare)
     return made if found else None
 
 
@@ -107,29 +107,29 @@ def renumbered(trace: Recorded, rng: Random) -> Recorded | None:
     device_pids = {e.get("pid") for e in trace.events if e.get("cat") in ON_DEVICE or e.get("cat") == "cuda_sync"}
     add, thread, stream = rng.randrange(1000, 9000), rng.randrange(10_000, 90_000), rng.randrange(5, 40)
 
-    def other(value: Any, by: int) -> Any:
+    def other_value(value: Any, by: int) -> Any:
         return value + by if type(value) is int and value >= 0 else value
 
     def numbered(event: Event) -> Event:
         pid, tid, args = event.get("pid"), event.get("tid"), arguments(event)
         if pid in device_pids:
-            known = {key: other(args[key], stream) for key in ("stream", "wait_on_stream") if key in args}
-            return {**event, "tid": other(tid, stream), **({"args": {**args, **known}} if known else {})}
-        return {**event, "pid": other(pid, add), "tid": other(tid, thread)} if "tid" in event else {**event, "pid": other(pid, add)}
+            known = {key: other_value(args[key], stream) for key in ("stream", "wait_on_stream") if key in args}
+            return {**event, "tid": other_value(tid, stream), **({"args": {**args, **known}} if known else {})}
+        return {**event, "pid": other_value(pid, add), "tid": other_value(tid, thread)} if "tid" in event else {**event, "pid": other_value(pid, add)}
 
-    return trace.each(numbered)
+    return trace.map_events(numbered)
 
 
 def no_shapes(trace: Recorded, rng: Random) -> Recorded | None:
     """Recorded without `record_shapes`."""
-    made = without(trace, ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs"))
+    made = without_arguments(trace, ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs"))
     return Recorded({key: value for key, value in made.head.items() if key != "record_shapes"}, made.events) if made else None
 
 
 def no_stacks(trace: Recorded, rng: Random) -> Recorded | None:
     """The frames of Python taken out of the file, which still says that they were recorded: what that cost is in its times."""
-    made = without(trace.each(lambda e: None if e.get("cat") == "python_function" else e), ("Call stack", "Module Hierarchy"))
+    made = without_arguments(trace.map_events(lambda e: None if e.get("cat") == "python_function" else e), ("Call stack", "Module Hierarchy"))
     if made is not None:
         return made
-    left = trace.each(lambda e: None if e.get("cat") == "python_function" else e)
+    left = trace.map_events(lambda e: None if e.get("cat") == "python_function" else e)
     return left if len(left.events) < len(trace.events) else None

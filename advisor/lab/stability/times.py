@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 from advisor.lab.export import METADATA_KEY
-from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, at, begins, ends, on_device, spans
+from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, begins, ends, moved_event, on_device, spans
 
 NOISE = 0.02
 """Kernels of one run differ from those of the next by about this much."""
@@ -27,13 +27,13 @@ def doubled(trace: Recorded, rng: Random) -> Recorded | None:
         start = first + 2 * (begins(event) - first)
         rate = arguments(event).get("memory bandwidth (GB/s)")
         event = {**event, "args": {**event["args"], "memory bandwidth (GB/s)": rate / 2}} if isinstance(rate, (int, float)) else event
-        return at(event, start, start + 2 * (ends(event) - begins(event)) if "dur" in event else None)
+        return moved_event(event, start, start + 2 * (ends(event) - begins(event)) if "dur" in event else None)
 
     measured = trace.head.get(METADATA_KEY)
     head = trace.head
     if isinstance(measured, dict) and isinstance(times := measured.get("unprofiled_step_us"), list):
         head = {**head, METADATA_KEY: {**measured, "unprofiled_step_us": [2 * us for us in times]}}
-    return Recorded(head, trace.each(slower).events)
+    return Recorded(head, trace.map_events(slower).events)
 
 
 def uneven(trace: Recorded, rng: Random) -> Recorded | None:
@@ -59,9 +59,9 @@ def uneven(trace: Recorded, rng: Random) -> Recorded | None:
         if id(event) not in at_new_time:
             return event
         start, end = at_new_time[id(event)]
-        return at(event, start, end if "dur" in event else None)
+        return moved_event(event, start, end if "dur" in event else None)
 
-    return trace.each(drawn)
+    return trace.map_events(drawn)
 
 
 def _idle_times(times: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def device_earlier(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def _set_off(trace: Recorded, by_ns: int) -> Recorded:
-    return trace.each(lambda event: at(event, begins(event) + by_ns) if on_device(event) and "ts" in event else event)
+    return trace.map_events(lambda event: moved_event(event, begins(event) + by_ns) if on_device(event) and "ts" in event else event)
 
 
 def one_step_fewer(trace: Recorded, rng: Random) -> Recorded | None:
@@ -107,6 +107,6 @@ def one_step_fewer(trace: Recorded, rng: Random) -> Recorded | None:
             return event if (launched[number] < cut if number in launched else start < device_cut) else None
         if start >= cut:
             return None
-        return at(event, start, min(ends(event), cut)) if "dur" in event else event
+        return moved_event(event, start, min(ends(event), cut)) if "dur" in event else event
 
-    return trace.each(kept)
+    return trace.map_events(kept)

@@ -41,7 +41,7 @@ class _File:
         if (text := f"{line}\n".encode()) not in given:
             given.append(text)
 
-    def now(self, number: int) -> bytes:
+    def current_line(self, number: int) -> bytes:
         return self.instead.get(number, self.lines[number]) or b""
 
     def changed(self) -> list[bytes]:
@@ -131,7 +131,7 @@ def _with_keywords(file: _File, number: int, what: str) -> bool:
 def _one_call(file: _File, call: ast.Call, keywords: Sequence[ast.keyword]) -> bool:
     end = (call.end_lineno or call.lineno) - 1
     if any(one.arg is None for one in call.keywords) or end in file.instead:  # **options may hold them already
-        return end in file.instead and all(f"{one.arg}=".encode() in file.now(end) for one in keywords)
+        return end in file.instead and all(f"{one.arg}=".encode() in file.current_line(end) for one in keywords)
     has = {one.arg: one.value for one in call.keywords}
     line = file.lines[end]
     for one in keywords:
@@ -210,5 +210,5 @@ def _wrap_statement(file: _File, number: int, line: str) -> bool:
     inner = max(found, key=lambda n: n.lineno)
     file.add_before(inner.lineno - 1, " " * inner.col_offset + line)
     for one in range(inner.lineno - 1, inner.end_lineno or inner.lineno):
-        file.instead[one] = b"    " + file.now(one)
+        file.instead[one] = b"    " + file.current_line(one)
     return True

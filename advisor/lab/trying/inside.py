@@ -144,7 +144,7 @@ class Timed:
         self._ended_s.append(time.perf_counter() - self._started_s)
         self._graphs.append(compilations())
         if self.steps_seen == 2:
-            outermost.over()
+            outermost.stop_watching()
         if self._warmup is None:
             self._warmup = self._settled()
         if self._warmup is not None and self._reset_at < 0:

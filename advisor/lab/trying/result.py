@@ -73,7 +73,7 @@ class Trial:
     runs_to_tell: int = 0
 
     @property
-    def inside(self) -> bool | None:
+    def in_interval(self) -> bool | None:
         """Whether the gain lies within what was predicted, or the intervals' ends meet; None if either is not known."""
         if self.predicted is None or self.gain is None or self.verdict in ("cannot-tell", "did-not-apply"):
             return None
@@ -103,7 +103,7 @@ class Trial:
             "predicted": _scaled(self.predicted, 1.0) if self.predicted else None,
             "measured_us": _scaled(self.gain, step) if self.gain else None,
             "measured": _scaled(self.gain, 1.0) if self.gain else None,
-            "inside": self.inside,
+            "inside": self.in_interval,
             "runs": self.runs,
             "losses": self.losses.verdict,
             "numerics": summary(self.losses),

@@ -18,7 +18,7 @@ from advisor.lab.recorded import recordings, said
 from advisor.lab.trying import numerics
 from advisor.lab.trying.plan import Candidate, candidates, elsewhere
 from advisor.lab.trying.result import Reach, Trial, Tried
-from advisor.lab.trying.start import Asked, Program, Ran, Runner, applied_in, why_not
+from advisor.lab.trying.start import Asked, Program, Ran, Runner, applied_in, not_applied_reason
 from advisor.lab.trying.statistics import held, tight
 from advisor.lab.verify import Gain
 from advisor.report.model import Report
@@ -176,7 +176,7 @@ class Session:
             self._last = max(self._last, ran.last)
         if not side.runs:
             names = [one.name for one in side.applied]
-            side.failed = next((why for name in names if (why := why_not(ran, name))), "")
+            side.failed = next((why for name in names if (why := not_applied_reason(ran, name))), "")
             if not ran.failed:
                 side.runs.append(ran)
         elif not ran.failed:
@@ -215,7 +215,7 @@ class Session:
     def _reach(self, ran: Ran, one: Candidate) -> Reach:
         did = applied_in(ran, one.intervention.name)
         base, now = self.first.said["kernels"], ran.said["kernels"]
-        before, after = (sum(count for name, count in counts.items() if _is_one_of(name, one.labels)) for counts in (base, now))
+        before, after = (sum(count for name, count in counts.items() if _is_labelled(name, one.labels)) for counts in (base, now))
         new = {name: count for name, count in now.items() if name not in base}
         whole = self.first.said["parameters"] or ran.said["parameters"]
         return Reach(
@@ -396,7 +396,7 @@ def _in_order(applied: Sequence[Intervention]) -> tuple[Intervention, ...]:
     return tuple(sorted(applied, key=lambda one: order.index(one.name) if one.name in order else -1))
 
 
-def _is_one_of(kernel: str, labels: Sequence[str]) -> bool:
+def _is_labelled(kernel: str, labels: Sequence[str]) -> bool:
     """Whether a finding's evidence speaks of that kernel, whose name it may have cut."""
     return any(kernel == label or (len(label) >= CUT and kernel.startswith(label)) for label in labels)
 

@@ -204,7 +204,7 @@ def applied_in(ran: Ran, name: str) -> Mapping[str, Any]:
     return next((one for one in ran.said.get("applied", ()) if one["name"] == name), {"count": 0, "refused": {}, "sites": [], "modules": [], "made_by": []})
 
 
-def why_not(ran: Ran, name: str) -> str:
+def not_applied_reason(ran: Ran, name: str) -> str:
     """Why an intervention did not apply in a run, "" if it did, on every rank."""
     if ran.failed:
         return ran.failed

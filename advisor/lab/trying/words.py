@@ -42,7 +42,7 @@ def headline(trial: Trial) -> str:
         said = f"{verdict}: {trial.why.splitlines()[0] if trial.why else 'no reason is known'}"
         return f"{predicted(trial)}; {said}" if trial.predicted else said
     measured = f"measured {gained(trial.gain)}" if _told(trial.gain) else TOO_FEW
-    held = "" if trial.inside is None else ", as predicted" if trial.inside else ", not as predicted"
+    held = "" if trial.in_interval is None else ", as predicted" if trial.in_interval else ", not as predicted"
     return f"{predicted(trial)}, {measured}: {verdict}{held}" if trial.predicted else f"{measured}: {verdict}"
 
 

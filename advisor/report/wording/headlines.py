@@ -73,7 +73,7 @@ def exposed_communication(share: float, span: str) -> str:
     return f"Exposed communication takes {percent(share)} of the {span}."
 
 
-def also(what: str, share: float) -> str:
+def next_resource(what: str, share: float) -> str:
     """What else holds much of the step, as a second sentence. what: compute, communication, copy or idle."""
     return {
         "communication": f" Exposed communication takes another {percent(share)}.",

@@ -27,7 +27,7 @@ def family_of(home: Computation, at: int, called: list[Computation]) -> Family |
         return next((family for family, pattern in _CALLS if pattern.search(target)), None)
     if opcode != "fusion" or not called:
         return Family.LAYOUT if opcode == "transpose" else _PRODUCTS.get(opcode)
-    return called[0].once(_of_body)
+    return called[0].cached_answer(_of_body)
 
 
 def _of_body(body: Computation) -> Family | None:

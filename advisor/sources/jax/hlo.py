@@ -88,7 +88,7 @@ class Computation:
         self._results: dict[int, tuple[Shape, ...]] = {}
         self._answers: dict[Callable[[Computation], Any], Any] = {}
 
-    def once(self, question: Callable[[Computation], T]) -> T:
+    def cached_answer(self, question: Callable[[Computation], T]) -> T:
         """What a function says of the computation, which is asked once: thousands of instructions may call one."""
         if question not in self._answers:
             self._answers[question] = question(self)

@@ -219,7 +219,7 @@ class Program:
         for body in called:
             if path and file:
                 break
-            inner = body.once(self._origin_inside)
+            inner = body.cached_answer(self._origin_inside)
             path = path or inner[0]
             if not file:
                 _, file, line = inner
@@ -248,7 +248,7 @@ class Program:
     def _precision(self, computation: Computation, opcode: str, parts: Parts, called: list[Computation]) -> str:
         """The numbers that the first matrix product in it multiplies; "" if there is none."""
         products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _multiplies(text_of(parts, hlo.TARGET))) else []
-        products += [(c, product) for c in called if (product := c.once(_first_product))]
+        products += [(c, product) for c in called if (product := c.cached_answer(_first_product))]
         for home, product in products[:1]:
             operands = home.operands(product)
             element = operands[0].element if operands else ""
@@ -263,7 +263,7 @@ class Program:
         if match := _COLLECTIVE.fullmatch(opcode):
             return match[1], parts
         if opcode in ("async-start", "fusion", "call"):
-            return next((found for computation in called if (found := computation.once(_first_collective))), ("", {}))
+            return next((found for computation in called if (found := computation.cached_answer(_first_collective))), ("", {}))
         return "", {}
 
 

@@ -30,13 +30,13 @@ class Walk:
         self._before = 0
 
     @property
-    def at(self) -> int:
+    def offset(self) -> int:
         """Bytes from the beginning of the stream."""
         return self._before + self._here
 
     def fields(self, end: int = _OPEN) -> Iterator[tuple[int, int, int]]:
         """Number of each field up to `end`, its number (0 for bytes) and where it stops. What a consumer leaves of it is passed over."""
-        while self.at < end and (end != _OPEN or self._fill(1)):
+        while self.offset < end and (end != _OPEN or self._fill(1)):
             number, value, stop = self.field(end)
             yield number, value, stop
             self.pass_to(stop)
@@ -56,21 +56,21 @@ class Walk:
             size = 8 if kind == 1 else 4
         else:
             raise ValueError(f"a field has wire type {kind}, which is none")
-        stop = self.at + size
+        stop = self.offset + size
         if stop > end:
-            raise ValueError(f"a field says that it has {size:,} bytes where {max(end - self.at, 0):,} are left")
+            raise ValueError(f"a field says that it has {size:,} bytes where {max(end - self.offset, 0):,} are left")
         return number, value, stop
 
     def tag(self, end: int) -> int:
         """The first byte of what begins here, -1 at `end`."""
-        if self.at >= end:
+        if self.offset >= end:
             return -1
         self._need(1)
         return self._data[self._here]
 
     def take(self, stop: int) -> memoryview:
         """The bytes from here to `stop`."""
-        size = stop - self.at
+        size = stop - self.offset
         if size > _LONGEST_EVENT:
             raise ValueError(f"a field says that it has {size:,} bytes")
         self._need(size)
@@ -80,13 +80,13 @@ class Walk:
 
     def pass_to(self, stop: int) -> None:
         """Go on at `stop`."""
-        while self.at < stop:
+        while self.offset < stop:
             self._need(1)
-            self._here += min(stop - self.at, len(self._data) - self._here)
+            self._here += min(stop - self.offset, len(self._data) - self._here)
 
     def records(self, end: int, tag: int) -> tuple[wire.Bytes, list[int], list[int]]:
         """The messages of a repeated field that follow each other here and stand whole in a block: its bytes, if they begin and stop."""
-        self._fill(min(end - self.at, _BLOCK))
+        self._fill(min(end - self.offset, _BLOCK))
         while True:
             limit = min(len(self._data), end - self._before)
             data = self._data[self._here : limit] + wire.PADDING

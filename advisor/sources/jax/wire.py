@@ -29,7 +29,7 @@ class Fields(NamedTuple):
     start: Ints
     stop: Ints
 
-    def where(self, number: int, *wires: int) -> Fields:
+    def select_field(self, number: int, *wires: int) -> Fields:
         """Those of one field. Raises ValueError if it has another wire type than these."""
         chosen = self.number == number
         found = self if chosen.all() else Fields(*(column[chosen] for column in self))

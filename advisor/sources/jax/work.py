@@ -52,7 +52,7 @@ def work_of(home: Computation, at: int, called: list[Computation]) -> Work:
     parts = home.parts(at)
     opcode = text_of(parts, hlo.OPCODE)
     if opcode == "fusion" and called:
-        found = called[0].once(_of_body)
+        found = called[0].cached_answer(_of_body)
     elif opcode == "custom-call":
         found = _of_library(home, parts, at)
     elif not _NOT_COUNTED.fullmatch(opcode):

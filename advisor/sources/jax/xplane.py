@@ -177,7 +177,7 @@ class _Reader:
 
     def events(self, walk: Walk, end: int) -> Iterator[Events]:
         """The events of a line up to its end, a block at a time."""
-        while walk.at < end:
+        while walk.offset < end:
             if walk.tag(end) != _EVENT_TAG:
                 _, _, stop = walk.field(end)
                 walk.pass_to(stop)
@@ -191,7 +191,7 @@ class _Reader:
         stats = []
         for found in wire.in_turn(data, start, stop):
             for number in range(int(found.number.min()), min(int(found.number.max()), _STATS) + 1):
-                part = found.where(number, 2 if number == _STATS else 0)
+                part = found.select_field(number, 2 if number == _STATS else 0)
                 if number == _STATS:
                     stats.append(part)
                 else:

@@ -19,7 +19,7 @@ from advisor.sources.kineto.fields import TABLE_OF, WINDOW
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import OF_A_RANK
 from advisor.sources.measured import as_recorded, frameworks_of, step_times
-from advisor.sources.redact.names import Names, device, one_of, version, words
+from advisor.sources.redact.names import Names, device, known_text, version, words
 from advisor.sources.stream import Stream
 
 _NUMBER = re.compile(rb"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?")
@@ -283,8 +283,8 @@ class _Events:
         if phase in ("X", "B", "E") and category in self._names:
             return self._names[category](name)
         if phase == "M":
-            return one_of(lambda t: t in ("thread_name", "process_name", "thread_sort_index", "process_sort_index", "process_labels"), name)
-        return one_of(lambda t: t in _INSTANTS or t in _FLOWS, name)
+            return known_text(lambda t: t in ("thread_name", "process_name", "thread_sort_index", "process_sort_index", "process_labels"), name)
+        return known_text(lambda t: t in _INSTANTS or t in _FLOWS, name)
 
     def _process(self, raw: Raw | None) -> bytes | None:
         """A process, with the rank that a merge of several puts before it."""

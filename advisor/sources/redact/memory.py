@@ -33,7 +33,7 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
             return iter([*_profile(data, names)])
         value = loads(data, path)
         snapshot.from_value(value, path, len(data))
-        return iter((pickle.dumps(_Snapshot(names).of(value), 4),))
+        return iter((pickle.dumps(_Snapshot(names).as_dict(value), 4),))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
         raise TraceError(f"{path} is damaged in a part that the reader skips: {type(error).__name__}: {str(error)[:120]}", "Record it again.") from None
 
@@ -45,7 +45,7 @@ class _Snapshot:
         self.names = names
         self._frames: dict[int, list[dict[str, Any]]] = {}
 
-    def of(self, value: Any) -> dict[str, Any]:
+    def as_dict(self, value: Any) -> dict[str, Any]:
         whole = {"segments": value} if isinstance(value, list) else value
         return {
             "segments": [self._segment(one) for one in whole["segments"]],

@@ -249,7 +249,7 @@ def device(name: str) -> str:
     That look-up passes over punctuation: a name with any other than vendors use is spelled as devices.toml spells it.
     """
     if known := devices.find(name):
-        return name if _DEVICE.fullmatch(name) else next(spelled for spelled in known.names if devices.same(spelled, name))
+        return name if _DEVICE.fullmatch(name) else next(spelled for spelled in known.names if devices.same_device(spelled, name))
     return " ".join(word for word in name.split() if _DEVICE_WORD.fullmatch(word))
 
 
@@ -258,7 +258,7 @@ def version(text: object) -> object:
     return text if type(text) is int or (isinstance(text, str) and len(text) < 40 and _VERSION.fullmatch(text)) else None
 
 
-def one_of(known: Callable[[str], object], text: str) -> str:
+def known_text(known: Callable[[str], object], text: str) -> str:
     """The text if it is known, else nothing."""
     return text if known(text) else ""
 

@@ -30,4 +30,4 @@ def _database(opened: Opened) -> Timeline:
     opened.check_seekable("a database of ROCm")
     opened.check_size()
     with opened_database(opened.path) as db:
-        return (rocpd if rocpd.is_of(db) else rpd).read(db, opened.path)
+        return (rocpd if rocpd.has_rocpd_schema(db) else rpd).read(db, opened.path)

@@ -76,7 +76,7 @@ def markers(texts: Sequence[str], columns: Part) -> dict[str, list[Part]]:
     ops, names = is_op > 0, numbers.names()
     named = {number: split_overload(text) for number, text in names.items()}
 
-    def of(chosen: np.ndarray, more: Part) -> Part:
+    def chosen_rows(chosen: np.ndarray, more: Part) -> Part:
         return {**{key: value[chosen] for key, value in columns.items()}, **more}
 
     torch = {
@@ -84,4 +84,4 @@ def markers(texts: Sequence[str], columns: Part) -> dict[str, list[Part]]:
         "overload": categorical(name[ops], {number: overload for number, (_, overload) in named.items()}),
         "sequence": sequence[ops], "dims": categorical(dims[ops], names),
     }  # fmt: skip
-    return {"cpu_ops": [of(ops, torch)], "annotations": [of(~ops, {"name": categorical(name[~ops], names)})]}
+    return {"cpu_ops": [chosen_rows(ops, torch)], "annotations": [chosen_rows(~ops, {"name": categorical(name[~ops], names)})]}

@@ -18,7 +18,7 @@ _PLACE = ("start", "end", "pid", "tid")
 _READ = ("kernel_dispatch", "memory_copy", "region", "info_process", "info_thread", "memory_allocate")
 
 
-def is_of(db: Database) -> bool:
+def has_rocpd_schema(db: Database) -> bool:
     """Whether a database has this schema: the first version, which rocmProfileData keeps, has `rocpd_op`."""
     return bool(_name(db, "kernel_dispatch") or _name(db, "info_agent"))
 

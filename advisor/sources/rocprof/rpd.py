@@ -57,14 +57,14 @@ def _ops(db: Database, texts: dict[int, str], calls: dict[str, Ints]) -> tuple[l
         "correlation": of_call,
     }
 
-    def of(chosen: np.ndarray) -> dict[str, Any]:
+    def chosen_rows(chosen: np.ndarray) -> dict[str, Any]:
         return {key: value[chosen] for key, value in place.items()}
 
     shape = _shapes(db, texts, calls, of_call[kernel])
     size = db.integers("rocpd_copyapi", ("api_ptr_id", "size"), """typeof("size") = 'integer'""", needs=("api_ptr_id",))
-    moved = {**of(copy), "bytes": _look_up(size["api_ptr_id"], size["size"], of_call[copy])}
-    made = [kernels({**of(kernel), **shape}, texts, c["description_id"][kernel]), copies(moved, types, c["opType_id"][copy])]
-    filled = {**of(fill), "kind": categorical(np.zeros(int(fill.sum()), np.int64), {0: "memset"}), "name": categorical(c["opType_id"][fill], types)}
+    moved = {**chosen_rows(copy), "bytes": _look_up(size["api_ptr_id"], size["size"], of_call[copy])}
+    made = [kernels({**chosen_rows(kernel), **shape}, texts, c["description_id"][kernel]), copies(moved, types, c["opType_id"][copy])]
+    filled = {**chosen_rows(fill), "kind": categorical(np.zeros(int(fill.sum()), np.int64), {0: "memset"}), "name": categorical(c["opType_id"][fill], types)}
     other = ~(kernel | copy | fill)
     us = float((c["end"] - c["start"])[other].clip(0, None).sum()) / 1000
     return [*made, filled], [LeftOut("ops without a kernel's name", int(other.sum()), us)] if other.any() else []

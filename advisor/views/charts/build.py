@@ -61,7 +61,7 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
         host_leaves=tables.host_leaves,
         copies=tables.copies,
         memory=memory.curves(cutter.timeline, steps),
-        launched=_launched(workspace.get(MeasuredKernels), steps) if workspace.can(MeasuredTable.build) else {},
+        launched=_launched(workspace.get(MeasuredKernels), steps) if workspace.can_build(MeasuredTable.build) else {},
         queues=queue.curves(cutter.timeline, cutter.launches, steps),
         window_us=(steps.start_us, steps.end_us),
     )

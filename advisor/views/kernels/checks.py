@@ -12,7 +12,7 @@ from advisor.knowledge.op_tokens.families import PRODUCTS, family
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.stalls import NO_STALL, STALLS, WORTH_SHOWING
 from advisor.report.kernels import Check
-from advisor.report.numbers import counted, many, size
+from advisor.report.numbers import counted, large_count, size
 from advisor.views.kernels.counters import (
     MEMORY_STALLS,
     SECTOR_BYTES,
@@ -164,7 +164,7 @@ def _spills(kernel: MeasuredKernel) -> Answer | None:
     if share is not None:
         return Answer(share >= 0.1, f"{share:.0%} of L1's sectors are local memory")
     requests = kernel.profile.get("derived__local_spilling_requests")
-    return None if requests is None else Answer(requests > 0, f"{many(requests)} requests spill registers")
+    return None if requests is None else Answer(requests > 0, f"{large_count(requests)} requests spill registers")
 
 
 def _stall(kernel: MeasuredKernel) -> Answer | None:
@@ -217,7 +217,7 @@ def _atomic(kernel: MeasuredKernel) -> Answer | None:
     if found is None:
         return None
     busiest = found.busiest or 0.0
-    told = f"{many(found.operations)} operations; the busiest slice of L2 works on them for {busiest:.0%} of the time"
+    told = f"{large_count(found.operations)} operations; the busiest slice of L2 works on them for {busiest:.0%} of the time"
     return Answer(busiest >= 0.2, told if found.operations else "no atomics on global memory")
 
 
@@ -241,7 +241,7 @@ def _mix(kernel: MeasuredKernel) -> Answer | None:
         return None
     per_cycle = {kind: sum(n or 0.0 for name, n in ops.items() if name[0] == kind) for kind in "fdh"}
     told = ", ".join(f"{n:,.0f} {bits}" for n, bits in zip(per_cycle.values(), ("FP32", "FP64", "FP16"), strict=True) if n >= 0.5)
-    return Answer(False, f"{many(executed)} warp instructions; {told or 'no floating point'} a cycle")
+    return Answer(False, f"{large_count(executed)} warp instructions; {told or 'no floating point'} a cycle")
 
 
 def _roofline(kernel: MeasuredKernel) -> Answer | None:

@@ -96,7 +96,7 @@ class MeasuredKernels:
         return cls(_grouped(profiles, join.turns, rates), profiles, join)
 
     @classmethod
-    def alone(cls, profiles: KernelProfiles, rates: DeviceRates) -> MeasuredKernels:
+    def without_timeline(cls, profiles: KernelProfiles, rates: DeviceRates) -> MeasuredKernels:
         """Where no timeline was given."""
         return cls(_grouped(profiles, (EVERY,) * len(profiles.kernels), rates), profiles)
 
@@ -110,7 +110,7 @@ class MeasuredKernels:
         return sum(k.total_us for k in self.kernels)
 
 
-MeasuredKernels.builds = (MeasuredKernels.joined, MeasuredKernels.alone)
+MeasuredKernels.builds = (MeasuredKernels.joined, MeasuredKernels.without_timeline)
 
 
 def _grouped(profiles: KernelProfiles, turns: Sequence[int], rates: DeviceRates) -> tuple[MeasuredKernel, ...]:

@@ -49,7 +49,7 @@ class Runs:
     end: Ints
     """The event at which the next run starts; beyond the last event for the last one."""
 
-    def of(self, event: Ints) -> Ints:
+    def run_of(self, event: Ints) -> Ints:
         """The run that each event lies in, -1 before the first."""
         found: Ints = np.searchsorted(self.start, event, side="right") - 1
         return found
@@ -81,7 +81,7 @@ class Attribution:
     def origin(self, row: int) -> Origin:
         return self.origins.of[int(self.device.allocations.stack[row])]
 
-    def of(self, *categories: Category) -> Bools:
+    def in_categories(self, *categories: Category) -> Bools:
         """The allocations of these categories."""
         chosen: Bools = np.isin(self.category, [CATEGORIES.index(c) for c in categories])
         return chosen
@@ -96,7 +96,7 @@ class Attribution:
         """Share of the bytes at the peak of which it is known what they are for."""
         size, at_peak = self.device.allocations.size, self.device.at_peak
         total = int(size[at_peak].sum())
-        return 1.0 - int(size[at_peak & self.of(Category.UNKNOWN, Category.OLDER)].sum()) / total if total else 1.0
+        return 1.0 - int(size[at_peak & self.in_categories(Category.UNKNOWN, Category.OLDER)].sum()) / total if total else 1.0
 
 
 def _runs(allocations: Allocations, phase: npt.NDArray[np.int8], n_events: int) -> Runs:
@@ -121,7 +121,7 @@ def _categories(device: DeviceMemory, origins: Origins, phase: npt.NDArray[np.in
     last_birth = int(a.born.max(initial=-1))
     kept = a.freed > last_birth
     long = (a.freed - born) > LONG_LIFE * (n - born)
-    outlives_run = a.freed >= runs.end[np.maximum(runs.of(born), 0)]
+    outlives_run = a.freed >= runs.end[np.maximum(runs.run_of(born), 0)]
     backward_starts = runs.starts_of(Phase.BACKWARD)
     passes = np.searchsorted(backward_starts, a.freed) - np.searchsorted(backward_starts, born, side="right")
     sets_up = origins.column("sets_up", a.stack).astype(bool)
@@ -142,7 +142,7 @@ def _categories(device: DeviceMemory, origins: Origins, phase: npt.NDArray[np.in
     backward = in_window & (phase == Phase.BACKWARD)
     parameters = np.unique(a.requested[(chosen == CATEGORIES.index(Category.PARAMETERS)) | ((a.born < 0) & kept)])
     put(backward & recomputed & ~kept, Category.ACTIVATIONS)
-    collected = a.freed > _last_birth_of_run(a, runs)[np.maximum(runs.of(born), 0)]
+    collected = a.freed > _last_birth_of_run(a, runs)[np.maximum(runs.run_of(born), 0)]
     put(backward & ~recomputed & (outlives_run | (collected & np.isin(a.requested, parameters))), Category.GRADIENTS)
     put(in_window & (phase == Phase.OPTIMIZER) & outlives_run, Category.OPTIMIZER_STATE)
     put(in_window & ~known & (len(origins.of) == 1), Category.UNKNOWN)
@@ -161,7 +161,7 @@ def _last_birth_of_run(a: Allocations, runs: Runs) -> Ints:
     """The last event of each run at which something was allocated."""
     last = runs.start.copy()
     born = a.born[a.born >= 0]
-    np.maximum.at(last, np.maximum(runs.of(born), 0), born)
+    np.maximum.at(last, np.maximum(runs.run_of(born), 0), born)
     return last
 
 
@@ -185,7 +185,7 @@ def _last_start(runs: Runs) -> int:
 
 def _replaced(a: Allocations, runs: Runs) -> Bools:
     """What is given back in the middle of an optimizer's step: an update that is not in place makes its state anew."""
-    run = np.maximum(runs.of(a.freed), 0)
+    run = np.maximum(runs.run_of(a.freed), 0)
     inside: Bools = (runs.phase[run] == Phase.OPTIMIZER) & (a.freed < _last_birth_of_run(a, runs)[run])
     return inside
 

@@ -58,7 +58,7 @@ def layers_of(attribution: Attribution) -> Layers | None:
     a, runs = attribution.device.allocations, attribution.runs
     length = float(np.median(np.diff(runs.starts_of(Phase.BACKWARD), prepend=0))) if attribution.backwards else 0.0
     turns = a.freed - a.born < TURN * length
-    kept = np.flatnonzero(attribution.of(Category.ACTIVATIONS) & (attribution.phase == Phase.FORWARD) & (a.born >= 0) & ~turns)
+    kept = np.flatnonzero(attribution.in_categories(Category.ACTIVATIONS) & (attribution.phase == Phase.FORWARD) & (a.born >= 0) & ~turns)
     kept = kept[np.argsort(a.born[kept], kind="stable")]
     if not len(kept):
         return None
@@ -163,4 +163,4 @@ def checkpointed(attribution: Attribution, lives: Lives, layers: Layers, togethe
     # What is dropped before it is made leaves no trace.
     ended = np.maximum(ended, np.minimum(lives.born + 1, lives.freed))
     shorter = lives.freed_at(dropped, ended)
-    return shorter.and_again(dropped & (born < lives.freed), born, lives.freed)
+    return shorter.repeat_rows(dropped & (born < lives.freed), born, lives.freed)

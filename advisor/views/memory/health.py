@@ -49,7 +49,7 @@ def _history(snapshot: MemorySnapshot, attribution: Attribution) -> Health:
     a, whole = device.allocations, max(device.peak_allocated, 1)
     before = (a.born < 0) & device.at_peak
     older = int(a.size[before].sum())
-    share, told = older / whole, (older - int(a.size[before & attribution.of(Category.OLDER)].sum())) / whole
+    share, told = older / whole, (older - int(a.size[before & attribution.in_categories(Category.OLDER)].sum())) / whole
     # The rest of it is the category of that name.
     known = f" ({told:.0%} of a kind that stacks or sizes tell)" if round(100 * told) else ""
     cut = ", and blocks with stacks but no event say that its start was overwritten or that recording was restarted" * device.truncated

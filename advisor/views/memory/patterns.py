@@ -34,10 +34,10 @@ class Leaks:
     @classmethod
     def build(cls, attribution: Attribution, steps: MemorySteps) -> Leaks:
         a = attribution.device.allocations
-        step = steps.of(np.maximum(a.born, 0))
-        settled = attribution.of(Category.PARAMETERS, Category.OPTIMIZER_STATE, Category.WORKSPACES, Category.GRADIENTS)
+        step = steps.step_of(np.maximum(a.born, 0))
+        settled = attribution.in_categories(Category.PARAMETERS, Category.OPTIMIZER_STATE, Category.WORKSPACES, Category.GRADIENTS)
         kept = (a.born >= 0) & (a.freed > a.born.max(initial=-1)) & ~settled
-        lived = steps.of(np.minimum(a.freed, steps.n_events)) - step
+        lived = steps.step_of(np.minimum(a.freed, steps.n_events)) - step
         rows = np.zeros(len(a), bool)
         if len(steps) >= FEWEST_REPEATS:
             for stack in np.unique(a.stack[kept]).tolist():
@@ -160,10 +160,10 @@ class Excursion(NamedTuple):
     times: int
 
 
-def above(attribution: Attribution, level: int, steps: MemorySteps) -> Excursion:
+def excursion_above(attribution: Attribution, level: int, steps: MemorySteps) -> Excursion:
     """How the step with the peak rises above `level` bytes."""
     device = attribution.device
-    step = int(steps.of(np.array([device.peak]))[0])
+    step = int(steps.step_of(np.array([device.peak]))[0])
     start, end = int(steps.start[step]) if step else 0, int(min(steps.end[step], len(device.events)))
     high = np.flatnonzero(device.allocated[start:end] > level)
     apart = np.diff(high) > APART * (end - start)

@@ -29,7 +29,7 @@ class Lives(NamedTuple):
     freed: Ints
     completed: Ints
 
-    def without(self, rows: Bools) -> Lives:
+    def without_rows(self, rows: Bools) -> Lives:
         """The same without those rows."""
         return Lives(*(column[~rows] for column in self))
 
@@ -41,7 +41,7 @@ class Lives(NamedTuple):
         """The same with those rows given back at other events."""
         return self._replace(freed=np.where(rows, event, self.freed), completed=np.where(rows, event, self.completed))
 
-    def and_again(self, rows: Bools, born: Ints, freed: Ints) -> Lives:
+    def repeat_rows(self, rows: Bools, born: Ints, freed: Ints) -> Lives:
         """The same with those rows a second time, with other lives; `born` and `freed` have a value for every row."""
         again = Lives(self.row[rows], self.requested[rows], self.size[rows], born[rows], freed[rows], freed[rows])
         return Lives(*(np.concatenate(pair) for pair in zip(self, again, strict=True)))

@@ -48,7 +48,7 @@ class Scores:
             if not (product & inside & alike).any():
                 continue
             rows |= alike & (inside | (backward_by_hand if len(written) else backward))
-        return cls(rows, bool((rows & attribution.of(Category.ACTIVATIONS)).any()))
+        return cls(rows, bool((rows & attribution.in_categories(Category.ACTIVATIONS)).any()))
 
 
 def _written_out(attribution: Attribution, place: np.ndarray) -> Bools:

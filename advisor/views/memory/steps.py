@@ -39,7 +39,7 @@ class MemorySteps:
     def end(self) -> Ints:
         return np.r_[self.start[1:], self.n_events + 1]
 
-    def of(self, event: Ints) -> Ints:
+    def step_of(self, event: Ints) -> Ints:
         """The step that each event lies in; 0 also for what lies before the first."""
         return np.maximum(np.searchsorted(self.start, event, side="right") - 1, 0)
 

@@ -107,7 +107,7 @@ def _lifetime(born: int, freed: int, device: DeviceMemory, steps: MemorySteps) -
         return "always"
     if steps.basis == "whole":
         return "to the end" if freed > n else "a part of the window"
-    first, last = steps.of(np.array([max(born, 0), min(freed, n)])).tolist()
+    first, last = steps.step_of(np.array([max(born, 0), min(freed, n)])).tolist()
     if last - first > 1:
         return "several steps"
     return "a step" if last > first else "part of a step"

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
-from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens import has_token
 from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.shared_heads import RepeatedHeads
 from advisor.views.replay.gpu_work import GpuWork
@@ -20,7 +20,7 @@ def shared_heads_taken(work: GpuWork, heads: RepeatedHeads, written: Attentions,
     takes = np.zeros(len(work.op), bool)
     for one in written.found:
         by_cudnn = program.maker == "nvidia" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN
-        masked = (one.masked and not one.causal) or any(is_a(work.name(k), "baddbmm") for k in one.products.tolist())
+        masked = (one.masked and not one.causal) or any(has_token(work.name(k), "baddbmm") for k in one.products.tolist())
         takes[one.members] = one.dtype != "float" and (by_cudnn or not masked)
     return np.array([one.at for one in heads.found if takes[one.reader].any()], int)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
-from advisor.knowledge.op_tokens import is_a, names_of, plain
+from advisor.knowledge.op_tokens import has_token, names_of, plain
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, op_family
 from advisor.views.patterns.dataflow import Dataflow, Sure
 from advisor.views.replay.edits import Edit, WithDurations
@@ -159,7 +159,7 @@ class _CastContext:
 
 def _first_outside(ops: Ops, op: int) -> _CastContext:
     casting = []
-    while op >= 0 and is_a(ops.name(op), "cast_call"):
+    while op >= 0 and has_token(ops.name(op), "cast_call"):
         casting.append(op)
         op = int(ops.parent[op])
     return _CastContext(casting, op)

@@ -168,7 +168,7 @@ def copy_edits(
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory, what comes to the host waited for; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
     schedule, nbytes = work.schedule, copies.bytes
-    peaks = rates.of(work.device_at(int(copies.at[0])))
+    peaks = rates.peaks_of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]

@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
-from advisor.knowledge.op_tokens import is_a
+from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
@@ -175,7 +175,7 @@ class Dataflow:
         """(n,) whether that is a token of what each call is named; each distinct name is looked at once."""
         if token not in self._tokens:
             names, of = self._named
-            self._tokens[token] = np.array([is_a(name, token) for name in names], bool)[of]
+            self._tokens[token] = np.array([has_token(name, token) for name in names], bool)[of]
         return self._tokens[token]
 
     @cached_property
@@ -234,10 +234,10 @@ def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Si
     read = [(prod(shape), kind) for shape, kind in inputs]
     if not read:
         return [], (0, "")
-    if is_a(name, "write_first_argument"):
+    if has_token(name, "write_first_argument"):
         return read[1:2], read[0]
-    if is_a(name, "fetch_by_index"):
-        index, rows = (read[1][0], 1 if is_a(name, "gather") else prod(inputs[0][0][1:])) if len(read) > 1 else (0, 0)
+    if has_token(name, "fetch_by_index"):
+        index, rows = (read[1][0], 1 if has_token(name, "gather") else prod(inputs[0][0][1:])) if len(read) > 1 else (0, 0)
         return read, (index * rows, read[0][1])
     family = op_family(name)
     if family is Family.REDUCTION:
@@ -245,7 +245,7 @@ def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Si
     if family is Family.GEMM and (product := multiplied([shape for shape, _ in inputs])):
         return read, (product.batch * product.rows * product.columns, inputs[-1][1])
     if pointwise and broadcasts(name):
-        return read, (broadcast_elements([shape for shape, _ in inputs]), "bool" if is_a(name, "compare") else _promoted(name, inputs))
+        return read, (broadcast_elements([shape for shape, _ in inputs]), "bool" if has_token(name, "compare") else _promoted(name, inputs))
     return read, max(read, key=lambda size: (size[0], DTYPE_BYTES[size[1]]))
 
 

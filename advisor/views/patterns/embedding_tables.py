@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Floats, Ints
-from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import numbers
 from advisor.views.trace.shapes import Shapes
@@ -96,7 +96,7 @@ def _updates(work: GpuWork, tables: set[Shape], gradient: np.ndarray) -> tuple[I
         name = work.ops.name(op)
         first = next(iter(numbers(work.timeline.op_text("dims", op))), [])
         listed = [tuple(shape) for shape in first] if first and isinstance(first[0], list) else [tuple(first)]
-        if not is_a(name, "foreach_or_fused_call"):  # an optimizer's: foreach, fused, or in place
+        if not has_token(name, "foreach_or_fused_call"):  # an optimizer's: foreach, fused, or in place
             continue
         sizes = np.array([prod(shape) for shape in listed], float)
         own = np.array([shape in tables for shape in listed])

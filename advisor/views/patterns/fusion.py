@@ -13,7 +13,7 @@ import numpy as np
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
-from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.patterns.dataflow import Size, sizes
@@ -229,7 +229,7 @@ class _Reader:
         """Copies that `to` calls for another type, or to take over what another device holds."""
         ops = self.work.ops
         copies = np.unique(self.work.op[self.work.launched_by(_COPYING.match)])
-        return {op for op in copies.tolist() if ops.parent[op] >= 0 and is_a(ops.name(int(ops.parent[op])), "cast_copy")}
+        return {op for op in copies.tolist() if ops.parent[op] >= 0 and has_token(ops.name(int(ops.parent[op])), "cast_copy")}
 
     @cached_property
     def _alike(self) -> list[Hashable]:
@@ -328,7 +328,7 @@ class _Reader:
         sizes: list[int] = []
         for op in reversed(ops):
             keys, result = self._keys(op), self._result(op)
-            cast = bool(keys) and is_a(self.work.ops.name(op), "copy") and keys[0] != result
+            cast = bool(keys) and has_token(self.work.ops.name(op), "copy") and keys[0] != result
             if not sizes or (cast and result not in wanted):
                 sizes.append(result[0])
             wanted.update(keys)
@@ -376,7 +376,7 @@ class _Reader:
 
     def _result(self, op: int) -> Key:
         """The same of what an op makes, 0 if that is not known, and of picking one value a row."""
-        return (0, 0) if is_a(self.work.ops.name(op), "gather") else _key(self._sizes(op)[1])
+        return (0, 0) if has_token(self.work.ops.name(op), "gather") else _key(self._sizes(op)[1])
 
     def _sizes(self, op: int) -> tuple[list[Size], Size]:
         return sizes(self.work.ops.name(op), self.shapes.inputs(op), op in self._pointwise)

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.measured_costs import cost, costs
-from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shares import LITTLE
 from advisor.knowledge.shortest_kernel import SHORTEST_US
@@ -71,7 +71,7 @@ def _turning_copies(work: GpuWork) -> Mask:
     turning = [
         op
         for op in np.unique(work.op[chosen]).tolist()
-        if is_a(work.ops.name(op), "copy")
+        if has_token(work.ops.name(op), "copy")
         and not in_product[op]
         and _turns(*map(arguments.numbers, (work.timeline.op_text("dims", op), work.timeline.op_text("strides", op))))
     ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
-from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, is_a, names_of
+from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, has_token, names_of
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
@@ -217,6 +217,9 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
         keys = sorted({(int(work.step[chain.members[0]]), int(sequence[r])) for r in roots if sequence[r] >= 0})
         members = np.array(sorted(p for key in keys for p in of.pop(key, [])), np.int64)
         if len(members) >= 2:
-            back, others = Chain(chain.kind, members, chain.bytes, backward=True), members[[not is_a(ops.name(op), "copy") for op in work.op[members].tolist()]]
+            back, others = (
+                Chain(chain.kind, members, chain.bytes, backward=True),
+                members[[not has_token(ops.name(op), "copy") for op in work.op[members].tolist()]],
+            )
             found.append(replace(back, core=others, core_bytes=chain.core_bytes) if chain.core is not None and len(others) else back)
     return found

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Ints, Spans, union, within
+from advisor.intervals import EMPTY, Ints, Spans, in_spans, union
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
@@ -73,7 +73,7 @@ class OptimizerStep:
             return cls(name, "none", chosen, spans, 0)
         # Each op with its kernel is looked at once.
         codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[chosen]]
-        groups = Groups.by(np.where(work.op[chosen] >= 0, work.ops.names[work.op[chosen]], -1) if len(work.ops.names) else work.op[chosen], codes)
+        groups = Groups.by_keys(np.where(work.op[chosen] >= 0, work.ops.names[work.op[chosen]], -1) if len(work.ops.names) else work.op[chosen], codes)
         first = chosen[groups.first].tolist()
         by_op, by_kernel = [work.ops.name(int(work.op[k])) for k in first], [work.kernel_name(k) for k in first]
         texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
@@ -82,7 +82,7 @@ class OptimizerStep:
         if work.dur_us[chosen[fused]].sum() > MOSTLY * work.dur_us[chosen].sum():
             return cls(name, "fused", chosen, spans, 0)
         cpu = timeline.cpu_ops
-        if len(cpu) and within(cpu["start_us"].to_numpy()[matches(cpu, _SPARSE)], spans).any():
+        if len(cpu) and in_spans(cpu["start_us"].to_numpy()[matches(cpu, _SPARSE)], spans).any():
             return cls(name, "sparse", chosen, spans, 0)
         if many.mean() > MOSTLY:
             return cls(name, "foreach", chosen, spans, 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Mask, Spans, union
-from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.recordings.timeline import Timeline
@@ -66,7 +66,7 @@ class ParameterLoops:
         root = np.where(work.op >= 0, work.ops.outermost[work.op] if len(work.ops.outermost) else -1, -1)
         names = np.array([work.ops.name(int(op)) for op in root.tolist()], object)
         own &= np.array(["_foreach_" not in name for name in names], bool)
-        fills = np.array([is_a(name, "fill") for name in names], bool)
+        fills = np.array([has_token(name, "fill") for name in names], bool)
         return cls(
             _loop(timeline, work, [run for run in _runs(work, own & fills) if _zeroes(work, run, parameters)], parameters),
             _loop(
@@ -137,7 +137,7 @@ def _taken(work: GpuWork, run: Ints) -> dict[str, Counter[Shape]]:
     parameters: collectives take and leave gradients in flat buffers."""
     found: dict[str, Counter[Shape]] = {}
     for op in np.unique(work.op[run]).tolist():
-        if (shape := _shape(work, op)) and not is_a(name := work.ops.name(op), "copy"):
+        if (shape := _shape(work, op)) and not has_token(name := work.ops.name(op), "copy"):
             found.setdefault(name, Counter())[shape] += 1
     return found
 

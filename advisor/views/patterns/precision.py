@@ -219,7 +219,7 @@ def _takes_doubles(work: GpuWork) -> Mask:
     columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]
     types, dims = (np.where(work.op >= 0, np.r_[column.codes.to_numpy(), -1][work.op], -1) for column in columns)
     rows = np.flatnonzero((types >= 0) & (dims >= 0))
-    groups = Groups.by(types[rows], dims[rows])
+    groups = Groups.by_keys(types[rows], dims[rows])
     told, doubles = np.zeros((2, len(groups.first)), bool)
     for k, row in enumerate(rows[groups.first].tolist()):
         taken = zip(arguments.names(columns[0].categories[types[row]]), arguments.numbers(columns[1].categories[dims[row]]), strict=False)

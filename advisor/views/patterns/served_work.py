@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Ints, Mask, Spans, complement, union, within
+from advisor.intervals import EMPTY, Ints, Mask, Spans, complement, in_spans, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -46,7 +46,7 @@ class ServedWork:
         marks = union(np.array([step.start_us for step in judged]), np.array([step.end_us for step in judged]))
         api = calls.timeline.api_calls
         start = api["start_us"].to_numpy()[calls.rows]
-        inside = within(start, marks)
+        inside = in_spans(start, marks)
         launching = inside & calls.launching(np.ones(len(work.rows), bool))
         graphs, eager = launching & calls.of(ApiRole.GRAPH_LAUNCH), launching & calls.of(ApiRole.LAUNCH)
         chosen = np.flatnonzero(graphs | eager)

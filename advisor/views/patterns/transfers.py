@@ -86,7 +86,7 @@ class HostCopies:
         kind = work.column("copy_kind")
         up = kind[small] == CopyKind.HTOD.value
         read = np.where(up, np.cumsum(kind == CopyKind.DTOH.value)[small], -1)
-        groups = Groups.by(work.step[small], read)
+        groups = Groups.by_keys(work.step[small], read)
         together = [small[groups.of == group] for group in range(len(groups.first))]
         return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= ONE_BY_ONE)])
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.knowledge.collectives import Collective
 from advisor.views.ranks.collectives import KINDS
-from advisor.views.ranks.edits import OWN, AsOthers
+from advisor.views.ranks.edits import OWN, MedianParts
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
 
@@ -72,9 +72,9 @@ class Culprit:
         replay = job.replay
         own = job.totals[:, [PARTS.index(part) for part in OWN]].sum(axis=1)
         candidates = {*np.argsort(-job.lateness_us)[:CANDIDATES].tolist(), *np.argsort(-own)[:CANDIDATES].tolist()}
-        gains = {at: replay.share(replay.corrected, AsOthers(ranks=(at,))) for at in sorted(candidates)}
+        gains = {at: replay.share(replay.corrected, MedianParts(ranks=(at,))) for at in sorted(candidates)}
         at = max(gains, key=lambda r: (gains[r], job.lateness_us[r]))
-        by_cause = {c: replay.share(replay.corrected, AsOthers(ranks=(at,), parts=parts)) for c, parts in CAUSES.items()}
+        by_cause = {c: replay.share(replay.corrected, MedianParts(ranks=(at,), parts=parts)) for c, parts in CAUSES.items()}
         uneven = _more_work(job, at)
         if uneven:
             # With less to do its host issues less too: all of its excess is of the work.

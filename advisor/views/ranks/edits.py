@@ -32,7 +32,7 @@ class JobEdits(NamedTuple):
     high: JobEdit
 
 
-class AsOthers(JobEdit, frozen=True):
+class MedianParts(JobEdit, frozen=True):
     """These ranks spend no more on these parts than the median of the others; all ranks if none is named."""
 
     ranks: tuple[int, ...] = ()

@@ -86,7 +86,7 @@ class Job:
         return tuple(islice((rank for rank in range(self.world_size) if rank not in here), MOST_MISSING))
 
     @cached_property
-    def apart(self) -> tuple[int, ...]:
+    def unmatched_ranks(self) -> tuple[int, ...]:
         """Ranks that take part in none of the collectives that others share: a trace of another program, or of another time, shows of a
         rank's part in the job as little as none."""
         joined = {*self.matched.of.tolist()}
@@ -134,7 +134,7 @@ class Job:
             shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
             unseen = self.world_size - len({number for number in self.numbers if number >= 0})
             detail += f"; no trace of {unseen} of {self.world_size} ranks ({shown}): what they did is not known"
-        if apart := self.apart:
+        if apart := self.unmatched_ranks:
             alone = ", or without a trace of those that it works with" if missing else ""
             detail += f"; {common(apart, self.numbers)} in none of them: no part of this job, or recorded at another time{alone}"
         status = "degraded" if (missing or apart) and said.status == "ok" else said.status

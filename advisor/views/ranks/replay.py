@@ -46,7 +46,7 @@ class JobReplay:
         before = schedule.graph.step_us()
         return max(0.0, 1 - edit.apply(schedule).graph.step_us() / before) if before > 0 else 0.0
 
-    def most(self, edit: JobEdit) -> float:
+    def most_saved(self, edit: JobEdit) -> float:
         """Share of the job's step that an edit saves at most, however far off the replay is: what a rank's device has to do is left."""
         before, working = self.corrected.graph.step_us(), [PARTS.index("compute"), PARTS.index("copy")]
         left = edit.apply(self.corrected).totals[:, working].sum(axis=1).max() / recording_cost.spread().gpu_faster
@@ -58,7 +58,7 @@ class JobReplay:
         middle = self.share(self.corrected, edits.expected)
         low = min(middle * (1 - LEAST_WIDTH), *(self.share(s, edits.low) for s in both))
         high = max(middle * (1 + LEAST_WIDTH), *(self.share(s, edits.high) for s in both))
-        high = max(middle, min(high, self.most(edits.high)))
+        high = max(middle, min(high, self.most_saved(edits.high)))
         low, middle, high = (min(share * self.step_us, at_most_us, self.step_us) for share in (low, middle, high))
         return Saving(low if self.basis == "simulated" else 0.0, middle, high, self.basis, removes)
 

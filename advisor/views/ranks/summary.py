@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.intervals import NANOSECOND_US, Floats, Ints, Mask, Spans, within
+from advisor.intervals import NANOSECOND_US, Floats, Ints, Mask, Spans, in_spans
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
@@ -264,7 +264,7 @@ class RankSummary:
             own=segments,
             waits_for=waits_for,
             segment_step=np.searchsorted(edges, cuts[0] + 1e-6, side="right") - 1,
-            held=within((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
+            held=in_spans((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
             steps_us=lane.parts_between(edges[:-1], edges[1:]),
             strip=lane.parts_between(pieces[:-1], pieces[1:]).argmax(axis=1).astype(np.int8),
         )  # fmt: skip
@@ -402,7 +402,7 @@ def _cut(steps: Steps, lane: Lane, triggers: Floats) -> Cuts:
     points = np.unique(np.round(np.concatenate([steps.edges_us, triggers[~np.isnan(triggers)], *lane.waits, *lane.held]), 3))
     points = np.clip(points[(points >= steps.start_us - NANOSECOND_US) & (points <= steps.end_us + NANOSECOND_US)], steps.start_us, steps.end_us)
     start, end = points[:-1], points[1:]
-    waiting = within((start + end) / 2, lane.waits)
+    waiting = in_spans((start + end) / 2, lane.waits)
     # The last, empty one stands for where the next step begins, which a wait may end.
     start, end = np.r_[start[~waiting], steps.end_us], np.r_[end[~waiting], steps.end_us]
     own = lane.parts_between(start, end)

@@ -42,7 +42,7 @@ def usual_us(took_us: Floats, kind: Ints, moves: Mask) -> Floats:
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class ChangedDurations:
     """took_us, usual_us: (n,) of ops. time_us: what the job takes where its ops take such times."""
 
     took_us: Floats
@@ -90,7 +90,7 @@ def of_job(job: Job) -> Slowdown:
     schedule = schedule.edited(host_us=even.graph.host_us)
     usual = np.r_[even.own.sum(axis=1), transfer]
     took = schedule.graph.dur_us
-    made = WhatIf(took, usual, time_us)
+    made = ChangedDurations(took, usual, time_us)
     by_rank = _by_rank(made, schedule, job)
     worst = [row.rank for row in by_rank[: max(1, round(WORST_SHARE * len(job.ranks)))]]
     positions = [job.numbers.index(rank) for rank in worst]
@@ -109,7 +109,7 @@ def of_job(job: Job) -> Slowdown:
 _PARTS = {"compute": ("compute",), "input": ("data-loading",), "host": ("host", "launch", "sync"), "copy": ("copy",)}
 
 
-def _of_parts(made: WhatIf, schedule: JobSchedule, even: Floats, parts: tuple[str, ...]) -> float:
+def _of_parts(made: ChangedDurations, schedule: JobSchedule, even: Floats, parts: tuple[str, ...]) -> float:
     """S where only these parts of the ranks' own time are as they were."""
     own = even.copy()
     chosen = [PARTS.index(part) for part in parts]
@@ -117,7 +117,7 @@ def _of_parts(made: WhatIf, schedule: JobSchedule, even: Floats, parts: tuple[st
     return made.time_us(np.r_[own.sum(axis=1), made.usual_us[len(own) :]]) / made.ideal_us if made.ideal_us > 0 else 1.0
 
 
-def _by_rank(made: WhatIf, schedule: JobSchedule, job: Job) -> list[RankCost]:
+def _by_rank(made: ChangedDurations, schedule: JobSchedule, job: Job) -> list[RankCost]:
     """The ranks with most own time, each with the slowdown that it alone makes; largest first."""
     nodes = len(made.took_us)
     order = np.argsort(-np.bincount(schedule.segment_rank, weights=made.took_us[: len(schedule.own)], minlength=len(job.ranks)), kind="stable")

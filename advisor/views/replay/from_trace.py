@@ -85,7 +85,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     op_start = op_start_all[op_row]
     op_end = op_start + ops["dur_us"].to_numpy()[op_row]
     place = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
-    groups = Groups.by(*place[op_row].T)
+    groups = Groups.by_keys(*place[op_row].T)
     in_order = np.lexsort(place[op_row[groups.first]].T[::-1])
     stream = np.argsort(in_order)[groups.of]
     staged = np.isin(launches.call[op_row], host.blocking_copies)
@@ -149,7 +149,7 @@ def ended_before_us(ops: pd.DataFrame, op_row: Ints, stream: Ints) -> Floats:
     start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
     first, found = np.full(int(stream.max(initial=-1)) + 1, np.inf), np.full(int(stream.max(initial=-1)) + 1, -np.inf)
     np.minimum.at(first, stream, start[op_row])
-    groups = Groups.by(ops["device"].to_numpy(), ops["stream"].to_numpy())
+    groups = Groups.by_keys(ops["device"].to_numpy(), ops["stream"].to_numpy())
     stream_of = np.full(len(groups.first), -1)
     stream_of[groups.of[op_row]] = stream
     on = stream_of[groups.of]

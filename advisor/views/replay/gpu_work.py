@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask, Spans, within
+from advisor.intervals import Floats, Ints, Mask, Spans, in_spans
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_ON_A_GPU
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import AUTOGRAD
@@ -85,7 +85,7 @@ class GpuWork:
 
     def launched_inside(self, spans: Spans) -> Mask:
         """(n,) whether each was launched inside disjoint, sorted spans of host time."""
-        return within(self.launched_us, spans)
+        return in_spans(self.launched_us, spans)
 
     @cached_property
     def parts(self) -> list[Ints]:
@@ -115,7 +115,7 @@ class GpuWork:
         dims = self.timeline.cpu_ops["dims"].cat
         known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
         of_op = np.r_[dims.codes.to_numpy(), -1][self.op]
-        groups = Groups.by(self._names[1], of_op)
+        groups = Groups.by_keys(self._names[1], of_op)
         usual = pd.Series(self.dur_us).groupby(groups.of).median().to_numpy()[groups.of]
         found: Mask = self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
         return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.knowledge.host_waits import GENERALLY, HostWait, about
+from advisor.knowledge.host_waits import GENERALLY, HostWait, measured_with
 from advisor.report.finding import SourceLine
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.views.replay.host_calls import HostCalls
@@ -59,7 +59,7 @@ class WaitTable:
             for (line, module, op, row), each in groups.items()
         ]
         rows.sort(key=lambda row: (-row.us, -row.waits, row.op))
-        return cls(HostWaits(rows=tuple(rows), measured=about()))
+        return cls(HostWaits(rows=tuple(rows), measured=measured_with()))
 
 
 def _is_told(row: HostWait, op: str) -> bool:

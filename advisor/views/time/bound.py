@@ -193,7 +193,7 @@ def _secondary_in_words(shares: Shares, largest: str) -> str:
     if not others:
         return ""
     other = max(others, key=lambda name: float(getattr(shares, name)))
-    return headlines.also(other, getattr(shares, other))
+    return headlines.next_resource(other, getattr(shares, other))
 
 
 MUCH_APART = LITTLE

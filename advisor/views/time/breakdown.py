@@ -100,7 +100,7 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
     module, modules = pd.factorize(np.array(names, object)[path]) if len(rows) else (path, np.array([""], object))
     op, shape = origins.inner[rows], origins.shape[rows]
     keys = kind, frame["name"].cat.codes.to_numpy()[rows], kernels.family[rows], op, module
-    groups = Groups.by(*keys)
+    groups = Groups.by_keys(*keys)
     us, calls, since = groups.sums(own=own)["own"], groups.rows, np.full(len(groups.first), np.inf)
     np.minimum.at(since, groups.of, since_us)
     order = np.argsort(-us, kind="stable")
@@ -124,7 +124,7 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
     ]
     smaller = order[PARTS:]
     k, family = kind[groups.first[smaller]], kernels.family[rows][groups.first[smaller]]
-    rest = Groups.by(k, family)
+    rest = Groups.by_keys(k, family)
     merged = rest.sums(calls=calls[smaller], us=us[smaller])
     parts += [
         Part(kind=KINDS[k[at]], name="(smaller)", family=FAMILIES[family[at]].value, calls=n, us=spent)

@@ -73,7 +73,7 @@ def _main_thread(timeline: Timeline) -> tuple[int, int]:
     notes, ops = timeline.annotations, timeline.cpu_ops
     marked = notes[matches(notes, _STEP)] if len(notes) else notes
     frame = marked if len(marked) else ops
-    groups = Groups.by(frame["pid"].to_numpy(), frame["tid"].to_numpy())
+    groups = Groups.by_keys(frame["pid"].to_numpy(), frame["tid"].to_numpy())
     spent = groups.sums(us=frame["dur_us"].to_numpy())["us"]
     row = groups.first[int(np.argmax(spent))]
     return int(frame["pid"].to_numpy()[row]), int(frame["tid"].to_numpy()[row])

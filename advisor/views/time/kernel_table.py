@@ -101,7 +101,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
     inside = np.flatnonzero(steps.holds(start))
     op, dur, copied = origins.inner[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
     code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
-    groups = Groups.by(code, family, precision)
+    groups = Groups.by_keys(code, family, precision)
     amounts = {
         "occupancy": frame["occupancy_pct"].to_numpy()[inside] * dur,
         "sms": _active_sms(timeline, inside) * dur,

@@ -52,7 +52,7 @@ class OpTable:
             first = {name: at for at, name in reversed([*enumerate((*categories, *captured.ops.categories))])}
             categories = (*categories, *captured.ops.categories)
             codes = np.array([first[name] for name in categories])[np.r_[codes, len(ops.categories) + captured.ops.names]]
-        groups = Groups.by(codes)
+        groups = Groups.by_keys(codes)
         by_name, names = groups.sums(**each), codes[groups.first]
         order = np.lexsort((names, -by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
         kept = order[(by_name["calls"][order] > 0) | (by_name["gpu_total"][order] > 0)][:ROWS]
@@ -84,7 +84,7 @@ def _on_the_gpu(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, ops: Ops, o
 def _replayed(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, captured: CapturedGraphs) -> dict[str, Floats | Ints]:
     """The same of ops that graphs were captured of: each replay is a call that costs the host nothing."""
     inside = np.flatnonzero(steps.holds(gpu["start_us"].to_numpy()) & (captured.op >= 0))
-    calls = Groups.by(captured.op[inside], captured.replay[inside])
+    calls = Groups.by_keys(captured.op[inside], captured.replay[inside])
     by = captured.op[inside][calls.first]
     launched = _on_the_gpu(gpu, steps, roofline, captured.ops, captured.op, ~_inside_same_name(captured.ops))
     return {"calls": np.bincount(by, minlength=len(captured.ops.names)), **launched}

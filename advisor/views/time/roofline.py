@@ -58,7 +58,7 @@ class Roofline:
         frame = timeline.gpu_ops
         n = len(frame)
         device = frame["device"].to_numpy()
-        peaks = {d: p for d in np.unique(device).tolist() if (p := rates.of(timeline.device(d)))}
+        peaks = {d: p for d in np.unique(device).tolist() if (p := rates.peaks_of(timeline.device(d)))}
         costs, known = _costs(timeline, ops, ops.of_gpu)
         # The innermost op around the launch whose cost is known.
         nearest = over_ancestors(ops.parent, np.where(known, np.arange(len(known)), -1), -1, innermost)
@@ -98,7 +98,7 @@ def _captured(captured: CapturedGraphs, frame: pd.DataFrame, computes: Mask) -> 
     at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
     rows = np.flatnonzero(at >= 0)
     if len(rows):
-        once, dur = Groups.by(at[rows], captured.replay[rows]).of, frame["dur_us"].to_numpy()[rows]
+        once, dur = Groups.by_keys(at[rows], captured.replay[rows]).of, frame["dur_us"].to_numpy()[rows]
         flops[rows] = costs[at[rows], 0] * _parts(once, dur, computes[rows])
         moved[rows] = costs[at[rows], 1] * _parts(once, dur)
     return flops, moved
@@ -147,7 +147,7 @@ def _costs(timeline: Timeline, ops: Ops, launching: Ints) -> tuple[Floats, np.nd
     if not len(rows):
         return costs, known
     keys = [key[rows] for key in keys]
-    groups = Groups.by(*keys)
+    groups = Groups.by_keys(*keys)
     lists = [_Lists(values) for values in texts]
     found: list[Cost | None] = []
     for name, *codes in zip(*(key[groups.first].tolist() for key in keys), strict=True):

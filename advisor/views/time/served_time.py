@@ -36,7 +36,7 @@ class ServedTime:
         end, here = start + ops["dur_us"].to_numpy(), device == busiest
         products, attention = kernels.of(Family.GEMM, Family.CONV), kernels.of(Family.ATTENTION)
         computing = [kernels.compute & chosen for chosen in (products, attention, ~(products | attention))]
-        peaks = rates.of(timeline.device(int(busiest)))
+        peaks = rates.peaks_of(timeline.device(int(busiest)))
         return cls(
             tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases),
             tuple(_knee(phase, start, end, here & products, kernels, peaks) for phase in serving.phases),

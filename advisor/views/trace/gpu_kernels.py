@@ -58,7 +58,7 @@ class Kernels:
             _codes(timeline, "precision"),
             _codes(timeline, "family"),
         )
-        groups = Groups.by(*keys)
+        groups = Groups.by_keys(*keys)
         # As lists: taking one string out of a pandas index costs a microsecond.
         names, collectives, inputs = (list(column.cat.categories) for column in (frame["name"], frame["collective"], types))
         compiled, purposes = (list(timeline.compiled_ops[column].cat.categories) for column in ("precision", "family"))

@@ -129,7 +129,7 @@ def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[
     calls = launches.call[launches.call >= 0]
     frame, rows = (timeline.api_calls, calls) if len(calls) else (timeline.cpu_ops, slice(None))
     pid, tid = frame["pid"].to_numpy()[rows], frame["tid"].to_numpy()[rows]
-    first = Groups.by(pid, tid).first
+    first = Groups.by_keys(pid, tid).first
     return frozenset(zip(pid[first].tolist(), tid[first].tolist(), strict=True))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
-from advisor.knowledge.op_tokens import is_a, names_of
+from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
@@ -147,7 +147,7 @@ def _pause_by_neighbours(timeline: Timeline, outer: Ints, end_us: float) -> str:
     behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
     before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
     # clip_grad_norm_ launches that first. Before, it gathers all gradients, in Python.
-    if before == _BACKWARD and is_a(after, "foreach_norm"):
+    if before == _BACKWARD and has_token(after, "foreach_norm"):
         return ""
     if before and after:
         return f"host code between {before} and {after}"

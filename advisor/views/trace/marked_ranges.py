@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Mask, overlap_with, within
+from advisor.intervals import Floats, Ints, Mask, in_spans, overlap_with
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import phase, server_step
 from advisor.knowledge.shares import MOST, NEARLY_ALL
@@ -118,7 +118,7 @@ def _opened_by_ops(own: pd.DataFrame, timeline: Timeline, process: int) -> Mask:
     ops = ops[ops["pid"] == process] if process >= 0 else ops
     start, end = ends_of(own)
     around = spans_of(ops, matches(ops, _OP))
-    inside: Mask = within(start, around) & (overlap_with(start, end, around) >= end - start)
+    inside: Mask = in_spans(start, around) & (overlap_with(start, end, around) >= end - start)
     return inside
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask, overlap_with, union, within
+from advisor.intervals import Floats, Ints, Mask, in_spans, overlap_with, union
 from advisor.knowledge.collectives import Collective, kind_of
 from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.knowledge.shares import LITTLE
@@ -61,7 +61,7 @@ class NeededSums:
 def _is_kind(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
     """(n_gpu,) whether each op would be a collective of one of these kinds."""
     collectives, names = timeline.gpu_ops["collective"].cat, timeline.gpu_ops["name"].cat
-    groups = Groups.by(collectives.codes.to_numpy(), names.codes.to_numpy())
+    groups = Groups.by_keys(collectives.codes.to_numpy(), names.codes.to_numpy())
     told, kernels = [*map(str, collectives.categories), ""], list(map(str, names.categories))
     pairs = zip(collectives.codes.to_numpy()[groups.first].tolist(), names.codes.to_numpy()[groups.first].tolist(), strict=True)
     found: Mask = np.array([kind_of(told[of], kernels[kernel]) in wanted for of, kernel in pairs], bool)[groups.of]
@@ -88,4 +88,4 @@ def _forward(timeline: Timeline, launched_us: Floats, ops: Ops, steps: Steps) ->
     following: Ints = np.searchsorted(spans[0], known)
     # Of the step at whose end the recording does, whose backward pass it may lack, nothing is known.
     step = np.r_[steps.of_host_time(spans[0]), -1]
-    return np.asarray((steps.of_host_time(known) == step[following]) & (step[following] >= 0) & ~within(known, spans), bool)
+    return np.asarray((steps.of_host_time(known) == step[following]) & (step[following] >= 0) & ~in_spans(known, spans), bool)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Mask, Spans, union, within
+from advisor.intervals import Mask, Spans, in_spans, union
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.trace.source_lines import user_frame
@@ -25,7 +25,7 @@ def matches(frame: pd.DataFrame, pattern: re.Pattern[str]) -> np.ndarray:
 
 def begins_inside(frame: pd.DataFrame, spans: Spans) -> Mask:
     """(n,) whether each row of a host table begins inside disjoint, sorted spans."""
-    return within(frame["start_us"].to_numpy(), spans)
+    return in_spans(frame["start_us"].to_numpy(), spans)
 
 
 def spans_of(frame: pd.DataFrame, chosen: np.ndarray) -> Spans:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from advisor.compare.across import across
+from advisor.compare.across import compare_programs
 from advisor.errors import UsageError
 from advisor.report.model import Report
 from advisor.report.recording import DeviceInfo
@@ -20,7 +20,7 @@ def on(report: Report, device: str, **more: object) -> Report:
 
 
 def test_families_are_held_against_their_own_device() -> None:
-    found = across(healthy(), on(healthy(), "NVIDIA A100-SXM4-80GB"))
+    found = compare_programs(healthy(), on(healthy(), "NVIDIA A100-SXM4-80GB"))
     left, right = (side.family("gemm") for side in (found.left, found.right))
     assert left.us == right.us == pytest.approx(118_400 / 4)
     assert left.reached is not None and right.reached is not None and right.reached > left.reached
@@ -29,21 +29,21 @@ def test_families_are_held_against_their_own_device() -> None:
 
 def test_sides_of_one_device_are_told_apart_by_their_format_else_by_their_file() -> None:
     left = healthy()
-    assert heads(across(left, on(left, "A100"))) == (left.devices[0].name, "A100")
+    assert heads(compare_programs(left, on(left, "A100"))) == (left.devices[0].name, "A100")
     saved = msgspec.structs.replace(left, source=msgspec.structs.replace(left.source, path="runs/other.json.gz"))
-    assert heads(across(left, saved))[1] == f"{left.devices[0].name}, other.json.gz"
+    assert heads(compare_programs(left, saved))[1] == f"{left.devices[0].name}, other.json.gz"
     jax = msgspec.structs.replace(left, source=msgspec.structs.replace(left.source, format="jax"))
-    assert heads(across(left, jax)) == (f"{left.devices[0].name}, {left.source.format}", f"{left.devices[0].name}, jax")
+    assert heads(compare_programs(left, jax)) == (f"{left.devices[0].name}, {left.source.format}", f"{left.devices[0].name}, jax")
 
 
 def test_other_work_is_doubted() -> None:
-    found = across(on(healthy(), "a", work=Work(flops=1e9)), on(healthy(), "b", work=Work(flops=2e9)))
+    found = compare_programs(on(healthy(), "a", work=Work(flops=1e9)), on(healthy(), "b", work=Work(flops=2e9)))
     assert "1 GFLOP" in found.doubt
 
 
 @pytest.mark.parametrize("name", list(formats()))
 def test_no_format_calls_one_faster_and_names_stay_names(name: str) -> None:
-    shown = formats()[name].render(across(launch_bound(), hostile()))
+    shown = formats()[name].render(compare_programs(launch_bound(), hostile()))
     assert "faster" not in shown and "slower" not in shown
     if name == "html":
         assert "<script" not in shown and NASTY[0] not in shown
@@ -53,4 +53,4 @@ def test_no_format_calls_one_faster_and_names_stay_names(name: str) -> None:
 
 def test_what_has_no_step_is_refused() -> None:
     with pytest.raises(UsageError, match="no step"):
-        across(healthy(), msgspec.structs.replace(healthy(), window=None))
+        compare_programs(healthy(), msgspec.structs.replace(healthy(), window=None))

@@ -51,7 +51,7 @@ def test_a_walk_gives_the_records_of_a_field_whatever_its_blocks_are(block, monk
     walk, found = Walk(Stream(BytesIO(field(2, "line") + body))), []
     end = len(field(2, "line") + body)
     walk.pass_to(walk.field(end)[2])
-    while walk.at < end:
+    while walk.offset < end:
         data, starts, stops = walk.records(end, 4 << 3 | 2)
         found += [bytes(data[a:b]) for a, b in zip(starts, stops, strict=True)]
     assert found == events

@@ -268,7 +268,7 @@ def test_replay(us, status):
 def test_a_check_that_touches_all_silences_every_rule_and_says_why():
     timeline = held(800).timeline()
     report = run(timeline, built_in().values())
-    speak = {rule.id for rule in built_in().values() if Workspace(timeline).can(rule.function)}
+    speak = {rule.id for rule in built_in().values() if Workspace(timeline).can_build(rule.function)}
     assert not report.findings and not report.clear and {s.rule for s in report.skipped} == speak
     assert all("unseen-work" in s.why and s.record_with for s in report.skipped), "the first of those that fail"
     assert report.headline.predicted_step_us.expected == report.headline.step_us

@@ -14,7 +14,7 @@ def held(memory):
     """MiB at the peak by category."""
     attribution = Workspace(memory.snapshot()).get(Attribution)
     size = attribution.device.allocations.size
-    found = {c.value: int(size[attribution.of(c) & attribution.device.at_peak].sum()) // MIB for c in CATEGORIES}
+    found = {c.value: int(size[attribution.in_categories(c) & attribution.device.at_peak].sum()) // MIB for c in CATEGORIES}
     return {name: mib for name, mib in found.items() if mib}
 
 

@@ -20,7 +20,7 @@ from advisor.report.step import Part
 from advisor.sources.ranks import OF_ONE_EXPORT
 from advisor.views.health.cost import MEASURE
 from advisor.views.ranks.culprit import Culprit, _between_steps
-from advisor.views.ranks.edits import AsOthers, Evened, JobEdits
+from advisor.views.ranks.edits import Evened, JobEdits, MedianParts
 from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.ranks.lane import PARTS
@@ -49,7 +49,7 @@ def test_no_fix_of_a_rank_s_host_leaves_less_than_devices_compute():
     own, (compute, host) = replay.corrected.own.copy(), (PARTS.index(part) for part in ("compute", "host"))
     late = own[:, compute] == 3000.0
     own[late, compute], own[late, host] = 1000.0, 2000.0
-    schedule, edit = replay.corrected.edited(own=own), AsOthers(ranks=(2,))
+    schedule, edit = replay.corrected.edited(own=own), MedianParts(ranks=(2,))
     saving = replace(replay, corrected=schedule, recorded=schedule).saving(JobEdits(edit, edit, edit), "")
     assert (saving.expected_us, saving.high_us) == pytest.approx((2000.0, 3700 - 1500 / recording_cost.spread().gpu_faster))
     assert saving.high_us < 2000 * 1.3
@@ -72,7 +72,7 @@ def test_the_replay_is_the_recording_and_its_edit_is_exact():
     replay = job_of(SLOW).replay
     step = 1800 + 500 + 2 * TRANSFER_US
     assert replay.step_us == pytest.approx(step, abs=1) and replay.error < 1e-3
-    assert replay.share(replay.recorded, AsOthers(ranks=(2,))) == pytest.approx(800 / step, abs=1e-3)
+    assert replay.share(replay.recorded, MedianParts(ranks=(2,))) == pytest.approx(800 / step, abs=1e-3)
     # Divided evenly, between each two collectives, each rank works 1767 µs of rank 2's 2300, and none waits.
     assert replay.share(replay.recorded, Evened()) == pytest.approx((2300 - 5300 / 3) / step, abs=1e-3)
 
@@ -197,7 +197,7 @@ def test_a_rank_whose_trace_shares_no_collective_is_as_good_as_missing():
     ranks = [summary_of(rank_timeline(r, own, SLOW)) for r, own in enumerate(SLOW)]
     ranks[2] = summary_of(rank_timeline(2, SLOW[2], SLOW, group="of another program"))
     job = Job.build(RankSummaries(tuple(ranks)))
-    assert not job.missing and job.apart == (2,) and job.matching.status == "degraded" and "rank 2 in none of them" in job.matching.detail
+    assert not job.missing and job.unmatched_ranks == (2,) and job.matching.status == "degraded" and "rank 2 in none of them" in job.matching.detail
     headline = run(Recording("job", "job", (RankSummaries(tuple(ranks)),)), []).headline
     assert headline.bottleneck == "ranks missing" and headline.judged == "partly" and "no collective that rank 2 shared" in headline.judged_why
 

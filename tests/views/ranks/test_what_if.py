@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.views.ranks.graph import JobGraph
-from advisor.views.ranks.what_if import WhatIf, usual_us
+from advisor.views.ranks.what_if import ChangedDurations, usual_us
 from tests.paths import SHARED
 
 ORACLE = SHARED / "public" / "stragglers"
@@ -28,7 +28,7 @@ def makespan(edges, took):
 def test_two_ranks_of_which_one_computes_twice_as_long():
     # Ranks compute 10 and 20, then meet in an all-reduce of 5: 25; at the mean of 15 each, 20.
     edges, took = (np.array([0, 1]), np.array([2, 2])), np.array([10.0, 20.0, 5.0])
-    made = WhatIf(took, usual_us(took, np.array([0, 0, 1]), np.array([False, False, True])), lambda t: makespan(edges, t))
+    made = ChangedDurations(took, usual_us(took, np.array([0, 0, 1]), np.array([False, False, True])), lambda t: makespan(edges, t))
     assert made.slowdown == pytest.approx(25 / 20)
     assert made.slowdown_of(np.array([False, True, False])) == pytest.approx(25 / 20)
     assert made.slowdown_of(np.array([True, False, False])) == pytest.approx(20 / 20)
@@ -93,7 +93,7 @@ def read_job(name):
         return float(np.mean([makespan(step[4], part) for step, part in zip(steps, np.split(times, cuts), strict=True)]))
 
     rank, stage = (np.concatenate([step[at] for step in steps]) for at in (2, 3))
-    return WhatIf(took, usual_us(took, kind, ~computes[kind]), time_us), rank, stage
+    return ChangedDurations(took, usual_us(took, kind, ~computes[kind]), time_us), rank, stage
 
 
 @pytest.mark.skipif(not ORACLE.is_dir(), reason="the published traces are not here")

@@ -126,7 +126,7 @@ RECORDED = sorted([*TRACES.glob("*.trace.zst"), *samples("*/*.json.gz"), *sample
 def test_no_recording_names_a_framework_that_its_program_does_not_import(path: Path) -> None:
     recording = read(path)
     workspace = Workspace(*recording.parts)
-    if not workspace.can(Stack.build):
+    if not workspace.can_build(Stack.build):
         return
     homes = (ROOT / "corpus" / "programs" / f"{path.name.partition('.')[0]}.py", path.parent / "engine.py", ROOT / "samples" / "public_models.py")
     text = next(program for program in homes if program.is_file()).read_text(encoding="utf-8")
