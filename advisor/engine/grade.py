@@ -27,7 +27,8 @@ class Open(NamedTuple):
 @dataclass(frozen=True)
 class Weight:
     """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, what was seen to be lost:
-    no error of a prediction makes more of it; why it is no fix, "" if it may be one; and what recording leaves open, None if nothing."""
+    no error of a prediction makes more of it; why it is no fix, "" if it may be one; what recording leaves open, None if nothing; and removable, what
+    is not work that the fix leaves."""
 
     saving: AnySaving
     whole: float
@@ -35,11 +36,13 @@ class Weight:
     lost: float = inf
     amiss: str = ""
     open: Open | None = None
+    removable: float = inf
 
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
     """The finding; `Clear` where it gains less than is asked for. Raises ValueError if no fix does what it says."""
-    weight = _widened(rule, weight)
+    widened = _widened(rule, weight)
+    weight = _without_work(widened)
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
     least = least if found.least_share is None else min(least, found.least_share)
@@ -48,6 +51,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
             return Clear(rule=rule.id, why=outcomes.small_gain(found.quiet, share, least), reason="small-gain", measured=share, threshold=least, unit="share")
         # One time of the host stands between a fix and all that it gains: that decides nothing.
         found = replace(found, status="possible", at_least=min(found.at_least, "low", key=SEVERITIES.index))
+        weight = replace(weight, saving=widened.saving)  # of a step that may take longer than is expected
     if found.status == "possible" and not found.possible_why and weight.open:
         found = replace(found, possible_why=weight.open.why, decide_with=weight.open.decide_with)
     if weight.amiss:
@@ -96,3 +100,12 @@ def _widened(rule: Rule, weight: Weight) -> Weight:
     wider = min(above * weight.whole, max(weight.whole - saving.high_us, 0.0) / 2)
     high = max(saving.high_us, min(lost, saving.high_us + wider))
     return replace(weight, saving=msgspec.structs.replace(saving, low_us=min(low, saving.expected_us), high_us=high))
+
+
+def _without_work(weight: Weight) -> Weight:
+    """The saving without the work that the fix leaves, which no step is shorter than."""
+    saving, most = weight.saving, weight.removable
+    if not isinstance(saving, Saving) or saving.high_us <= most:
+        return weight
+    low, expected = min(saving.low_us, most), min(saving.expected_us, most)
+    return replace(weight, saving=msgspec.structs.replace(saving, low_us=low, expected_us=expected, high_us=most))

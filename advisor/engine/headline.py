@@ -88,7 +88,8 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
-    predicted = _predicted(step, (low, expected, high), [(f.finding.rule, s) for f in fixes if isinstance(s := f.finding.saving, Saving)])
+    removable_us = step * max((replay.removable_share(one) for one in (Edits.all_of(edits), *edits)), default=0.0)
+    predicted = _predicted(step, (low, expected, high), removable_us, [(f.finding.rule, s) for f in fixes if isinstance(s := f.finding.saving, Saving)])
     judged = judge(workspace, outcomes.failed)
     if judged.judged == "yes" and _silent(bound, step, outcomes):
         judged = Judgement("partly", "unused-idle", say.unused_idle(bound.shares.idle))
@@ -118,8 +119,9 @@ def _decisive(workspace: Workspace) -> Health | None:
     return next(alone, failed[0]) if failed and (touched >= EVERYTHING or workspace.get(Timeline).source.cut) else None
 
 
-def _predicted(step: float, together: tuple[float, float, float], each: Sequence[tuple[str, Saving]]) -> Prediction:
-    """The step with every fix. together: low, expected and high gain of all fixes, as replayed; each: what is said of one by one, and by which rule.
+def _predicted(step: float, together: tuple[float, float, float], removable_us: float, each: Sequence[tuple[str, Saving]]) -> Prediction:
+    """The step with every fix. together: low, expected and high gain of all fixes, as replayed; removable_us: what of the step is not work that they leave;
+    each: what is said of one by one, and by which rule.
 
     Every fix together gains no less than the best or the surest of them alone, which whoever doubts the others may take; and no more than
     all of them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below. A replay of
@@ -134,6 +136,7 @@ def _predicted(step: float, together: tuple[float, float, float], each: Sequence
     savings, margins = [saving for _, saving in each], [interval_margins(rule) for rule, _ in each]
     most, best = sum(s.high for s in savings), max(s.expected for s in savings)
     low = max(together[0] - step * max(below for below, _ in margins), *(s.low for s in savings), 0.0)
+    most = min(most, removable_us)
     expected = min(max(together[1], best), most)
     high = min(together[2] + min(step * max(above for _, above in margins), (step - together[2]) / 2), most)
     return Prediction(low=step - max(high, expected), expected=step - expected, high=step - min(low, expected))

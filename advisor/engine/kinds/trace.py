@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 import msgspec
 import numpy as np
@@ -146,11 +147,12 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
         raise TypeError("a finding has edits, or says what it saves")
     in_trace_time = replay.step_us / max(replay.true_step.expected_us, 1e-9)
     lost_us = found.at_most_us * in_trace_time
-    amiss, open = "", None
+    amiss, open, removable_us = "", None, inf
     if found.edits is not None:
+        removable_us = replay.removable_share(found.edits) * replay.step_us
         likely_us = min(lost_us, found.likely_at_most_us * in_trace_time)
         amiss, open = replay.amiss(found.edits), left_open(replay, found.edits, likely_us, workspace.get(Timeline).source)
-    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us, amiss, open)
+    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us, amiss, open, removable_us)
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:

@@ -14,7 +14,7 @@ from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.finding import LOW_SHARE, Basis, Saving
-from advisor.views.replay.edits import Edit, Edits
+from advisor.views.replay.edits import Edit, Edits, least_us
 from advisor.views.replay.from_trace import begun_us, calls_of_window, ended_before_us, gpu_only, schedule_of
 from advisor.views.replay.recording_cost import HostCost, fitting, staged_as_measured, without_recording
 from advisor.views.replay.schedule import Schedule
@@ -137,6 +137,12 @@ class Replay:
         if min(low - expected, expected - high) > AMISS:
             return "its edits gain less from one to the next: give the least first, then the expected, then the most"
         return ""
+
+    def removable_share(self, edits: Edits) -> float:
+        """Share of the step that a fix can take away: all but the work that it leaves at the high end, with the host as fast as it may be. A share of one
+        replay, where the host may take twice as long, is more than that of the expected step."""
+        whole_us = max(self.true_step.expected_us, period_us(self.corrected))
+        return max(0.0, 1 - least_us(self.fastest, edits.high) / whole_us) if whole_us > 0 else 0.0
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
         """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
