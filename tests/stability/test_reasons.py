@@ -7,8 +7,9 @@ from advisor.engine.rule import catalog
 from advisor.knowledge import recording_cost, shortest_kernel
 from advisor.knowledge.devices import find
 from advisor.lab.stability import reasons, slower
-from advisor.lab.stability.changes import CHANGES
-from advisor.lab.stability.reasons import Told, reason_for, share, table
+from advisor.lab.stability.changes import CHANGES, Change
+from advisor.lab.stability.held import compared
+from advisor.lab.stability.reasons import Told, covered, reason_for, share, table
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.views.patterns import fusion
 from tests.rules.test_optimizer_foreach import loop, period
@@ -51,6 +52,20 @@ def test_what_is_told_by_another_says_so_only_where_that_one_is_told(report):
     above = msgspec.structs.replace(report.findings[0], rule="launch-gap")
     both = msgspec.structs.replace(other, findings=(above, *other.findings))
     assert "another finding" in reason_for("durations", "optimizer-foreach", Told(report.findings[0], both.findings[1], report, both))
+
+
+def test_what_gains_the_same_and_leads_or_follows_is_covered(report):
+    above = msgspec.structs.replace(report.findings[0], rule="launch-gap")
+    for points, severity, is_covered in ((0.9 * NO_DIFFERENCE, "high", True), (1.1 * NO_DIFFERENCE, "high", False), (0.0, "low", False)):
+        follows = moved(report, points, severity="low", folded_into="launch-gap")
+        both = msgspec.structs.replace(follows, findings=(msgspec.structs.replace(above, severity=severity), *follows.findings))
+        pair = Told(report.findings[0], both.findings[1], report, both)
+        assert covered(pair) == covered(Told(pair.became, pair.was, both, report)) == is_covered
+        made = compared("t", Change("durations", lambda trace, rng: trace), report, both)
+        assert (made.covered, [flip.rule for flip in made.reasons]) == (
+            int(is_covered),
+            ["launch-gap"] * (severity == "high") + ["optimizer-foreach"] * (not is_covered),
+        )
 
 
 def test_a_reason_of_one_change_is_none_of_another(report):

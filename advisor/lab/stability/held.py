@@ -43,7 +43,8 @@ class Held:
     """What one change did, over all traces to which it applies.
 
     findings: of medium or above in either report. flips: those that are medium or above in one of them alone. abstained: no flips, but findings that the changed trace
-    cannot tell and is said to lack what tells. savings: of findings that are in both; moved: those by more than `MOVED` of the step.
+    cannot tell and is said to lack what tells. covered: no flips either, but findings that gain the same in both reports, and that one of these folds
+    into another that asks for that time. savings: of findings that are in both; moved: those by more than `MOVED` of the step.
     reasons, movements: each flip and each saving that moved.
     """
 
@@ -52,6 +53,7 @@ class Held:
     findings: int = 0
     flips: int = 0
     abstained: int = 0
+    covered: int = 0
     savings: int = 0
     moved: int = 0
     reasons: list[Difference] = field(default_factory=list)
@@ -145,7 +147,11 @@ def compared(trace: str, change: Change, base: Report, changed: Report | None, f
             if change.takes and len(became) < len(was) and _abstains(changed, rule):
                 made.abstained += 1
                 continue
-            why = reasons.reason_for(change.name, rule, Told(_told(base, rule, number), _told(changed, rule, number), base, changed)) if changed else ""
+            told = Told(_told(base, rule, number), _told(changed, rule, number), base, changed) if changed else None
+            if told and reasons.covered(told):
+                made.covered += 1
+                continue
+            why = reasons.reason_for(change.name, rule, told) if told else ""
             made.flips += 1
             made.reasons.append(Difference(trace, rule, _said(base, rule), _said(changed, rule) if changed else f"not read: {failed}", why))
     return made
