@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import clip, overlap_with
 from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Clear
+from advisor.report.finding import Clear, Skipped
 from advisor.report.numbers import duration
 from advisor.rules.fixes import recompiling
 from advisor.views.patterns.compiling import compiling_spans
@@ -86,6 +86,11 @@ def recompilation(
     why = compiles.why_compiled(timeline, steps, compiling)
     recurs = compiled >= max(2.0, min_steps_share * steps.steps) if steps.repeats else why.recompiled >= 2
     if not recurs:
+        if steps.repeats and steps.steps == 1:
+            spent = duration(float(per_step.sum()))
+            return Skipped(
+                why=f"{spent} of the one recorded step is compilation, which may be start-up", record_with="record three steps or more after the warm-up"
+            )
         seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
         return Clear(
             why=f"compilation takes {duration(float(per_step.sum()))} as recorded {seen}, which may be start-up; "

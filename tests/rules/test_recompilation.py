@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build import Trace
-from tests.rules.test_rules import clear, found, repeat, widened
+from tests.rules.test_rules import clear, found, repeat, skipped, widened
 
 COMPILE = "torch/_dynamo/convert_frame.py(1457): _compile"
 
@@ -61,6 +61,11 @@ def test_compiling_once_is_start_up():
         compiled(trace, at, 5000 if at == 2 * 5200 else 0)
 
     assert "in 1 of 4 steps" in clear("recompilation", repeat(5200, body))
+
+
+def test_one_step_does_not_tell_whether_it_compiles_again():
+    assert "of the one recorded step" in skipped("recompilation", churn(steps=1))
+    assert "nothing is compiled" in clear("recompilation", churn(steps=1, took=0))
 
 
 def test_the_share_of_steps_has_two_sides():
