@@ -58,7 +58,7 @@ def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] 
 
         return _of_report(report_of(profile_results))
     raise UsageError(
-        f"a {type(profile_results).__name__} holds no times", "Give times in ms by name, an AttentionProfile, a Report or the path of a recording."
+        f"this {type(profile_results).__name__} holds no times", "Give times in ms by name, an AttentionProfile, a Report or the path of a recording."
     )
 
 
