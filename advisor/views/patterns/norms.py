@@ -217,9 +217,6 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
         keys = sorted({(int(work.step[chain.members[0]]), int(sequence[r])) for r in roots if sequence[r] >= 0})
         members = np.array(sorted(p for key in keys for p in of.pop(key, [])), np.int64)
         if len(members) >= 2:
-            back, others = (
-                Chain(chain.kind, members, chain.bytes, backward=True),
-                members[[not has_token(ops.name(op), "copy") for op in work.op[members].tolist()]],
-            )
-            found.append(replace(back, core=others, core_bytes=chain.core_bytes) if chain.core is not None and len(others) else back)
+            back, core = Chain(chain.kind, members, chain.bytes, backward=True), members[[not has_token(ops.name(op), "copy") for op in work.op[members]]]
+            found.append(replace(back, core=core, core_bytes=chain.core_bytes) if chain.core is not None and len(core) else back)
     return found
