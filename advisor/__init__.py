@@ -2,7 +2,7 @@
 
     import advisor
     report = advisor.analyze("trace.json.gz")
-    timeline = advisor.load("trace.json.gz")   # tables as pandas DataFrames
+    timeline = advisor.load("trace.json.gz")   # tables of numpy columns; timeline.gpu_ops.to_pandas() is a DataFrame
 
 Names are imported on first use, so that `import advisor` and `advisor --help` cost nothing.
 """

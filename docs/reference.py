@@ -114,8 +114,8 @@ for finding in report.findings:
 change = advisor.compare(advisor.analyze("before.json.gz"), report)   # or lists of captures; rows sum to the change
 print(change.summary)
 
-timeline = advisor.load("trace.json.gz")            # tables as pandas DataFrames, times in µs
-timeline.gpu_ops.groupby("name", observed=True).dur_us.sum().nlargest(5)
+timeline = advisor.load("trace.json.gz")            # tables of numpy columns, times in µs; each has to_pandas()
+timeline.gpu_ops.to_pandas().groupby("name", observed=True).dur_us.sum().nlargest(5)
 ```
 """
 

@@ -54,7 +54,7 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
 def _idle_us(timeline: Timeline, steps: Steps, work: GpuWork) -> float:
     """What the busiest device idles in a step, as it runs when nobody records: no batch that is there at once gains more."""
     ops = timeline.gpu_ops
-    device, start, end = (column.to_numpy() for column in (ops["device"], ops["start_us"], ops["start_us"] + ops["dur_us"]))
+    device, start, end = (column for column in (ops["device"], ops["start_us"], ops["start_us"] + ops["dur_us"]))
     busy = (length(clip(union(start[device == d], end[device == d]), steps.start_us, steps.end_us)) for d in np.unique(device))
     return max(work.step_us - max(busy, default=0.0) / steps.steps, 0.0)
 

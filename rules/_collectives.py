@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.measured_costs import costs
+from advisor.views.groups import Groups
 from advisor.views.replay.gpu_work import GpuWork
 
 HIDDEN = costs("overlap")
@@ -16,13 +17,13 @@ WAITING = 1.5
 
 def transfer_us(work: GpuWork, at: Ints, waiting: float) -> Floats:
     """(n,) of each collective: as long as the shortest of its kernel, grid and size takes, and `waiting` times that at most."""
-    frame = work.timeline.gpu_ops.iloc[work.rows[at]]
-    alike = frame.groupby(["name", "grid_blocks", "bytes", "in_elements"], observed=True, sort=False)["dur_us"].transform("min")
-    found: Floats = np.minimum(work.dur_us[at], waiting * alike.to_numpy())
+    ops, rows = work.timeline.gpu_ops, work.rows[at]
+    alike = Groups.by_keys(ops["name"].codes[rows], *(ops[column][rows] for column in ("grid_blocks", "bytes", "in_elements")))
+    found: Floats = np.minimum(work.dur_us[at], waiting * alike.least(ops["dur_us"][rows])[alike.of])
     return found
 
 
 def sizes_known(work: GpuWork, at: Ints) -> bool:
     """Whether what each of them moves was recorded: only then is the shortest like it a measure of the others."""
-    frame = work.timeline.gpu_ops.iloc[work.rows[at]]
+    frame = work.timeline.gpu_ops[work.rows[at]]
     return bool(((frame["bytes"] > 0) | (frame["in_elements"] > 0)).all())

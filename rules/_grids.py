@@ -79,7 +79,7 @@ def measured_grid(
 def grid_label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
     op, blocks = int(work.op[position]), int(grids.blocks[position])
     what = (
-        f"{work.ops.name(op)} {work.timeline.op_text('dims', op)}".strip()
+        f"{work.ops.name(op)} {work.timeline.cpu_ops['dims'][op]}".strip()
         if op >= 0
         else work.kernel_name(position).removeprefix("void ").split("<", 1)[0][:80]
     )

@@ -79,7 +79,7 @@ TURING = (7, 5)
 
 def labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
     """Of each position, the op with its shapes, or the kernel where no op is known."""
-    dims = work.timeline.cpu_ops["dims"].cat
-    shapes, codes = dims.categories.to_list(), dims.codes.to_numpy()
+    dims = work.timeline.cpu_ops["dims"]
+    shapes, codes = dims.categories.tolist(), dims.codes
     ops = zip(chosen.tolist(), roofline.cost_op[work.rows[chosen]].tolist(), strict=True)
     return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]

@@ -65,5 +65,5 @@ def _trip_label(work: GpuWork, position: int) -> str:
 
 
 def shapes_of(work: GpuWork, op: int) -> list[list[int]]:
-    dims = work.timeline.op_text("dims", op) if op >= 0 else ""
+    dims = work.timeline.cpu_ops["dims"][op] if op >= 0 else ""
     return [d for d in arguments.numbers(dims) if d and all(isinstance(n, int) for n in d)]

@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
 from advisor.intervals import clip
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import LOW_SHARE, SUMMARY_CHARACTERS, Clear
 from advisor.report.numbers import duration
@@ -86,7 +87,7 @@ def data_loading(
     idle = gaps.share("data_loading")
     meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of the step meanwhile"
     # What the device idles elsewhere goes too where the loader keeps the host from running ahead; no more than that was seen lost.
-    idle_us = float(gaps.causes.drop(columns="profiler").to_numpy().sum()) / steps.steps
+    idle_us = float(sum(gaps.causes[cause].sum() for cause in CAUSES if cause != "profiler")) / steps.steps
     if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + LOW_SHARE:
         meanwhile += f", and {in_all:.0%} in all"
     slowest = batch_waits.slowest_frame(timeline, spans)

@@ -103,8 +103,8 @@ def _largest(work: GpuWork, at: Ints, column: str) -> tuple[str, Ints, float]:
     """The value of a column that takes most time of the step, if it is, and its share."""
     if not len(at):
         return "", at, 0.0
-    values = work.timeline.gpu_ops[column].cat
-    codes = values.codes.to_numpy()[work.rows[at]]
+    values = work.timeline.gpu_ops[column]
+    codes = values.codes[work.rows[at]]
     spent = np.bincount(codes, weights=work.dur_us[at])
     # Of those that take as long, the first by name.
     name, best = min((str(values.categories[code]), code) for code in distinct(codes).tolist() if spent[code] == spent.max())
@@ -142,8 +142,8 @@ _MIGRATIONS = (CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value)
 def _migrations(work: GpuWork, mine: Ints) -> int:
     """Migrations of managed memory a step that are these ops, or that run inside them; 0 if they are few."""
     frame = work.timeline.gpu_ops
-    moving = frame["copy_kind"].isin(_MIGRATIONS).to_numpy()
-    start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]
+    moving = frame["copy_kind"].isin(_MIGRATIONS)
+    start, mine_us = frame["start_us"][moving], work.column("start_us")[mine]
     spans = union(mine_us, mine_us + work.dur_us[mine])
     a_step = round(int(in_spans(start, spans).sum()) / work.schedule.steps)
     return a_step if a_step >= ONE_BY_ONE else 0

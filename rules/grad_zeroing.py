@@ -79,8 +79,8 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
     if len(adding) <= 1.1 * len(zeroing):
         # Autograd still comes to each gradient: of the host's time only the op's own goes.
-        started = timeline.cpu_ops["start_us"].to_numpy()[work.op[adding]]
-        own = union(started, started + timeline.cpu_ops["dur_us"].to_numpy()[work.op[adding]])
+        started = timeline.cpu_ops["start_us"][work.op[adding]]
+        own = union(started, started + timeline.cpu_ops["dur_us"][work.op[adding]])
         shorter = combine(shorter, host_time.without(own), FewerLaunches(adding[:0], adding, np.empty(0)))
     count = f"{counted(work.a_step(zeroing), 'fill')} per step"
     spent = duration(work.us_a_step(zeroing))

@@ -120,7 +120,7 @@ def recompilation(
 def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: HostTime, plans: AttentionPlans) -> Found:
     """Where it is not code that is compiled again, but cuDNN's attention that is planned."""
     spent = duration(host_time.spent_us(plans.spans))
-    ops, gone = timeline.cpu_ops.iloc[plans.calls], host_time.without(plans.spans)
+    ops, gone = timeline.cpu_ops[plans.calls], host_time.without(plans.spans)
     return Found(
         title="Attention is planned again in every step",
         summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each size that it has not met has one.",
@@ -128,8 +128,8 @@ def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: Ho
         removes="planning inside the steps",
         evidence=folded(
             [f"{plain(name)} {dims[:60]}" for name, dims in zip(ops["name"], ops["dims"], strict=True)],
-            ops["start_us"].to_numpy(),
-            ops["dur_us"].to_numpy(),
+            ops["start_us"],
+            ops["dur_us"],
         ),
         confidence=0.9,
         fix=recompiling.FEW_LENGTHS,

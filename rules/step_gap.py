@@ -95,7 +95,7 @@ def step_gap(
         return Clear(why="only one step is marked")
     # What of a gap recording made is not the server's.
     dur = np.maximum(gaps.dur_us, 1e-9)
-    waits = overlap_with(gaps.start_us, gaps.end_us, served.between) * (1 - gaps.causes["profiler"].to_numpy() / dur)
+    waits = overlap_with(gaps.start_us, gaps.end_us, served.between) * (1 - gaps.causes["profiler"] / dur)
     share = float(waits.sum()) / gaps.run_us
     told = f"the GPU idles {percent(share)} of the step between server steps"
     if share < min_idle_share:
@@ -106,10 +106,10 @@ def step_gap(
     hidden = WithoutWaits(at)
     one_by_one = reads >= min_reads
     # The last read of a step waits for all that the others wait for.
-    gap = np.searchsorted(served.between[0], calls.timeline.api_calls["start_us"].to_numpy()[calls.rows[at]])
+    gap = np.searchsorted(served.between[0], calls.timeline.api_calls["start_us"][calls.rows[at]])
     expected = WithoutWaits(at[:-1][np.diff(gap) == 0]) if one_by_one else hidden
     big = np.flatnonzero(waits > 0)
-    kinds = np.array([*_KINDS.values()], object)[gaps.causes[[*_KINDS]].to_numpy()[big].argmax(axis=1)]
+    kinds = np.array([*_KINDS.values()], object)[np.argmax([gaps.causes[cause][big] for cause in _KINDS], axis=0)]
     return Found(
         title=f"The GPU waits for the server between {served.phase} steps",
         summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}); the host waits there for the GPU "

@@ -64,8 +64,8 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     if program.training:
         return Clear(why="weights are normalised, but they are trained: they change from step to step")
     frame, ops = timeline.cpu_ops, np.unique(around[norms])
-    started = frame["start_us"].to_numpy()[ops]
-    spans = union(started, started + frame["dur_us"].to_numpy()[ops])
+    started = frame["start_us"][ops]
+    spans = union(started, started + frame["dur_us"][ops])
     gone = WithoutOps(norms)
     all_gone = combine(host_time.without(spans), gone)
     weights = counted(work.a_step(ops), "weight")

@@ -40,7 +40,7 @@ FAULTS = {
     "bound": Fault("advisor/views/time/bound.py", "largest = shares._replace(idle=0.0).largest if unsure else shares.largest", "largest = shares.largest", "tests/views/time/test_bound.py"),
     "critical path": Fault("advisor/views/time/critical_path.py", "now = min(ends[last], at)", "now = at", "tests/views/time/test_critical_path.py"),
     "patterns": Fault("advisor/views/patterns/transposes.py", "if not work.backward[turned].all():", "if not turned.size:", "tests/views/patterns/test_transposes.py"),
-    "health": Fault("advisor/views/health/events.py", 'early = launches.start_us[known] - timeline.gpu_ops["start_us"].to_numpy()[known]', 'early = timeline.gpu_ops["start_us"].to_numpy()[known] - launches.start_us[known]', "tests/views/health/test_health.py"),
+    "health": Fault("advisor/views/health/events.py", 'early = launches.start_us[known] - timeline.gpu_ops["start_us"][known]', 'early = timeline.gpu_ops["start_us"][known] - launches.start_us[known]', "tests/views/health/test_health.py"),
     "ranks": Fault("advisor/views/ranks/culprit.py", 'if most == "compute" and self.uneven_work else most', 'if most == "compute" else most', "tests/views/ranks/test_job.py tests/rules/test_straggler.py"),
     "kernels": Fault("advisor/views/kernels/limits.py", "max(loading, busy[L1] or 0.0)", "busy[L1]", "tests/rules/test_kernels.py tests/views/kernels"),
     "memory": Fault("advisor/views/memory/allocator.py", "return LARGE_SEGMENT if size < MIN_LARGE", "return LARGE_SEGMENT if size <= MIN_LARGE", "tests/views/memory/test_allocator.py"),

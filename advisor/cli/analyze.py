@@ -35,7 +35,6 @@ from advisor.cli.terminal import (
     gate,
     html_path,
     page_of,
-    pandas_alone,
     progress_of,
     rule_names,
     selection,
@@ -104,7 +103,6 @@ def analyze(
     By default, print a summary and write TRACE.advisor.html into the current directory. For a job, -o DIR writes its page and every
     rank's page, and resumes an interrupted run.
     """
-    pandas_alone()
     from advisor.reports import formats
 
     check_severity(fail_on)

@@ -195,18 +195,6 @@ def unjudged(report: Report, allowed: bool) -> bool:
     return True
 
 
-def pandas_alone() -> None:
-    """Import pandas as it is where pyarrow is not installed: it would import all of that for nothing we use, a tenth of a small trace's
-    analysis, and texts in its arrays take longer. A rule of the user's that imports pyarrow gets it."""
-    if "pandas" in sys.modules or "pyarrow" in sys.modules:
-        return
-    sys.modules["pyarrow"] = None  # type: ignore[assignment]
-    try:
-        import pandas  # noqa: F401
-    finally:
-        del sys.modules["pyarrow"]
-
-
 def warn_of_secrets(trace: str) -> None:
     """Say on standard error where a trace holds what looks like secrets."""
     from advisor.sources.secrets_in import secrets_like

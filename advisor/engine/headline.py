@@ -244,7 +244,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
 def _of_the_window(workspace: Workspace) -> Judgement | None:
     """What keeps a sound recording from being judged in full; None if nothing does."""
     timeline, bound, steps = workspace.get(Timeline), workspace.get(Bound), workspace.get(Steps)
-    count = int((steps.holds(timeline.gpu_ops["start_us"].to_numpy()) & launched_ops(timeline)).sum())
+    count = int((steps.holds(timeline.gpu_ops["start_us"]) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:
         return Judgement("partly", "few-ops", say.few_ops(count))
     if not steps.repeats and not computing_ops(timeline).any():

@@ -7,16 +7,16 @@ not recorded is -1 (integers) or NaN (floats); a string that was not recorded is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.recordings.columns import Categorical, Column, Table, objects
 from advisor.report.numbers import duration
 
 
@@ -257,68 +257,53 @@ class Source:
         return "; ".join(issue.detail for issue in self.issues if issue.cut)
 
 
-def empty_column(dtype: str, n: int = 0) -> pd.Series:
+def empty_column(dtype: str, n: int = 0) -> Column:
     """A column of `n` not-recorded values."""
-    if dtype == "str":
-        column: pd.Series = pd.Series(pd.Categorical.from_codes(np.zeros(n, "i4"), categories=pd.Index([""], dtype=object)))
-        return column
-    numbers: pd.Series = pd.Series(np.full(n, np.nan if dtype[0] == "f" else -1, dtype))
-    return numbers
+    return Categorical(np.zeros(n, "i1"), [""]) if dtype == "str" else np.full(n, np.nan if dtype[0] == "f" else -1, dtype)
 
 
-def _categorical(values: Any) -> pd.Categorical:
-    """Text as a categorical of objects, lone surrogates as �: pandas' own strings, where pyarrow is installed, refuse them."""
-    made = values if isinstance(values, pd.Categorical) else pd.Categorical(pd.Series(values, dtype=object))
+def _categorical(values: Any) -> Categorical:
+    """Text as a categorical, lone surrogates as �: nothing writes them."""
+    made = values if isinstance(values, Categorical) else Categorical.of_texts(values)
     try:
         "".join(made.categories).encode()
     except UnicodeEncodeError:
         texts = [str(text).encode("utf-8", "replace").decode() for text in made.categories]
-        made = pd.Categorical(pd.Series(np.array([*texts, None], object)[made.codes], dtype=object))
+        made = Categorical.of_texts(objects([*texts])[made.codes])
     return made
 
 
-def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
+def table(name: str, columns: Mapping[str, Any]) -> Table:
     """Build one table of `TABLES[name]`; columns that are left out hold "not recorded"."""
     spec = TABLES[name]
     unknown = set(columns) - set(spec)
     if unknown:
         raise KeyError(f"table {name} has no column {sorted(unknown)}")
     n = len(next(iter(columns.values()))) if columns else 0
-    data = {}
-    for column, dtype in spec.items():
-        if column not in columns:
-            data[column] = empty_column(dtype, n)
-        elif dtype == "str":
-            value = columns[column]
-            data[column] = pd.Series(_categorical(value), copy=False)
-        else:
-            data[column] = pd.Series(np.asarray(columns[column], dtype), copy=False)
-    frame: pd.DataFrame = pd.DataFrame(data, copy=False)
-    return frame
+
+    def column(of: str, dtype: str) -> Column:
+        if of not in columns:
+            return empty_column(dtype, n)
+        return _categorical(columns[of]) if dtype == "str" else np.asarray(columns[of], dtype)
+
+    return Table({of: column(of, dtype) for of, dtype in spec.items()})
 
 
-def stacked(name: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def stacked(name: str, tables: Sequence[Table]) -> Table:
     """The rows of one table of several recordings, one behind the other."""
     return table(
         name,
         {
-            column: pd.Categorical(np.concatenate([frame[column].astype(object).to_numpy() for frame in frames]))
-            if dtype == "str"
-            else np.concatenate([frame[column].to_numpy() for frame in frames])
+            column: Categorical.of_texts(text for one in tables for text in one[column]) if dtype == "str" else np.concatenate([one[column] for one in tables])
             for column, dtype in TABLES[name].items()
         },
     )
 
 
 @cache
-def _empty(name: str) -> pd.DataFrame:
-    """The table without rows: most traces lack some, and pandas takes as long for one without rows as for one with a thousand."""
+def _empty(name: str) -> Table:
+    """The table without rows: most traces lack some."""
     return table(name, {})
-
-
-def _texts(column: pd.Series) -> tuple[list[str], np.ndarray]:
-    """Each distinct text, and which one each row holds."""
-    return list(map(str, column.cat.categories)), column.cat.codes.to_numpy()
 
 
 @dataclass(frozen=True)
@@ -332,52 +317,44 @@ class Timeline:
 
     source: Source
     devices: tuple[Device, ...]
-    gpu_ops: pd.DataFrame
-    api_calls: pd.DataFrame
-    cpu_ops: pd.DataFrame
-    python_calls: pd.DataFrame
-    annotations: pd.DataFrame
-    gpu_annotations: pd.DataFrame
-    syncs: pd.DataFrame
-    memory: pd.DataFrame
-    overheads: pd.DataFrame
-    os_calls: pd.DataFrame
-    gpu_metrics: pd.DataFrame
-    threads: pd.DataFrame
-    compiled_ops: pd.DataFrame
-    programs: pd.DataFrame
+    gpu_ops: Table
+    api_calls: Table
+    cpu_ops: Table
+    python_calls: Table
+    annotations: Table
+    gpu_annotations: Table
+    syncs: Table
+    memory: Table
+    overheads: Table
+    os_calls: Table
+    gpu_metrics: Table
+    threads: Table
+    compiled_ops: Table
+    programs: Table
     base_ns: int = 0
 
     def __post_init__(self) -> None:
         for name, spec in TABLES.items():
-            frame: pd.DataFrame = getattr(self, name)
-            if list(frame.columns) != list(spec):
-                raise TraceError(f"the reader built a table {name} with columns {list(frame.columns)}")
-            for (column, dtype), found in zip(spec.items(), frame.dtypes, strict=True):
-                if (dtype == "str") != isinstance(found, pd.CategoricalDtype) or (dtype != "str" and found != np.dtype(dtype)):
-                    raise TraceError(f"the reader built {name}.{column} as {found}, not {dtype}")
-            if "dur_us" in spec and not (frame["dur_us"].to_numpy() >= 0).all():
+            table: Table = getattr(self, name)
+            if list(table) != list(spec):
+                raise TraceError(f"the reader built a table {name} with columns {list(table)}")
+            for (of, dtype), column in zip(spec.items(), table.columns.values(), strict=True):
+                found = "str" if isinstance(column, Categorical) else column.dtype
+                if found != (dtype if dtype == "str" else np.dtype(dtype)):
+                    raise TraceError(f"the reader built {name}.{of} as {found}, not {dtype}")
+            if "dur_us" in spec and not (table["dur_us"] >= 0).all():
                 raise TraceError(f"the reader let a negative or missing duration into {name}")
-            if "start_us" in spec and not np.isfinite(frame["start_us"].to_numpy()).all():
+            if "start_us" in spec and not np.isfinite(table["start_us"]).all():
                 raise TraceError(f"the reader let an event without a time into {name}")
 
     @classmethod
-    def build(cls, source: Source, devices: tuple[Device, ...] = (), base_ns: int = 0, **tables: pd.DataFrame) -> Timeline:
+    def build(cls, source: Source, devices: tuple[Device, ...] = (), base_ns: int = 0, **tables: Table) -> Timeline:
         """Make a timeline from the tables at hand; the others are empty. Each is sorted by start, ties kept in order."""
-        for name in TABLES:
-            frame = tables[name] = tables[name] if name in tables else _empty(name).copy(deep=False)
-            if "start_us" in frame and not frame["start_us"].is_monotonic_increasing:
-                tables[name] = frame.sort_values("start_us", kind="stable", ignore_index=True)
+        for name, spec in TABLES.items():
+            made = tables[name] = tables[name] if name in tables else _empty(name)
+            if "start_us" in spec and (np.diff(made["start_us"]) < 0).any():
+                tables[name] = made.sorted_by("start_us")
         return cls(source=source, devices=devices, base_ns=base_ns, **tables)
-
-    def op_text(self, column: Literal["dims", "strides", "types"], row: int) -> str:
-        """A text of one row of `cpu_ops`, in a hundredth of the time that the table takes for one."""
-        texts, codes = self._op_texts.get(column) or self._op_texts.setdefault(column, _texts(self.cpu_ops[column]))
-        return texts[codes[row]]
-
-    @cached_property
-    def _op_texts(self) -> dict[str, tuple[list[str], np.ndarray]]:
-        return {}
 
     def sm_counts(self, device_ids: np.ndarray) -> np.ndarray:
         """Multiprocessors of each device, in an array as that of the ids."""

@@ -156,7 +156,7 @@ def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEF
 
 def captures_beside(path: str, timeline: Timeline, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces | None:
     """The traces of captures that lie next to a trace of this machine, for graphs that it replays; None if there are none."""
-    if is_remote(path) or not any(role(str(name)) is ApiRole.GRAPH_LAUNCH for name in timeline.api_calls["name"].cat.categories):
+    if is_remote(path) or not any(role(str(name)) is ApiRole.GRAPH_LAUNCH for name in timeline.api_calls["name"].categories):
         return None
     files = of_rank(files_beside(path), timeline.source.rank)
     return read_captures(files, lambda one: load(one, max_bytes=max_bytes, processes=1)) if files else None

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints
+from advisor.recordings.columns import Categorical, Table, concatenated
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, table
 
 _STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
@@ -54,8 +54,8 @@ def attributed(light: Timeline, deep: Timeline) -> Timeline:
     codes: dict[str, int] = {}
     ours, theirs = _events(light, threads, codes), _events(deep, threads, codes)
     found = np.full(len(light.cpu_ops), -1, np.int64)
-    frames: list[pd.DataFrame] = []
-    memory: list[pd.DataFrame] = []
+    frames: list[Table] = []
+    memory: list[Table] = []
     for number, step in enumerate(steps):
         other = _alike(ours, theirs, step, deep_steps)
         for thread, i in threads.items():
@@ -68,7 +68,7 @@ def attributed(light: Timeline, deep: Timeline) -> Timeline:
             frames.append(_laid(deep.python_calls, thread, other, clock, number))
             memory.append(_laid(deep.memory, thread, other, clock, number))
     inside = np.zeros(len(found), bool)
-    starts = light.cpu_ops["start_us"].to_numpy()
+    starts = light.cpu_ops["start_us"]
     for start, end in steps:
         inside |= (starts >= start) & (starts < end)
     share = float((found[inside] >= 0).mean()) if inside.any() else 1.0
@@ -91,28 +91,26 @@ def _noted(timeline: Timeline, detail: str) -> Timeline:
 
 def _steps(timeline: Timeline) -> list[tuple[float, float]]:
     notes = timeline.annotations
-    chosen = (
-        notes[np.array([bool(_STEP.match(name)) for name in notes["name"].cat.categories], bool)[notes["name"].cat.codes.to_numpy()]] if len(notes) else notes
-    )
+    chosen = notes[np.array([bool(_STEP.match(name)) for name in notes["name"].categories], bool)[notes["name"].codes]] if len(notes) else notes
     return [(float(start), float(start + dur)) for start, dur in zip(chosen["start_us"], chosen["dur_us"], strict=True)]
 
 
 def _threads(timeline: Timeline) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     for frame in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls):
-        found |= set(frame[["pid", "tid"]].drop_duplicates().itertuples(index=False, name=None))
+        found |= set(frame.rows("pid", "tid"))
     return found
 
 
 def _events(timeline: Timeline, threads: dict[tuple[int, int], int], codes: dict[str, int]) -> _Events:
     parts = []
     for kind, frame in (("op", timeline.cpu_ops), ("call", timeline.api_calls)):
-        names = np.array([codes.setdefault(f"{kind} {name}", len(codes)) for name in frame["name"].cat.categories], np.int64)
-        pairs = zip(frame["pid"].to_list(), frame["tid"].to_list(), strict=True)
+        names = np.array([codes.setdefault(f"{kind} {name}", len(codes)) for name in frame["name"].categories], np.int64)
+        pairs = zip(frame["pid"].tolist(), frame["tid"].tolist(), strict=True)
         parts.append((
-            frame["start_us"].to_numpy(), frame["start_us"].to_numpy() + frame["dur_us"].to_numpy(),
+            frame["start_us"], frame["start_us"] + frame["dur_us"],
             np.fromiter((threads[pair] for pair in pairs), np.int64, len(frame)),
-            names[frame["name"].cat.codes.to_numpy()], np.arange(len(frame)), np.full(len(frame), kind == "op"),
+            names[frame["name"].codes], np.arange(len(frame)), np.full(len(frame), kind == "op"),
         ))  # fmt: skip
     start, end, thread, code, row, op = (np.concatenate(column) for column in zip(*parts, strict=True))
     # Of two that begin together the longer is around the other.
@@ -154,11 +152,11 @@ def _clock(ours: _Events, theirs: _Events, mine: Ints, yours: Ints, step: tuple[
     return deep[order], np.maximum.accumulate(light[order])
 
 
-def _laid(frame: pd.DataFrame, thread: tuple[int, int], step: tuple[float, float], clock: tuple[Floats, Floats], number: int) -> pd.DataFrame:
+def _laid(frame: Table, thread: tuple[int, int], step: tuple[float, float], clock: tuple[Floats, Floats], number: int) -> Table:
     """The rows of a thread that lie in the deep step, cut to it, on the light step's clock; ids are those of this step alone."""
-    start = frame["start_us"].to_numpy()
-    end = start + frame["dur_us"].to_numpy() if "dur_us" in frame else start
-    chosen = (frame["pid"].to_numpy() == thread[0]) & (frame["tid"].to_numpy() == thread[1]) & (start < step[1]) & (end >= step[0])
+    start = frame["start_us"]
+    end = start + frame["dur_us"] if "dur_us" in frame else start
+    chosen = (frame["pid"] == thread[0]) & (frame["tid"] == thread[1]) & (start < step[1]) & (end >= step[0])
     if "dur_us" not in frame:
         chosen &= start >= step[0]
     rows = frame[chosen]
@@ -169,30 +167,25 @@ def _laid(frame: pd.DataFrame, thread: tuple[int, int], step: tuple[float, float
     if "python_id" in frame and len(frame):
         ids = int(frame["python_id"].max()) + 1
         for column in ("python_id", "parent_id"):
-            known = rows[column].to_numpy()
+            known = rows[column]
             columns[column] = np.where(known >= 0, known + number * ids, known)
-    return rows.assign(**columns)
+    return rows.with_columns(**columns)
 
 
-def _joined(name: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
+def _joined(name: str, parts: list[Table]) -> Table:
     """The parts as one table. They are cut from one table, and so have the same categories."""
     some = [part for part in parts if len(part)]
-    if not some:
-        return table(name, {})
-    whole = pd.concat(some, ignore_index=True)
-    return table(name, {column: whole[column].array if TABLES[name][column] == "str" else whole[column].to_numpy() for column in TABLES[name]})
+    return concatenated(some) if some else table(name, {})
 
 
-def _carried(ours: pd.DataFrame, theirs: pd.DataFrame, found: Ints) -> pd.DataFrame:
+def _carried(ours: Table, theirs: Table, found: Ints) -> Table:
     """Our ops with what only the deep trace recorded of them."""
 
-    def columns() -> Iterator[tuple[str, pd.Categorical]]:
+    def columns() -> Iterator[tuple[str, Categorical]]:
         for name in _CARRIED:
-            values = theirs[name].array
-            assert isinstance(values, pd.Categorical)
-            if "" not in values.categories:
-                values = values.add_categories([""])
-            nothing = values.categories.get_loc("")
-            yield name, pd.Categorical.from_codes(np.where(found >= 0, values.codes[found] if len(values) else nothing, nothing), values.categories)
+            texts = theirs[name].categories.tolist()
+            texts += [] if "" in texts else [""]
+            nothing = texts.index("")
+            yield name, Categorical(np.where(found >= 0, theirs[name].codes[found] if len(theirs) else nothing, nothing), texts)
 
-    return ours.assign(**dict(columns()))
+    return ours.with_columns(**dict(columns()))

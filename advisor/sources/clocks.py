@@ -30,9 +30,7 @@ def aligned(timeline: Timeline) -> Timeline:
     if not behind:
         return timeline
     tables = {
-        name: frame.assign(start_us=frame["start_us"].to_numpy() + _lag_of_devices(frame["device"].to_numpy(), behind)).sort_values(
-            "start_us", kind="stable", ignore_index=True
-        )
+        name: frame.with_columns(start_us=frame["start_us"] + _lag_of_devices(frame["device"], behind)).sorted_by("start_us")
         for name in ("gpu_ops", "gpu_annotations")
         if len(frame := getattr(timeline, name))
     }
@@ -42,12 +40,12 @@ def aligned(timeline: Timeline) -> Timeline:
 def _launch_us(timeline: Timeline) -> tuple[Floats, Ints]:
     """How long each op started after its launch began, and on which device; of ops whose launch is known, and the only one of its number."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    numbers, wanted = calls["correlation"].to_numpy(), ops["correlation"].to_numpy()
+    numbers, wanted = calls["correlation"], ops["correlation"]
     order = np.argsort(numbers, kind="stable")
     first, behind = (np.searchsorted(numbers[order], wanted, side=side) for side in ("left", "right"))
     known = (wanted >= 0) & (behind - first == 1)
-    launched = calls["start_us"].to_numpy()[order[first[known]]]
-    return ops["start_us"].to_numpy()[known] - launched, ops["device"].to_numpy()[known].astype(np.int64)
+    launched = calls["start_us"][order[first[known]]]
+    return ops["start_us"][known] - launched, ops["device"][known].astype(np.int64)
 
 
 def _clock_lag_us(took: Floats) -> float:

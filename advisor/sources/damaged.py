@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
 from advisor.knowledge.op_tokens.families import Family, family
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.sources.queues import SLACK_US, Queued, few_rows
 
@@ -42,7 +42,7 @@ def mended(timeline: Timeline) -> Timeline:
     tables = {name: getattr(timeline, name) for name in TABLES} | {"cpu_ops": ops.frame, "api_calls": calls.frame, "gpu_ops": work.frame}
     timed = {name: frame for name, frame in tables.items() if "start_us" in frame and len(frame)}
     shift_us = min(float(frame["start_us"].min()) for frame in timed.values())
-    tables |= {name: frame.assign(start_us=frame["start_us"] - shift_us) for name, frame in timed.items() if shift_us}
+    tables |= {name: frame.with_columns(start_us=frame["start_us"] - shift_us) for name, frame in timed.items() if shift_us}
     source = replace(timeline.source, issues=(*timeline.source.issues, *issues))
     return Timeline.build(source, timeline.devices, timeline.base_ns + round(shift_us * 1000), **tables)
 
@@ -68,9 +68,9 @@ class _Launched:
         known = (calls.numbers[order][at] == work.numbers) & (work.numbers >= 0)
         start[known], end[known] = calls.start_us[order][at][known], calls.end_us[order][at][known]
         names = calls.table["name"]
-        waits = np.array([bool(_WAITS_FOR_DEVICE.match(plain(name))) for name in names.cat.categories], bool)[names.cat.codes.to_numpy()]
+        waits = np.array([bool(_WAITS_FOR_DEVICE.match(plain(name))) for name in names.categories], bool)[names.codes]
         # A wait is for its own device, and which that is the call does not say.
-        if waits.any() and work.table["device"].nunique() == 1 and calls.table["pid"].nunique() == 1:
+        if waits.any() and len(np.unique(work.table["device"])) == len(np.unique(calls.table["pid"])) == 1:
             began = np.argsort(calls.start_us[waits], kind="stable")
             over = np.minimum.accumulate(calls.end_us[waits][began][::-1])[::-1]
             waited[known] = np.r_[over, np.inf][np.searchsorted(calls.start_us[waits][began], start[known], side="right")]
@@ -104,7 +104,7 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     after the next one does, or long after a wait, or after all that the host did, and are unlike the others of their name. And when they had
     ended at the latest."""
     ops = work.table
-    kernel, after = (work.following(among) for among in ((ops["kind"] == GpuKind.KERNEL.value).to_numpy(), np.ones(len(ops), bool)))
+    kernel, after = (work.following(among) for among in ((ops["kind"] == GpuKind.KERNEL.value), np.ones(len(ops), bool)))
     until_us = np.minimum(after.start_us, launched.waited_us)
     endless = work.end_us > np.minimum(after.end_us, launched.waited_us) + launched.extent_us
     over, waited, beyond = (
@@ -113,7 +113,7 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     )
     if not (suspect := over | waited | beyond).any():
         return endless, until_us
-    name, usual_us = ops["name"].cat.codes.to_numpy(), np.zeros(len(ops["name"].cat.categories))
+    name, usual_us = ops["name"].codes, np.zeros(len(ops["name"].categories))
     np.maximum.at(usual_us, name[~suspect], work.dur_us[~suspect])
     usual_us = usual_us[name]
     unlike = (work.dur_us > FAR * usual_us) & ((usual_us > 0) | _only_row(over))
@@ -123,11 +123,11 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     return over | beyond | endless, np.minimum(until_us, np.where(beyond, work.start_us + usual_us, np.inf))
 
 
-def _computing(ops: pd.DataFrame, among: Mask) -> Mask:
+def _computing(ops: Table, among: Mask) -> Mask:
     """Those of some ops that compute: copies and collectives may have a queue of their own that is unknown."""
-    found = among & (ops["kind"] == GpuKind.KERNEL.value).to_numpy()
+    found = among & (ops["kind"] == GpuKind.KERNEL.value)
     rows = np.flatnonzero(found)
-    pairs = zip(ops["name"].iloc[rows], ops["collective"].iloc[rows], strict=True)
+    pairs = zip(ops["name"][rows], ops["collective"][rows], strict=True)
     found[rows] = [family(name, collective=collective) is not Family.COMMUNICATION for name, collective in pairs]
     return found
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from advisor.recordings.columns import Table, concatenated
 from advisor.recordings.timeline import table
 from advisor.sources.limits import LARGEST, LONGEST_NS
 
@@ -35,7 +35,7 @@ class Timed:
         return part
 
 
-def frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame:
+def frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> Table:
     """One table of the timeline, times in µs from `base`."""
     frames = []
     for part in parts:
@@ -47,8 +47,4 @@ def frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame
             frames.append(table(name, columns))
     if len(frames) < 2:
         return frames[0] if frames else table(name, {})
-    made = {}
-    for column in frames[0].columns:
-        pieces = [f[column] for f in frames]
-        made[column] = pd.api.types.union_categoricals(pieces) if pieces[0].dtype == "category" else np.concatenate(pieces)
-    return table(name, made)
+    return concatenated(frames)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from advisor.knowledge.secrets import masked, masked_each, shown
+from advisor.recordings.columns import Categorical, Table
 from advisor.recordings.flight import FlightRecords
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
@@ -84,19 +84,18 @@ def _timeline(timeline: Timeline) -> Timeline:
     return replace(timeline, devices=devices, source=replace(timeline.source, metadata=metadata), **changed)
 
 
-def _table(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+def _table(name: str, frame: Table) -> Table:
     """The table, the same object where nothing in it changes: each distinct text is looked at once."""
     changed = {}
     for column, dtype in TABLES[name].items():
         if dtype != "str":
             continue
-        values = frame[column].array
-        assert isinstance(values, pd.Categorical)
-        recorded = values.categories.to_list()
+        values = frame[column]
+        recorded = values.categories.tolist()
         texts = [_clipped(text) for text in recorded] if column == "name" else recorded
         texts = texts if shown() else masked_each(texts)
         if texts != recorded:
             distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
             renumbered = np.array([*(distinct[text] for text in texts), -1], np.int32)
-            changed[column] = pd.Categorical.from_codes(renumbered[values.codes], categories=pd.Index(list(distinct), dtype=object))
-    return frame.assign(**changed) if changed else frame
+            changed[column] = Categorical(renumbered[values.codes], categories=list(distinct))
+    return frame.with_columns(**changed) if changed else frame

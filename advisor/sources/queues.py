@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.recordings.columns import Table
+from advisor.recordings.columns import numbered as numbers_of
 from advisor.recordings.timeline import ReadIssue
 from advisor.report.numbers import counted, duration
 
@@ -40,7 +41,7 @@ class Queued:
     """The rows of a table, sorted by start, while they are put right. queue: (n,) the stream or thread of each. numbers: (n,) rising in each
     queue, -1 where not known. moved_us, cut_us: how far those were off that were moved, or cut."""
 
-    table: pd.DataFrame
+    table: Table
     numbers: Ints
     queue: Ints
     start_us: Floats
@@ -49,12 +50,12 @@ class Queued:
     cut_us: list[float] = field(default_factory=list)
 
     @classmethod
-    def create(cls, place: tuple[str, str], numbered: dict[str, pd.DataFrame]) -> list[Queued]:
+    def create(cls, place: tuple[str, str], numbered: dict[str, Table]) -> list[Queued]:
         """Of each table by the column that numbers it; a queue is a place, with the same number in all of them."""
         tables = list(numbered.values())
-        (outer, _), (inner, known) = (pd.factorize(np.concatenate([table[column].to_numpy() for table in tables])) for column in place)
+        (outer, _), (inner, known) = (numbers_of(np.concatenate([table[column] for table in tables])) for column in place)
         queues = np.split(outer * (len(known) + 1) + inner, np.cumsum([len(table) for table in tables])[:-1])
-        columns = [[table[column].to_numpy() for column in (number, "start_us", "dur_us")] for number, table in numbered.items()]
+        columns = [[table[column] for column in (number, "start_us", "dur_us")] for number, table in numbered.items()]
         return [cls(table, number, queue, start, dur) for table, queue, (number, start, dur) in zip(tables, queues, columns, strict=True)]
 
     @property
@@ -62,9 +63,9 @@ class Queued:
         return self.start_us + self.dur_us
 
     @property
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> Table:
         """The table with its new times."""
-        return self.table.assign(start_us=self.start_us, dur_us=self.dur_us)
+        return self.table.with_columns(start_us=self.start_us, dur_us=self.dur_us)
 
     def by_queue(self) -> dict[int, Ints]:
         """The rows of each queue, by their start."""

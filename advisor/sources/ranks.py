@@ -12,11 +12,11 @@ from pathlib import PurePath
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.files import is_ours
 from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.recordings.columns import Table
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline
 from advisor.report.model import Kind
@@ -301,9 +301,9 @@ def split(timeline: Timeline) -> list[Timeline]:
     Host tables go to the process whose calls launched the device's work. A process is ranked by its device.
     """
     ops = timeline.gpu_ops
-    talks = np.array([bool(_COMMUNICATES.search(name)) for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
+    talks = np.array([bool(_COMMUNICATES.search(name)) for name in ops["name"].categories], bool)[ops["name"].codes]
     owner = _owners(timeline)
-    if len(owner) < 2 or {*ops["device"].to_numpy()[talks].tolist()} != {*owner}:
+    if len(owner) < 2 or {*ops["device"][talks].tolist()} != {*owner}:
         return [timeline]
     return [_only_rank(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
 
@@ -321,24 +321,24 @@ REPEATED = 0.01
 
 def repeats_ids(timeline: Timeline) -> bool:
     """Whether calls of several processes share the ids that tie GPU work to its launch: then recordings were merged."""
-    calls = timeline.api_calls[["pid", "correlation"]].drop_duplicates()
-    ids, times = np.unique(calls["correlation"].to_numpy(), return_counts=True)
-    shared = np.isin(timeline.gpu_ops["correlation"].to_numpy(), ids[(times > 1) & (ids >= 0)])
+    calls = np.unique(np.c_[timeline.api_calls["correlation"], timeline.api_calls["pid"]], axis=0)
+    ids, times = np.unique(calls[:, 0], return_counts=True)
+    shared = np.isin(timeline.gpu_ops["correlation"], ids[(times > 1) & (ids >= 0)])
     return int(shared.sum()) > REPEATED * len(shared)
 
 
 def _owners(timeline: Timeline) -> dict[int, int]:
     """The process that works on each device; {} where not each has one of its own."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    device, tied = ops["device"].to_numpy(), ops["correlation"].to_numpy() >= 0
+    device, tied = ops["device"], ops["correlation"] >= 0
     may: dict[int, set[int]] = {number: set() for number in np.unique(device).tolist()}
     early: dict[int, set[int]] = {number: set() for number in may}
-    for process in np.unique(calls["pid"].to_numpy()).tolist():
-        of = calls[(calls["pid"] == process).to_numpy()].sort_values("correlation", kind="stable")
-        keys, start = of["correlation"].to_numpy(), of["start_us"].to_numpy()
-        at = np.minimum(np.searchsorted(keys, ops["correlation"].to_numpy()), len(keys) - 1)
-        launched = tied & (keys[at] == ops["correlation"].to_numpy())
-        before = launched & (start[at] <= ops["start_us"].to_numpy())
+    for process in np.unique(calls["pid"]).tolist():
+        of = calls[calls["pid"] == process].sorted_by("correlation")
+        keys, start = of["correlation"], of["start_us"]
+        at = np.minimum(np.searchsorted(keys, ops["correlation"]), len(keys) - 1)
+        launched = tied & (keys[at] == ops["correlation"])
+        before = launched & (start[at] <= ops["start_us"])
         for number in may:
             here = tied & (device == number)
             if launched[here].sum() > LAUNCHED * max(here.sum(), 1):
@@ -358,8 +358,7 @@ def _only_rank(timeline: Timeline, device: int, process: int, rank: int, world_s
     for name, spec in TABLES.items():
         frame = getattr(timeline, name)
         column, value = ("device", device) if name in ("gpu_ops", "gpu_annotations", "gpu_metrics", "syncs") else ("pid", process)
-        kept = frame[frame[column] == value].reset_index(drop=True) if column in spec and len(frame) else frame
-        tables[name] = kept
+        tables[name] = frame[frame[column] == value] if column in spec and len(frame) else frame
     whole = timeline.source
     source = replace(whole, rank=rank, world_size=world_size, bytes=whole.bytes // world_size, events=whole.events // world_size)
     return Timeline.build(source, tuple(d for d in timeline.devices if d.id == device), timeline.base_ns, **tables)
@@ -392,18 +391,18 @@ OTHERS = HARDLY_ANY
 def of_busiest_process(timeline: Timeline) -> Timeline:
     """Of processes that do not communicate, the one whose work takes devices longest, with what is left out: a step is of one process, and holds
     no work of others."""
-    ops, calls = timeline.gpu_ops, timeline.api_calls[(timeline.api_calls["correlation"] >= 0).to_numpy()]
-    pids, of_call = np.unique(calls["pid"].to_numpy(), return_inverse=True)
+    ops, calls = timeline.gpu_ops, timeline.api_calls[timeline.api_calls["correlation"] >= 0]
+    pids, of_call = np.unique(calls["pid"], return_inverse=True)
     if len(pids) < 2 or not len(ops):
         return timeline
-    order = np.argsort(calls["correlation"].to_numpy(), kind="stable")
-    keys, owners = calls["correlation"].to_numpy()[order], of_call[order]
+    order = np.argsort(calls["correlation"], kind="stable")
+    keys, owners = calls["correlation"][order], of_call[order]
 
-    def owner(rows: pd.DataFrame) -> np.ndarray:
-        at = np.minimum(np.searchsorted(keys, rows["correlation"].to_numpy()), len(keys) - 1)
-        return np.where(keys[at] == rows["correlation"].to_numpy(), owners[at], -1)
+    def owner(rows: Table) -> np.ndarray:
+        at = np.minimum(np.searchsorted(keys, rows["correlation"]), len(keys) - 1)
+        return np.where(keys[at] == rows["correlation"], owners[at], -1)
 
-    of_op, us = owner(ops), ops["dur_us"].to_numpy()
+    of_op, us = owner(ops), ops["dur_us"]
     each = np.bincount(of_op[of_op >= 0], weights=us[of_op >= 0], minlength=len(pids))
     main, left = int(each.argmax()), np.flatnonzero(each >= OTHERS * us.sum())
     if len(left) < 2:
@@ -412,10 +411,10 @@ def of_busiest_process(timeline: Timeline) -> Timeline:
     for name, spec in TABLES.items():
         frame = getattr(timeline, name)
         if "pid" in spec:
-            frame = frame[(frame["pid"] == pids[main]).to_numpy()]
+            frame = frame[frame["pid"] == pids[main]]
         elif "correlation" in spec:
             frame = frame[np.isin(owner(frame), (main, -1))]
-        tables[name] = frame.reset_index(drop=True)
+        tables[name] = frame
     told = f"of {len(left)} processes that do not communicate, {pids[main]} was read, whose work takes {each[main] / us.sum():.0%} of the GPU ops' time; the others not"
     issue = ReadIssue("one-process", told, "ok")
     return Timeline.build(replace(timeline.source, issues=(*timeline.source.issues, issue)), timeline.devices, timeline.base_ns, **tables)

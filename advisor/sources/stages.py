@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-import pandas as pd
+import numpy as np
 
 from advisor.knowledge.server_marks import IDLE_STEP, server_mark
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, stacked, table
 
 # SGLang: 1758-TP-0-DP-0-PP-0-EP-0.trace.json.gz, with profile_by_stage …-DECODE.trace.json.gz and …-EXTEND.trace.json.gz (…-decode, …-prefill later),
@@ -74,7 +75,7 @@ def joined(timelines: Sequence[Timeline]) -> Timeline:
     last_us, ids = _end_us(first), _ids(first)
     for one in timelines[1:]:
         shift = max((one.base_ns - first.base_ns) / 1e3, last_us + 1.0)
-        if any(server_mark(str(name)) for name in first.annotations["name"].cat.categories):
+        if any(server_mark(str(name)) for name in first.annotations["name"].categories):
             frames["annotations"].append(_pause_between(frames["annotations"][-1], last_us, shift))
         for name in TABLES:
             frames[name].append(_moved(name, getattr(one, name), shift, ids))
@@ -92,9 +93,9 @@ def joined(timelines: Sequence[Timeline]) -> Timeline:
     return Timeline.build(source, first.devices, first.base_ns, **{name: stacked(name, several) for name, several in frames.items()})
 
 
-def _pause_between(notes: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
+def _pause_between(notes: Table, start_us: float, end_us: float) -> Table:
     """What nobody recorded between two stages, as a step that does nothing: it is no part of the last step before it."""
-    last = notes.iloc[-1:]
+    last = notes[-1:]
     return table(
         "annotations",
         {
@@ -110,9 +111,9 @@ _IDS = ("correlation", "external_id", "waits_on_correlation", "python_id", "pare
 """Columns that tie rows of one recording to each other."""
 
 
-def _moved(name: str, frame: pd.DataFrame, shift_us: float, ids: int) -> pd.DataFrame:
-    known = {column: frame[column].where(frame[column] < 0, frame[column] + ids) for column in _IDS if column in frame}
-    return frame.assign(**({"start_us": frame["start_us"] + shift_us} if "start_us" in TABLES[name] else {}), **known)
+def _moved(name: str, frame: Table, shift_us: float, ids: int) -> Table:
+    known = {column: np.where(frame[column] < 0, frame[column], frame[column] + ids) for column in _IDS if column in frame}
+    return frame.with_columns(**({"start_us": frame["start_us"] + shift_us} if "start_us" in TABLES[name] else {}), **known)
 
 
 def _ids(timeline: Timeline) -> int:

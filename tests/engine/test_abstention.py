@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.recordings.columns import Categorical, concatenated
 from advisor.recordings.timeline import ReadIssue
 from advisor.sources import load
 from advisor.views.health import TraceHealth
@@ -25,25 +25,23 @@ def with_tables(timeline, **tables):
 
 def disagreeing_clocks(timeline):
     """The first kernels of each step seem to start before they were launched."""
-    ops = timeline.gpu_ops.copy()
+    ops, calls = timeline.gpu_ops, timeline.api_calls
     early = np.arange(len(ops)) % 10 == 0
-    launches = timeline.api_calls.drop_duplicates("correlation").set_index("correlation")["start_us"]
-    launched = ops["correlation"].map(launches).to_numpy()
-    ops.loc[early, "start_us"] = np.where(np.isnan(launched), ops["start_us"], launched - 50)[early]
-    ops.loc[early, "dur_us"] = 1.0
-    return with_tables(timeline, gpu_ops=ops)
+    launches = dict(zip(calls["correlation"].tolist()[::-1], calls["start_us"].tolist()[::-1], strict=True))
+    seems = [launches.get(number, start + 50) - 50 for number, start in zip(ops["correlation"].tolist(), ops["start_us"].tolist(), strict=True)]
+    return with_tables(timeline, gpu_ops=ops.with_columns(start_us=np.where(early, seems, ops["start_us"]), dur_us=np.where(early, 1.0, ops["dur_us"])))
 
 
 def merged_ranks(timeline):
     calls = timeline.api_calls
-    other = calls.assign(start_us=calls["start_us"] + 5000.0, pid=calls["pid"] + 1)
-    return with_tables(timeline, api_calls=pd.concat([calls, other]).sort_values("start_us", kind="stable"))
+    other = calls.with_columns(start_us=calls["start_us"] + 5000.0, pid=calls["pid"] + 1)
+    return with_tables(timeline, api_calls=concatenated([calls, other]).sorted_by("start_us"))
 
 
 def whole_graphs(timeline):
-    ops = timeline.gpu_ops.copy()
+    ops = timeline.gpu_ops
     half = np.arange(len(ops)) % 2 == 0
-    ops["kind"] = pd.Categorical(np.where(half, "graph", ops["kind"].astype(str)))
+    ops = ops.with_columns(kind=Categorical.of_texts(np.where(half, "graph", ops["kind"].texts()).tolist()))
     issue = ReadIssue("graph-trace", "CUDA graphs were recorded whole")
     return replace(with_tables(timeline, gpu_ops=ops), source=replace(timeline.source, issues=(issue,)))
 
@@ -58,14 +56,14 @@ def lost_buffer(timeline):
     steps = Workspace(timeline).get(Steps)
     ops = timeline.gpu_ops
     edge = steps.start_us + steps.periods_us[0]
-    inside = ((ops["start_us"] > steps.start_us + 0.2 * steps.periods_us[0]) & (ops["start_us"] < edge)).to_numpy()
+    inside = (ops["start_us"] > steps.start_us + 0.2 * steps.periods_us[0]) & (ops["start_us"] < edge)
     return with_tables(timeline, gpu_ops=ops[~inside])
 
 
 def two_ranks_on_a_stream(timeline):
     ops = timeline.gpu_ops
-    other = ops.assign(start_us=ops["start_us"] + 0.3 * ops["dur_us"], correlation=-1)
-    return with_tables(timeline, gpu_ops=pd.concat([ops, other]).sort_values("start_us", kind="stable"))
+    other = ops.with_columns(start_us=ops["start_us"] + 0.3 * ops["dur_us"], correlation=np.full(len(ops), -1))
+    return with_tables(timeline, gpu_ops=concatenated([ops, other]).sorted_by("start_us"))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -39,7 +40,8 @@ def job_with_three_damaged(job, ranks, late):
     job.mkdir()
     for rank in range(ranks):
         one = behind if rank == late else even
-        ops = one.gpu_ops.assign(group_size=one.gpu_ops["group_size"].replace(2, ranks))
+        sizes = one.gpu_ops["group_size"]
+        ops = one.gpu_ops.with_columns(group_size=np.where(sizes == 2, ranks, sizes).astype(sizes.dtype))
         data = columns.encode(replace(one, source=replace(one.source, rank=rank, world_size=ranks), gpu_ops=ops))
         (job / f"rank{rank:04}.trace.zst").write_bytes({7: b"", ranks // 2: b"\x28\xb5\x2f\xfd cut", ranks - 1: data[: len(data) // 2]}.get(rank, data))
     return [f"rank{rank:04}.trace.zst" for rank in (7, ranks // 2, ranks - 1)]

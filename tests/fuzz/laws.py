@@ -46,7 +46,7 @@ def _timeline_is_sound(timeline: Timeline) -> None:
         frame = getattr(timeline, name)
         for column in spec:
             if column in ("start_us", "dur_us"):
-                values = frame[column].to_numpy()
+                values = frame[column]
                 assert np.isfinite(values).all(), f"{name}.{column}"
                 assert column == "start_us" or (values >= 0).all(), f"{name}.{column}"
 

@@ -24,7 +24,7 @@ def recorded_names() -> frozenset[str]:
     found = set[str]()
     for rule in RECORDED:
         (timeline,) = (part for part in read(sample(f"{rule}/slow")).parts if isinstance(part, Timeline))
-        ops, kernels = timeline.cpu_ops["name"].cat.categories, timeline.gpu_ops["name"].cat.categories
+        ops, kernels = timeline.cpu_ops["name"].categories, timeline.gpu_ops["name"].categories
         found |= {*ops, *map(plain, ops), *(word for name in kernels for word in re.findall(r"\w*(?:[Ff]unctor|kernel|gemm|nvjet|cudnn|triton)\w*", name))}
     return frozenset(found)
 

@@ -39,7 +39,7 @@ def assert_recorded(directory, op="aten::addmm"):
     assert len(saved["unprofiled_step_us"]) >= 3 and saved["notes"] == []
     for name in ("light", "deep"):
         timeline = advisor.load(directory / saved[name])
-        assert timeline.annotations["name"].str.startswith("ProfilerStep#").sum() == 2
+        assert sum(name.startswith("ProfilerStep#") for name in timeline.annotations["name"]) == 2
         assert (timeline.cpu_ops["name"] == op).sum() == 2, "one forward a step"
 
 

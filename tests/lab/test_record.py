@@ -60,7 +60,7 @@ def test_a_loop_is_timed_then_recorded_lightly_then_deeply(tmp_path, train):
     assert not light.source.shapes and not light.source.stacks
     assert deep.source.shapes and deep.source.stacks and deep.source.memory
     for timeline, steps in ((light, 2), (deep, 2)):
-        assert timeline.annotations["name"].str.startswith("ProfilerStep#").sum() == steps
+        assert sum(name.startswith("ProfilerStep#") for name in timeline.annotations["name"]) == steps
         assert (timeline.annotations["name"] == "Optimizer.step#SGD.step").sum() == steps
 
 
@@ -202,7 +202,7 @@ def test_a_script_that_goes_on_prints_and_exits_as_without_us(tmp_path, monkeypa
 def test_inference_is_found_by_the_outermost_modules_forward(tmp_path):
     assert launch([PYTHON, written(tmp_path, INFER.replace("range(200)", "range(10**6)"))], tmp_path, Options(**FEW)) == 0
     light = advisor.load(tmp_path / "light.json.gz")
-    assert light.annotations["name"].str.startswith("ProfilerStep#").sum() == 2
+    assert sum(name.startswith("ProfilerStep#") for name in light.annotations["name"]) == 2
     # One product a step: neither the inner modules' calls nor those of the cheaper outer one are steps.
     assert (light.cpu_ops["name"] == "aten::linear").sum() == 2
 

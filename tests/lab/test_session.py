@@ -27,7 +27,7 @@ def test_a_session_prints_its_tables_and_exports_a_trace_that_is_analysed(tmp_pa
     assert "CPU-ONLY" in conclusion and "trace-1.json" in conclusion
     assert profiler.key_averages()
     timeline = advisor.load(tmp_path / "trace-1.json")
-    assert timeline.annotations["name"].str.startswith("ProfilerStep#").sum() == 20
+    assert sum(name.startswith("ProfilerStep#") for name in timeline.annotations["name"]) == 20
     # In training mode backward runs too.
     assert (timeline.cpu_ops["name"] == "autograd::engine::evaluate_function: AddmmBackward0").any()
 
@@ -35,7 +35,7 @@ def test_a_session_prints_its_tables_and_exports_a_trace_that_is_analysed(tmp_pa
 def test_a_model_that_only_answers_needs_no_gradients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     advisor.full_profiling_session(torch.nn.Linear(4, 4).eval(), [{"input": torch.ones(2, 4)}], device="cpu")
-    assert not advisor.load(tmp_path / "trace.json").cpu_ops["name"].str.startswith("autograd").any()
+    assert not any(name.startswith("autograd") for name in advisor.load(tmp_path / "trace.json").cpu_ops["name"])
 
 
 def test_it_ends_with_what_to_do_or_why_that_cannot_be_said(tmp_path):

@@ -586,6 +586,6 @@ def hostile_trace() -> Analysis:
         trace.copy(at + 9_000, 20.0, at + 9_050, at + 9_300)
     workspace = Workspace(trace.timeline())
     report = run(trace.timeline(), catalog().values())
-    first = float(workspace.get(Timeline).gpu_ops["start_us"].iloc[0])
+    first = float(workspace.get(Timeline).gpu_ops["start_us"][0])
     finding = msgspec.structs.replace(hostile().findings[0], evidence=(Evidence(label=NASTY[0], start_us=first, dur_us=30.0, device=0),))
     return Analysis(msgspec.structs.replace(report, findings=(finding,)), lambda: picture(workspace, [finding]))

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import TABLES
 from advisor.sources import kineto
 from advisor.sources.columns.layout import encode, zstd
@@ -280,10 +281,9 @@ def _columns() -> Planted:
     timeline = kineto.read(Stream(io.BytesIO(json.dumps(examples.kineto()[0]).encode())), "x")
 
     def made(table: str, column: str, text: str) -> bytes:
-        frame = getattr(timeline, table)
-        texts = frame[column].cat.categories
-        changed = frame[column].cat.rename_categories({one: f"{one} {text}" for one in texts})
-        return encode(replace(timeline, **{table: frame.assign(**{column: changed})}))
+        rows = getattr(timeline, table)
+        changed = Categorical(rows[column].codes, [f"{one} {text}" for one in rows[column].categories])
+        return encode(replace(timeline, **{table: rows.with_columns(**{column: changed})}))
 
     for table, spec in TABLES.items():
         for column in (column for column, dtype in spec.items() if dtype == "str" and len(getattr(timeline, table)) and column != "kind"):

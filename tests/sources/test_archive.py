@@ -55,7 +55,7 @@ def test_an_archive_of_one_recording_is_that_recording(tmp_path: Path, name: str
     (tmp_path / "alone.json").write_bytes(TRACE)
     (tmp_path / name).write_bytes(PACKED[name]({"__MACOSX/run/._trace.json": b"\0\5", inner: data, "run/log.txt": b"done"}))
     alone, found = load(tmp_path / "alone.json"), load(tmp_path / name)
-    assert found.source.events == alone.source.events and found.gpu_ops.equals(alone.gpu_ops)
+    assert found.source.events == alone.source.events and found.gpu_ops.to_pandas().equals(alone.gpu_ops.to_pandas())
     assert [issue.detail for issue in found.source.issues] == [f"{inner[4:]} was read of the archive; 1 other file in it was not"]
     redact(tmp_path / name, tmp_path / "given.json")
     assert load(tmp_path / "given.json").source.events == alone.source.events

@@ -44,7 +44,7 @@ def test_ops_have_the_shapes_of_the_deep_trace_and_their_own_times():
 def test_frames_lie_around_the_ops_that_they_called():
     made = attributed(light(), deep())
     calls = made.python_calls
-    first = calls[calls["start_us"] < 100].set_index("name")
+    first = calls[calls["start_us"] < 100].to_pandas().set_index("name")
     # `forward` begins 10 µs before mm: of the 100 deep µs to it, 10 light ones; and ends a fortieth of the way to relu.
     assert first.loc["model.py(7): forward", "start_us"] == pytest.approx(9.0)
     assert first.loc["model.py(7): forward", "start_us"] + first.loc["model.py(7): forward", "dur_us"] == pytest.approx(20 + 30 * 10 / 300)
@@ -91,7 +91,7 @@ def test_what_is_aligned_is_alike_and_in_order(a, b):
 def test_frames_that_were_recorded_elsewhere_cost_this_trace_nothing():
     timeline = advisor.load(ROOT / "samples" / "launch-gap" / "slow.json.gz")
     ops = timeline.cpu_ops
-    frames = table("python_calls", {"name": ["model.py(1): f"] * len(ops), **{c: ops[c].to_numpy() for c in ("pid", "tid", "start_us", "dur_us")}})
+    frames = table("python_calls", {"name": ["model.py(1): f"] * len(ops), **{c: ops[c] for c in ("pid", "tid", "start_us", "dur_us")}})
 
     def true_step(**source):
         bare = replace(timeline, python_calls=frames if source else timeline.python_calls, source=replace(timeline.source, **source))

@@ -9,6 +9,7 @@ import json
 import zlib
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -133,8 +134,8 @@ def test_events_that_only_the_standard_library_reads(written: bytes, name: str, 
 def test_a_time_that_is_no_number_costs_the_event() -> None:
     text = LAYOUTS["compact"](EVENTS).replace('"est. achieved occupancy %":62', '"est. achieved occupancy %":NaN')
     timeline = read(text.replace('"ts":4346407437090.002', '"ts":NaN'))
-    assert len(timeline.gpu_ops) == 3 and timeline.gpu_ops["occupancy_pct"].isna().all()
-    assert timeline.overheads.empty and timeline.source.issues[0].check == "timestamps"
+    assert len(timeline.gpu_ops) == 3 and np.isnan(timeline.gpu_ops["occupancy_pct"]).all()
+    assert not len(timeline.overheads) and timeline.source.issues[0].check == "timestamps"
 
 
 @pytest.mark.parametrize("chunk_bytes", CHUNKS)
@@ -146,7 +147,7 @@ def test_what_c_writes_for_no_number_costs_the_argument_and_not_the_event(value:
         written = text.replace("77.25", value)
         timeline = read(written, chunk_bytes)
         assert len(timeline.gpu_ops) == 20 and not timeline.source.issues
-        assert set(timeline.gpu_ops["bytes"]) == {5} and list(timeline.gpu_ops["name"].cat.categories) == [quoted["name"]]
+        assert set(timeline.gpu_ops["bytes"]) == {5} and list(timeline.gpu_ops["name"].categories) == [quoted["name"]]
         lost = read(written.replace('"stream": 7', f'"stream": {value}').replace('"stream":7', f'"stream":{value}'), chunk_bytes)
         assert set(lost.gpu_ops["bytes"]) == {5} and set(lost.gpu_ops["stream"]) != {7}
 

@@ -35,10 +35,9 @@ def loop(lag_us=6.0, waits=True):
 
 def with_row(timeline, table, row, **values):
     """The timeline with other values in one row of a table, sorted anew as a reader would."""
-    frame = getattr(timeline, table).copy()
-    for column, value in values.items():
-        frame.loc[row, column] = value
-    return replace(timeline, **{table: frame.sort_values("start_us", kind="stable", ignore_index=True)})
+    rows = getattr(timeline, table)
+    changed = {column: np.where(np.arange(len(rows)) == row, value, rows[column]) for column, value in values.items()}
+    return replace(timeline, **{table: rows.with_columns(**changed).sorted_by("start_us")})
 
 
 def checks(timeline):
@@ -55,7 +54,7 @@ def test_durations_that_overflowed_end_where_the_next_kernel_begins_and_are_coun
     for row in (20, 90, 150, 239):
         timeline = with_row(timeline, "gpu_ops", row, dur_us=16_080.0)
     found = mended(timeline)
-    durations = found.gpu_ops["dur_us"].to_numpy()
+    durations = found.gpu_ops["dur_us"]
     assert (np.delete(durations, [20, 90, 150, 239]) == 80).all()
     assert durations[[20, 90, 150, 239]].tolist() == [100, 100, 100, 87], "as long as the stream has room, or until the wait is over"
     assert checks(found)["durations"].detail.startswith("4 of 240 GPU records were up to 16.0 ms longer")
@@ -87,7 +86,7 @@ def test_one_record_that_is_far_off_is_no_clock_problem_and_does_not_stretch_the
 
 def test_a_record_alone_on_its_stream_begins_with_its_launch():
     timeline = loop()
-    row = timeline.gpu_ops.index[50]
+    row = 50
     found = mended(with_row(timeline, "gpu_ops", row, stream=9, start_us=timeline.gpu_ops["start_us"][row] - 700))
     side = found.gpu_ops[found.gpu_ops["stream"] == 9]
     assert side["start_us"].tolist() == [5005.0] and side["dur_us"].tolist() == [80.0]
@@ -171,8 +170,8 @@ def test_a_call_that_outlasts_its_op_ends_with_it_or_where_the_next_call_begins(
 def test_a_call_that_begins_far_off_goes_back_among_those_of_its_thread():
     timeline = loop()
     found = mended(with_row(timeline, "api_calls", 30, start_us=-5e9))
-    assert found.api_calls["start_us"].is_monotonic_increasing and found.api_calls["start_us"].min() == pytest.approx(5)
-    assert found.api_calls["correlation"].head(60).is_monotonic_increasing and "1 of 244 calls was 5,000 s off" in checks(found)["timestamps"].detail
+    assert (np.diff(found.api_calls["start_us"]) >= 0).all() and found.api_calls["start_us"].min() == pytest.approx(5)
+    assert (np.diff(found.api_calls["correlation"][:60]) >= 0).all() and "1 of 244 calls was 5,000 s off" in checks(found)["timestamps"].detail
 
 
 def test_every_trace_that_is_loaded_is_looked_at(tmp_path):

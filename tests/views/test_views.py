@@ -25,7 +25,7 @@ def shares(part):
 
 def causes(trace):
     gaps = trace.get(Gaps)
-    assert gaps.causes.sum(axis=1).to_numpy() == pytest.approx(gaps.dur_us)
+    assert gaps.together_us(*CAUSES) == pytest.approx(gaps.dur_us)
     return {c: v for c in CAUSES if (v := float(gaps.causes[c].sum())) > 1e-9}
 
 

@@ -117,7 +117,7 @@ def _captures_joined(workspace: Workspace) -> Health:
     """How much of what graphs replay the traces of their captures name."""
     captured, frame = workspace.get(CapturedGraphs), workspace.get(Timeline).gpu_ops
     replayed = np.flatnonzero(captured.replay >= 0)
-    us = frame["dur_us"].to_numpy()[replayed]
+    us = frame["dur_us"][replayed]
     places, place = workspace.get(Origins).places(replayed)
     in_module = np.array([bool(one.modules) for one in places], bool)[place]
     shares = [percent(float(us[chosen].sum()) / max(float(us.sum()), 1e-9)) for chosen in (captured.op[replayed] >= 0, captured.shaped[replayed], in_module)]
@@ -299,7 +299,7 @@ def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
 
 def _devices(timeline: Timeline, rates: DeviceRates) -> tuple[DeviceInfo, ...]:
     """Devices that did something; all that are described if none did."""
-    used = np.unique(timeline.gpu_ops["device"].to_numpy()).tolist()
+    used = np.unique(timeline.gpu_ops["device"]).tolist()
     devices = [timeline.device(d) for d in used] or list(timeline.devices)
     return tuple(_device(d, rates) for d in devices)
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from advisor.engine.rule import Rule, built_in
+from advisor.recordings.columns import Categorical, Table
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,10 @@ def same_values(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, np.ndarray):
         return one.shape == other.shape and (one.dtype == other.dtype) and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-    if isinstance(one, (pd.DataFrame, pd.Series)):
-        return bool(one.equals(other))
+    if isinstance(one, Table):
+        return same_values(one.columns, other.columns)
+    if isinstance(one, Categorical):
+        return same_values(one.codes, other.codes) and same_values(one.categories, other.categories)
     if isinstance(one, Mapping):
         return one.keys() == other.keys() and all(same_values(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.recordings.columns import Categorical, Table
 from advisor.recordings.timeline import TABLES, Device, Source, Timeline, table
 from advisor.sources.columns.packing import Packed, pack, pack_integers, unpack
 from advisor.sources.sniff import COLUMNS_MAGIC
@@ -55,7 +55,7 @@ def encode(timeline: Timeline) -> bytes:
     parts: list[bytes] = []
     tables: dict[str, _Table] = {}
     for name, spec in TABLES.items():
-        frame: pd.DataFrame = getattr(timeline, name)
+        frame: Table = getattr(timeline, name)
         if len(frame):
             later_us = timeline.source.device_clock_us if name in ("gpu_ops", "gpu_annotations") else 0.0
             packed = [_packed(frame[column], dtype, later_us if column == "start_us" else 0.0) for column, dtype in spec.items()]
@@ -68,11 +68,11 @@ def encode(timeline: Timeline) -> bytes:
     return zstd.compress(whole, LEVEL if len(whole) < LARGE_BYTES else LEVEL_OF_LARGE)
 
 
-def _packed(column: pd.Series, dtype: str, later_us: float) -> tuple[Packed, bytes]:
+def _packed(column: Any, dtype: str, later_us: float) -> tuple[Packed, bytes]:
     if dtype != "str":
-        return pack(column.to_numpy(), later_us)
-    texts = json.dumps(column.cat.categories.to_list(), ensure_ascii=False, separators=(",", ":")).encode()
-    how, data = pack_integers(column.cat.codes.to_numpy().astype(np.int64))
+        return pack(column, later_us)
+    texts = json.dumps(column.categories.tolist(), ensure_ascii=False, separators=(",", ":")).encode()
+    how, data = pack_integers(column.codes.astype(np.int64))
     return msgspec.structs.replace(how, texts=len(texts)), data + texts
 
 
@@ -118,7 +118,9 @@ def _column(how: Packed, data: memoryview, texts: memoryview, rows: int, dtype: 
     values = unpack(how, bytes(data), rows)
     if dtype == "str":
         categories = msgspec.json.decode(texts, type=list[str])
-        return pd.Categorical.from_codes(values.astype(np.int32), pd.Index(categories, dtype=None if categories else object))
+        if len(set(categories)) < len(categories) or (rows and not -1 <= int(values.min()) <= int(values.max()) < len(categories)):
+            raise ValueError("a column of text numbers what it does not hold")
+        return Categorical(values, categories)
     if dtype == "f8":
         return values if how.ns else values.view(np.float64)
     return values.astype(dtype)

@@ -11,9 +11,8 @@ from collections import Counter
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from advisor.knowledge.op_tokens.families import Family
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import table
 from advisor.sources.jax import hlo
 from advisor.sources.jax.attention import is_attention
@@ -112,7 +111,7 @@ class Programs:
         """How many links of the programs that were looked at led in a ring or too far: from frames to their callers, from bitcasts to what they show."""
         return sum(program.cut for program in self._programs.values())
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> Table:
         """`compiled_ops`: a row for each instruction that was asked for."""
         columns: dict[str, Any] = {
             "name": [i.name for i in self.found], "module": [i.module for i in self.found], "program": self._numbers, "opcode": [i.opcode for i in self.found],
@@ -123,7 +122,7 @@ class Programs:
         }  # fmt: skip
         return table("compiled_ops", columns)
 
-    def compiled_again(self) -> pd.DataFrame:
+    def compiled_again(self) -> Table:
         """`programs`: of those that ran, those whose name several have."""
         ran = {(instruction.module, number) for instruction, number in zip(self.found, self._numbers, strict=True)}
         names = Counter(module for module, _ in ran)

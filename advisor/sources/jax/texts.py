@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints
+from advisor.recordings.columns import Categorical, numbered
 
 
 class Texts:
@@ -23,22 +23,22 @@ class Texts:
             self.all.append(text)
         return found
 
-    def column(self, codes: Ints) -> pd.Categorical:
+    def column(self, codes: Ints) -> Categorical:
         """Codes as a column of text with no categories but those that are in it."""
         used = np.zeros(len(self.all), bool)
         used[codes] = True
         chosen = np.flatnonzero(used)
         place = np.zeros(len(self.all), np.int32)
         place[chosen] = np.arange(len(chosen))
-        return pd.Categorical.from_codes(place[codes], categories=pd.Index([self.all[i] for i in chosen], dtype=object))
+        return Categorical(place[codes], categories=[self.all[i] for i in chosen])
 
 
 def distinct(*columns: Ints) -> tuple[Ints, Ints]:
     """Rows that represent each distinct combination of some columns' values, and for each row the position of its own among them."""
     group = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        values, uniques = pd.factorize(column)
-        group = pd.factorize(group * max(len(uniques), 1) + values)[0].astype(np.int64)
+        values, uniques = numbered(column)
+        group = numbered(group * max(len(uniques), 1) + values)[0]
     count = int(group.max(initial=-1)) + 1
     first = np.zeros(count, np.int64)
     first[group[::-1]] = np.arange(len(group))[::-1]  # of several writes to one place the last stays

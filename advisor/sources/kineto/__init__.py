@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.knowledge import formats
 from advisor.knowledge.op_tokens import split_overload
+from advisor.recordings.columns import Categorical, Table, concatenated
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, LeftOut, ReadIssue, Source, Timeline, empty_column, table
 from advisor.report.numbers import counted
@@ -71,7 +71,7 @@ def record(opened: Opened) -> Recording:
     if len(ranks) > 1:
         return of_one_file(ranks, opened.path)
     (one,) = ranks.values()
-    if one.api_calls["pid"].nunique() < 2:
+    if len(np.unique(one.api_calls["pid"])) < 2:
         return Recording("trace", opened.path, (one,))
     made = recording_of(one, opened.path)
     return made if made.kind == "job" or not repeats_ids(one) else Recording("trace", opened.path, (_merged(one),))
@@ -304,7 +304,7 @@ def _timeline(collected: _Collected, metadata: dict[str, Any], issues: tuple[Rea
     earliest = min(merger.earliest for merger in merged.values() if merger.earliest is not None)
     tables = {name: _frame(name, merged.pop(name), earliest) for name in list(merged)}
     _move_annotations(tables)
-    hosts = {str(pid) for name in _OF_HOSTS if name in tables for pid in tables[name]["pid"].unique()}
+    hosts = {str(pid) for name in _OF_HOSTS if name in tables for pid in np.unique(tables[name]["pid"]).tolist()}
     left_out = _left_out(collected, processes, hosts)
     return Timeline.build(
         replace(_source(metadata, issues, path, uncompressed, collected.events, tables), left_out=left_out),
@@ -329,7 +329,7 @@ _OF_HOSTS = ("cpu_ops", "api_calls", "python_calls")
 def _process_names(collected: _Collected) -> dict[str, str]:
     """What the trace calls its processes, by their ids as text; taken from what was collected."""
     merger = collected.tables.pop("processes", None)
-    return dict(zip(map(str, merger.take("pid").tolist()), merger.take("name").astype(object), strict=True)) if merger else {}
+    return dict(zip(map(str, merger.take("pid").tolist()), merger.take("name"), strict=True)) if merger else {}
 
 
 def _left_out(collected: _Collected, processes: dict[str, str], hosts: set[str]) -> tuple[LeftOut, ...]:
@@ -360,20 +360,20 @@ def _nothing_to_analyse(collected: _Collected, left_out: tuple[LeftOut, ...], is
     return TraceError(f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD)
 
 
-def _move_annotations(tables: dict[str, pd.DataFrame]) -> None:
+def _move_annotations(tables: dict[str, Table]) -> None:
     """Move the framework's own ranges from ops, where traces before torch 1.11 have them, to annotations."""
     ops = tables.get("cpu_ops")
     if ops is None:
         return
-    names = ops["name"].cat
+    names = ops["name"]
     is_annotation = np.array([bool(_ANNOTATION.match(name)) for name in names.categories], bool)
     if not is_annotation.any():
         return
     moved = is_annotation[names.codes]
-    ranges = pd.concat([tables.get("annotations", table("annotations", {})), ops.loc[moved, list(TABLES["annotations"])]])
-    tables["annotations"] = table("annotations", {column: ranges[column].to_numpy() for column in ranges})
-    tables["cpu_ops"] = ops = ops[~moved].reset_index(drop=True)
-    ops["name"] = ops["name"].cat.remove_unused_categories()
+    ranges = concatenated([tables.get("annotations", table("annotations", {})), ops[moved].select(*TABLES["annotations"])])
+    tables["annotations"] = ranges.with_columns(name=Categorical.of_texts(ranges["name"]))
+    ops = ops[~moved]
+    tables["cpu_ops"] = ops.with_columns(name=ops["name"].without_unused())
 
 
 def _respelled(column: Any, texts: Iterable[str]) -> Any:
@@ -408,7 +408,7 @@ def _by_op(names: Any) -> dict[str, Any]:
     return {"name": _respelled(names, ops), "overload": _respelled(names, overloads)}
 
 
-def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
+def _frame(name: str, merger: Merger, earliest: int) -> Table:
     """One table, sorted by start, in microseconds from the earliest event; made column by column to save memory."""
     columns: dict[str, Any] = {}
     order = None
@@ -429,11 +429,9 @@ def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
             columns[column] = _one_spelling(values) if column in _JSON_COLUMNS else values
     if name == "cpu_ops":
         columns |= _by_op(columns["name"])
-    # Without a copy: pandas would otherwise hold the whole table three times while it is made.
     rows = len(next(iter(columns.values())))
     recorded = {column: columns[column] if column in columns else empty_column(dtype, rows) for column, dtype in TABLES[name].items()}
-    frame: pd.DataFrame = pd.DataFrame(recorded, copy=False)
-    return frame
+    return Table(recorded)
 
 
 def _devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
@@ -457,7 +455,7 @@ def _source(
     path: str,
     uncompressed: int,
     events: int,
-    tables: dict[str, pd.DataFrame],
+    tables: dict[str, Table],
 ) -> Source:
     ops = tables.get("cpu_ops")
     recording = metadata.get("advisor_recording")
@@ -475,8 +473,8 @@ def _source(
         format="kineto",
         bytes=uncompressed,
         events=events,
-        shapes=ops is not None and any(ops["dims"].cat.categories),
-        stacks="python_calls" in tables or (ops is not None and any(ops["call_stack"].cat.categories)),
+        shapes=ops is not None and any(ops["dims"].categories),
+        stacks="python_calls" in tables or (ops is not None and any(ops["call_stack"].categories)),
         memory="memory" in tables,
         syncs="syncs" in tables,
         unprofiled_step_us=step_times(recording.get("unprofiled_step_us")),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+from advisor.recordings.columns import Categorical
 
 INT64 = (-(1 << 63), (1 << 63) - 1)  # what a column holds
 _DIGITS = re.compile(r"-?\d+")
@@ -201,10 +202,10 @@ class Merger:
     def absorb(self, other: Merger) -> None:
         """Append all rows of another, which is empty after."""
         taken = {name: other.take(name) for name in other.names}
-        self.add({name: Strings(c.codes, list(c.categories)) if isinstance(c, pd.Categorical) else c for name, c in taken.items()})
+        self.add({name: Strings(c.codes, list(c.categories)) if isinstance(c, Categorical) else c for name, c in taken.items()})
 
     def take(self, name: str) -> Any:
-        """Remove and return one whole column: an array, or a pandas Categorical of strings."""
+        """Remove and return one whole column: an array, or strings as a Categorical."""
         column = self._parts.pop(name).joined()
         codes = self._codes.pop(name, None)
         return column if codes is None else categorical(column, list(codes))
@@ -216,5 +217,5 @@ class Merger:
 
 
 def categorical(codes: NDArray[Any], values: list[str]) -> Any:
-    """Codes and their distinct values as a pandas Categorical."""
-    return pd.Categorical.from_codes(codes, categories=pd.Index(values, dtype=None if values else object))
+    """Codes and their distinct values as a column of text."""
+    return Categorical(codes, values)

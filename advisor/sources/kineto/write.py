@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 
+from advisor.intervals import Floats
+from advisor.recordings.columns import Categorical, Column, Table
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.report.numbers import counted
 from advisor.sources.kineto.events import Args
@@ -84,9 +85,12 @@ def not_held(timeline: Timeline) -> list[str]:
 
 
 def _events(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
-    frame: pd.DataFrame = getattr(timeline, name)
+    frame: Table = getattr(timeline, name)
     if name == "threads":
-        yield from ({"ph": "M", "name": "thread_name", "pid": row.pid, "tid": row.tid, "args": {"name": row.name}} for row in frame.itertuples(index=False))
+        yield from (
+            {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": named}}
+            for pid, tid, named in zip(*(frame[of].tolist() for of in ("pid", "tid", "name")), strict=True)
+        )
         return
     if name not in _CATEGORY and name not in ("gpu_ops", "memory"):
         return
@@ -107,7 +111,7 @@ def _events(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
         yield event if lasts is None else {**event, "dur": lasts}
 
 
-def _categories(name: str, frame: pd.DataFrame) -> list[str]:
+def _categories(name: str, frame: Table) -> list[str]:
     if name == "gpu_ops":
         return [_OF_GPU[kind] for kind in frame["kind"]]
     if name == "api_calls":
@@ -115,26 +119,26 @@ def _categories(name: str, frame: pd.DataFrame) -> list[str]:
     return [_CATEGORY.get(name, "cpu_instant_event")] * len(frame)
 
 
-def _names(name: str, frame: pd.DataFrame) -> list[str]:
+def _names(name: str, frame: Table) -> list[str]:
     if name == "cpu_ops":
         return [f"{op}.{overload}" if overload else op for op, overload in zip(frame["name"], frame["overload"], strict=True)]
     return ["[memory]"] * len(frame) if name == "memory" else frame["kind" if name == "syncs" else "name"].tolist()
 
 
-def _microseconds(times: pd.Series) -> list[msgspec.Raw]:
+def _microseconds(times: Floats) -> list[msgspec.Raw]:
     """As decimals of a thousandth, which a double does not always hold."""
-    ns = np.rint(times.to_numpy() * 1000).astype(np.int64)
+    ns = np.rint(times * 1000).astype(np.int64)
     return [msgspec.Raw(b"%d.%03d" % divmod(one, 1000)) for one in ns.tolist()]
 
 
-def _argument(column: pd.Series, key: str, field: str) -> tuple[str, list[int], list[Any]]:
+def _argument(column: Column, key: str, field: str) -> tuple[str, list[int], list[Any]]:
     """The rows in which a column was recorded, and what is written there."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        texts = [_raw(text) if field in _JSON else text for text in column.cat.categories]
-        codes = column.cat.codes.to_numpy()
+    if isinstance(column, Categorical):
+        texts = [_raw(text) if field in _JSON else text for text in column.categories]
+        codes = column.codes
         rows = np.flatnonzero(np.array([bool(text) for text in texts], bool)[codes])
         return key, rows.tolist(), [texts[code] for code in codes[rows].tolist()]
-    values = column.to_numpy()
+    values = column
     rows = np.flatnonzero(~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool) if field in _SIGNED else values != -1)
     chosen = values[rows].tolist()
     return key, rows.tolist(), [[value, 1, 1] for value in chosen] if field in ("grid", "block") else chosen
@@ -149,7 +153,7 @@ def _raw(text: str) -> msgspec.Raw | None:
     return msgspec.Raw(text.encode())
 
 
-def _add_peers(peers: pd.Series, args: list[dict[str, Any]]) -> None:
+def _add_peers(peers: Categorical, args: list[dict[str, Any]]) -> None:
     for row, peer in enumerate(peers.tolist()):
         if found := _PEER.match(peer):
             args[row][_KEY["target_rank" if found[1] == "to" else "source_rank"]] = found[2]

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import numpy as np
-import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api, formats
 from advisor.knowledge.cuda_errors import NOT_READY, cuda_error
+from advisor.recordings.columns import Table
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline
 from advisor.report.numbers import counted
@@ -230,7 +230,7 @@ def _gpu_metrics(db: Database) -> dict[str, Any]:
     return {"start_ns": c["timestamp"], "device": c["typeId"] & 0xFF, "name": categorical(code, names), "value": value}
 
 
-def _devices(db: Database, ops: pd.DataFrame) -> tuple[Device, ...]:
+def _devices(db: Database, ops: Table) -> tuple[Device, ...]:
     """The devices that did something, as far as the export describes them."""
     wanted = ("id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "threadsPerWarp")
     described = {row[0]: row for row in db.rows("TARGET_INFO_GPU", *wanted)}
@@ -240,7 +240,7 @@ def _devices(db: Database, ops: pd.DataFrame) -> tuple[Device, ...]:
         return value if isinstance(value, int) else 0
 
     made = []
-    for device in np.unique(ops["device"].to_numpy()).tolist():
+    for device in np.unique(ops["device"]).tolist():
         _, name, sms, major, minor, memory, warp = described.get(device, (device, "", 0, 0, 0, 0, 0))
         sms = number(sms) or number(counted.get(device))
         made.append(Device(device, str(name or ""), sms, (number(major), number(minor)), number(memory), number(warp)))
@@ -262,13 +262,13 @@ def _unmerged(db: Database, path: str) -> list[ReadIssue]:
     return [ReadIssue("complete-file", detail, cut=True)] if db.unread_bytes else []
 
 
-def _graph_issues(ops: pd.DataFrame) -> list[ReadIssue]:
+def _graph_issues(ops: Table) -> list[ReadIssue]:
     graphs = int(np.count_nonzero(ops["kind"] == GpuKind.GRAPH.value))
     detail = f"{graphs:,} CUDA graphs were recorded whole, so their kernels are unknown; record again with --cuda-graph-trace=node"
     return [ReadIssue("graph-trace", detail)] if graphs else []
 
 
-def _source(db: Database, path: str, tables: dict[str, pd.DataFrame], issues: tuple[ReadIssue, ...]) -> Source:
+def _source(db: Database, path: str, tables: dict[str, Table], issues: tuple[ReadIssue, ...]) -> Source:
     described = {n: v for t in ("META_DATA_EXPORT", "EXPORT_META_DATA") for n, v in db.rows(t, "name", "value")}
     ops = tables.get("cpu_ops")
     return Source(
@@ -276,7 +276,7 @@ def _source(db: Database, path: str, tables: dict[str, pd.DataFrame], issues: tu
         format="nsys",
         bytes=os.path.getsize(path),
         events=sum(len(frame) for frame in tables.values()),
-        shapes=ops is not None and any(ops["dims"].cat.categories),
+        shapes=ops is not None and any(ops["dims"].categories),
         memory=len(tables["memory"]) > 0,
         syncs=len(tables["syncs"]) > 0,
         issues=issues,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints
+from advisor.recordings.columns import numbered
 from advisor.sources.nsys.tables import Database
 
 # Ids of CUDA fit into these many bits: correlation ids are uint32 that go up from 1, stream ids are uint32.
@@ -40,13 +40,13 @@ class Processes:
 
         Rows of an export that does not say whose they are (no globalPid) count as the first process's.
         """
-        inverse, used = pd.factorize(pid)
+        inverse, used = numbered(pid)
         index = np.array([self._order.setdefault(int(p), len(self._order)) if p >= 0 else 0 for p in used] or [0], np.int64)
         return np.where(ids >= 0, ids + (index[inverse] << _CORRELATION_BITS), ids)
 
     def device(self, ids: Ints, pid: Ints) -> Ints:
         """The physical GPU, where the export says which one a process calls its first, second, ..."""
-        inverse, used = pd.factorize(_packed(pid, ids))
+        inverse, used = numbered(_packed(pid, ids))
         first = _first_rows(inverse, len(used))
         pairs = zip(pid[first].tolist(), ids[first].tolist(), strict=True)
         known = np.array([self._physical.get(pair, pair[1]) for pair in pairs] or [0], np.int64)
@@ -54,7 +54,7 @@ class Processes:
 
     def stream(self, ids: Ints, device: Ints, pid: Ints) -> Ints:
         """Streams of a GPU: as CUDA numbers them, but for the second process that uses the same number on the same GPU."""
-        inverse, used = pd.factorize(_packed(_packed(pid, device), ids))
+        inverse, used = numbered(_packed(_packed(pid, device), ids))
         first = _first_rows(inverse, len(used))
         made = [self._own_stream(d, s, p) for d, s, p in zip(device[first].tolist(), ids[first].tolist(), pid[first].tolist(), strict=True)]
         return np.array(made or [0], np.int64)[inverse]
@@ -69,9 +69,9 @@ class Processes:
 
 def _packed(a: Ints, b: Ints) -> Ints:
     """One number for each pair, in as few bits as there are distinct values."""
-    code_a, _ = pd.factorize(a)
-    code_b, values = pd.factorize(b)
-    packed: Ints = code_a.astype(np.int64) * max(len(values), 1) + code_b
+    code_a, _ = numbered(a)
+    code_b, values = numbered(b)
+    packed: Ints = code_a * max(len(values), 1) + code_b
     return packed
 
 

@@ -10,10 +10,10 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints
+from advisor.recordings.columns import Categorical, numbered
 from advisor.sources.nsys.log import merged, uri
 
 ROWS = 1 << 16
@@ -172,16 +172,16 @@ def opened(path: str) -> Iterator[Database]:
         raise TraceError(f"{path} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
 
 
-def categorical(codes: Ints, texts: dict[int, str]) -> pd.Categorical:
+def categorical(codes: Ints, texts: dict[int, str]) -> Categorical:
     """Numbers of strings as a categorical; "" for a number that represents nothing."""
-    inverse, used = pd.factorize(codes)
+    inverse, used = numbered(codes)
     names = [texts.get(int(code), "") for code in used]
     categories = list(dict.fromkeys(names))
     place = {name: i for i, name in enumerate(categories)}
     lookup = np.array([place[name] for name in names] or [0], np.int32)
-    return pd.Categorical.from_codes(lookup[inverse], categories=pd.Index(categories or [""], dtype=object))
+    return Categorical(lookup[inverse], categories=categories or [""])
 
 
-def constant(text: str, n: int) -> pd.Categorical:
+def constant(text: str, n: int) -> Categorical:
     """The same string in each row."""
-    return pd.Categorical.from_codes(np.zeros(n, np.int8), categories=pd.Index([text], dtype=object))
+    return Categorical(np.zeros(n, np.int8), categories=[text])

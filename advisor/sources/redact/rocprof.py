@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
-
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.sources.nsys.ranges import Numbers
 from advisor.sources.redact.names import Names, device
@@ -38,7 +38,7 @@ def redacted(timeline: Timeline, names: Names) -> Iterator[bytes]:
         "marker_api": [{"key": _MARKERS + i, "value": text} for i, (text, _, _) in enumerate(ranges)],
     }
     symbol = [{"kernel_id": number, "formatted_kernel_name": name} for name, number in symbols.items()]
-    pid = int(calls["pid"].iloc[0]) if len(calls) else 1
+    pid = int(calls["pid"][0]) if len(calls) else 1
     process = {"metadata": {"pid": pid}, "agents": _agents(timeline), "strings": strings, "kernel_symbols": symbol, "buffer_records": records}
     yield json.dumps({"rocprofiler-sdk-tool": [process]}, separators=(",", ":")).encode()
 
@@ -46,10 +46,10 @@ def redacted(timeline: Timeline, names: Names) -> Iterator[bytes]:
 _Span = tuple[int, int]
 
 
-def _rows(frame: pd.DataFrame, timeline: Timeline) -> Iterator[tuple[Any, _Span]]:
+def _rows(frame: Table, timeline: Timeline) -> Iterator[tuple[Any, _Span]]:
     """Each row, and its start and end in ns."""
-    rows: Iterable[Any] = frame.itertuples(index=False)
-    for row in rows:
+    for values in frame.rows():
+        row = SimpleNamespace(**dict(zip(frame, values, strict=True)))
         start = timeline.base_ns + round(row.start_us * 1000)
         yield row, (start, start + round(row.dur_us * 1000))
 

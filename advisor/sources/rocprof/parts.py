@@ -36,7 +36,7 @@ def timeline(path: str, size: int, parts: dict[str, list[Part]], devices: Sequen
     ops = tables.get("cpu_ops")
     source = Source(
         path=path, format="rocprof", bytes=size, events=sum(map(len, tables.values())), issues=(*time_issues(timed.bad_times, timed.bad_durations), *issues),
-        shapes=ops is not None and any(ops["dims"].cat.categories), left_out=tuple(left),
+        shapes=ops is not None and any(ops["dims"].categories), left_out=tuple(left),
     )  # fmt: skip
     return Timeline.build(source, tuple(d for d in devices if d.id in used), base, **tables)
 

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, overlap_with
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.finding import BytesSaved, Finding
 from advisor.views.charts import memory, queue
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment
+from advisor.views.groups import Groups
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
 from advisor.views.time.device_time import Partition
@@ -137,7 +138,7 @@ class Tables:
         origins: Origins,
     ) -> Tables:
         frame = timeline.gpu_ops
-        inside = np.flatnonzero(steps.holds(frame["start_us"].to_numpy()))
+        inside = np.flatnonzero(steps.holds(frame["start_us"]))
         return cls(
             _leaves(timeline, origins, kernels, inside),
             _host_leaves(timeline, ops, steps, table),
@@ -148,26 +149,27 @@ class Tables:
 def _leaves(timeline: Timeline, origins: Origins, kernels: Kernels, inside: Ints) -> tuple[Leaf, ...]:
     frame = timeline.gpu_ops
     places, place = origins.places(inside)
-    data = pd.DataFrame(
-        {
-            "place": place,
-            "outer": origins.outer[inside],
-            "inner": origins.inner[inside],
-            "name": frame["name"].cat.codes.to_numpy()[inside],
-            "family": kernels.family[inside],
-            "dur": frame["dur_us"].to_numpy()[inside],
-        }
-    )
-    keys = ["place", "outer", "inner", "name", "family"]
-    grouped = data.groupby(keys, sort=False)["dur"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
-    names, categories = frame["name"].cat.categories, (*origins.names, "")
+    keys = place, origins.outer[inside], origins.inner[inside], frame["name"].codes[inside], kernels.family[inside]
+    groups, us, longest = _grouped(keys, frame["dur_us"][inside])
+    names, categories = frame["name"].categories, (*origins.names, "")
     made = []
-    for (where, first, last, name, family), total, calls in zip(grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True):
-        made.append(_leaf(places[where], (categories[first], categories[last], str(names[name])), FAMILIES[family].value, total, calls))
-    for family, rest in grouped.iloc[LEAVES:].groupby("family"):
-        path = (f"({len(rest)} smaller)",)
-        made.append(Leaf(path, FAMILIES[int(str(family))].value, float(rest["sum"].sum()), int(rest["size"].sum())))
-    return tuple(made)
+    for group in longest[:LEAVES].tolist():
+        where, first, last, name, family = (int(key[groups.first[group]]) for key in keys)
+        made.append(_leaf(places[where], (categories[first], categories[last], str(names[name])), FAMILIES[family].value, us[group], groups.rows[group]))
+    smaller = longest[LEAVES:]
+    family_of = kernels.family[inside][groups.first[smaller]]
+    return (*made, *(_rest(smaller[family_of == family], FAMILIES[family].value, us, groups) for family in np.unique(family_of).tolist()))
+
+
+def _grouped(keys: Sequence[Ints], us: Floats) -> tuple[Groups, Floats, Ints]:
+    """The rows by their keys, (n_groups,) how long those of each group take together, and the groups, the longest first."""
+    groups = Groups.by_keys(*keys)
+    spent = groups.sums(us=us)["us"]
+    return groups, spent, np.argsort(-spent, kind="stable")
+
+
+def _rest(smaller: Ints, family: str, us: Floats, groups: Groups) -> Leaf:
+    return Leaf((f"({len(smaller)} smaller)",), family, float(us[smaller].sum()), int(groups.rows[smaller].sum()))
 
 
 def _leaf(place: Place, names: tuple[str, ...], family: str, us: float, calls: int) -> Leaf:
@@ -181,34 +183,40 @@ def _host_leaves(timeline: Timeline, ops: Ops, steps: Steps, table: OpTable) -> 
     if not len(rows):
         return ()
     places, place = places_of_ops(timeline, ops, rows)
-    data = pd.DataFrame({"place": place, "outer": ops.names[ops.outermost[rows]], "op": ops.names[rows], "us": table.host_self_us[rows]})
-    grouped = data.groupby(["place", "outer", "op"], sort=False)["us"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
-    made = [
-        _leaf(places[where], (ops.categories[outer], ops.categories[op]), "host", total, calls)
-        for (where, outer, op), total, calls in zip(grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True)
-    ]
-    rest = grouped.iloc[LEAVES:]
-    return (*made, *([Leaf((f"({len(rest)} smaller)",), "host", float(rest["sum"].sum()), int(rest["size"].sum()))] if len(rest) else []))
+    keys = place, ops.names[ops.outermost[rows]], ops.names[rows]
+    groups, us, longest = _grouped(keys, table.host_self_us[rows])
+    made = []
+    for group in longest[:LEAVES].tolist():
+        where, outer, op = (int(key[groups.first[group]]) for key in keys)
+        made.append(_leaf(places[where], (ops.categories[outer], ops.categories[op]), "host", us[group], groups.rows[group]))
+    smaller = longest[LEAVES:]
+    return (*made, *([_rest(smaller, "host", us, groups)] if len(smaller) else []))
 
 
 def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: Ints) -> tuple[CopyRow, ...]:
-    frame = timeline.gpu_ops.iloc[inside[(kernels.copy | kernels.memset)[inside]]]
+    frame = timeline.gpu_ops[inside[(kernels.copy | kernels.memset)[inside]]]
     if not len(frame):
         return ()
     exposed = np.zeros(len(frame))
-    start = frame["start_us"].to_numpy()
-    end = start + frame["dur_us"].to_numpy()
+    start = frame["start_us"]
+    end = start + frame["dur_us"]
     for part in partition.devices:
-        here = (frame["device"] == part.device).to_numpy()
+        here = frame["device"] == part.device
         for spans in (part.copy, part.memset):
             exposed[here] += overlap_with(start[here], end[here], spans)
-    ends = frame["src_kind"].astype(str) + " to " + frame["dst_kind"].astype(str)
-    what = frame["copy_kind"].astype(str) + np.where(ends.isin([" to ", "nan to nan"]), "", ", " + ends)
-    what = what.where((frame["kind"] == GpuKind.MEMCPY.value).to_numpy(), "memset").replace("", "copy")
-    data = pd.DataFrame({"what": what.to_numpy(object), "bytes": frame["bytes"].clip(lower=0).to_numpy(), "dur": end - start, "exposed": exposed})
-    grouped = data.groupby("what").agg(calls=("dur", "size"), bytes=("bytes", "sum"), total=("dur", "sum"), exposed=("exposed", "sum"))
-    grouped = grouped.sort_values("total", ascending=False, kind="stable")
+    columns = [frame[name] for name in ("kind", "copy_kind", "src_kind", "dst_kind")]
+    alike = Groups.by_keys(*(column.codes for column in columns))
+    what = Categorical.of_texts(map(_copy, *(column[alike.first] for column in columns)))
+    groups = Groups.by_keys(what.codes[alike.of])
+    sums = groups.sums(bytes=frame["bytes"].clip(min=0), us=end - start, exposed=exposed)
+    names = what.codes[alike.of][groups.first]
     return tuple(
-        CopyRow(str(what), int(row["calls"]), int(row["bytes"]), float(row["total"]), float(row["exposed"]))
-        for what, row in zip(grouped.index, grouped.to_dict("records"), strict=True)
+        CopyRow(str(what.categories[names[at]]), int(groups.rows[at]), int(sums["bytes"][at]), float(sums["us"][at]), float(sums["exposed"][at]))
+        for at in np.lexsort((names, -sums["us"])).tolist()
     )
+
+
+def _copy(kind: str, way: str, source: str, target: str) -> str:
+    if kind != GpuKind.MEMCPY.value:
+        return "memset"
+    return (f"{way}, {source} to {target}" if source or target else way) or "copy"

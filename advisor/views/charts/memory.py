@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
+from advisor.intervals import Ints
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import MemoryCurve
 from advisor.report.memory import TracedMemory
@@ -23,12 +24,16 @@ def curves(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
     frame = timeline.memory
     frame = frame[(frame["device"] >= 0) & (frame["device_type"] != _HOST)]
     made = []
-    for device, rows in frame.groupby("device"):
+    for device in np.unique(frame["device"]).tolist():
+        rows = frame[frame["device"] == device]
         summed = not (rows["allocated_bytes"] > 0).any()
-        rows = rows.assign(allocated_bytes=_running(rows), reserved_bytes=0) if summed else rows[rows["allocated_bytes"] >= 0]
-        within = rows[steps.holds(rows["start_us"].to_numpy())]
+        if summed:
+            rows = rows.with_columns(allocated_bytes=_running(rows["bytes"]), reserved_bytes=np.zeros(len(rows), np.int64))
+        else:
+            rows = rows[rows["allocated_bytes"] >= 0]
+        within = rows[steps.holds(rows["start_us"])]
         if len(within):
-            made.append(_curve(int(str(device)), within, steps, summed))
+            made.append(_curve(device, within, steps, summed))
     return tuple(made)
 
 
@@ -50,14 +55,14 @@ def _peaks(curve: MemoryCurve) -> TracedMemory:
     return TracedMemory(curve.device, curve.peak_bytes, int(curve.reserved_bytes.max(initial=0)) or None)
 
 
-def _running(rows: pd.DataFrame) -> pd.Series[int]:
+def _running(changes: Ints) -> Ints:
     """Bytes held after each event. What is given back and was never asked for was held before: the total is nowhere below 0."""
-    total = rows["bytes"].cumsum()
+    total = np.cumsum(changes)
     return total - min(int(total.min()), 0)
 
 
-def _curve(device: int, rows: pd.DataFrame, steps: Steps, summed: bool) -> MemoryCurve:
-    stretch = ((rows["start_us"].to_numpy() - steps.start_us) / (steps.end_us - steps.start_us) * POINTS).astype(np.int64)
-    most = rows.groupby(stretch).agg(start=("start_us", "first"), used=("allocated_bytes", "max"), held=("reserved_bytes", "max"))
-    columns = (most["start"].to_numpy(), most["used"].to_numpy(np.int64), most["held"].to_numpy(np.int64))
-    return MemoryCurve(device, *columns, peak_bytes=int(rows["allocated_bytes"].max()), summed=summed)
+def _curve(device: int, rows: Table, steps: Steps, summed: bool) -> MemoryCurve:
+    stretch = ((rows["start_us"] - steps.start_us) / (steps.end_us - steps.start_us) * POINTS).astype(np.int64)
+    begins = np.flatnonzero(np.r_[True, np.diff(stretch) > 0])
+    used, held = (np.maximum.reduceat(rows[name], begins) for name in ("allocated_bytes", "reserved_bytes"))
+    return MemoryCurve(device, rows["start_us"][begins], used, held, peak_bytes=int(rows["allocated_bytes"].max()), summed=summed)

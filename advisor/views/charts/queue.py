@@ -18,7 +18,7 @@ KNOWN = MOST
 def curves(timeline: Timeline, launches: Launches, steps: Steps) -> tuple[QueueCurve, ...]:
     """One a device whose launches were recorded. An op that begins before its launch is damage, and is in no queue."""
     ops = timeline.gpu_ops
-    begin_us, device, asked = ops["start_us"].to_numpy(), ops["device"].to_numpy(), launched_ops(timeline)
+    begin_us, device, asked = ops["start_us"], ops["device"], launched_ops(timeline)
     made = []
     for number in np.unique(device):
         here = asked & (device == number)

@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from advisor.intervals import Ints, nest, over_ancestors
+from advisor.intervals import Floats, Ints, nest, over_ancestors
 from advisor.knowledge import cuda_api
-from advisor.knowledge.idle import CAUSES
+from advisor.recordings.columns import Objects, Table, concatenated, numbered
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut, Lane
+from advisor.views.groups import Groups
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
@@ -64,34 +64,30 @@ class Cutter:
 
     def cut(self, start_us: float, end_us: float, most: int) -> Cut:
         """The stretch, with its longest `most` slices."""
-        host = pd.concat([part for part in self._host(start_us, end_us) if len(part)] or [_EMPTY], ignore_index=True)
+        host = concatenated(self._host(start_us, end_us))
         host = _without_outer_frames(self._main_threads(host), start_us, end_us)
-        parts = [part for part in (host, self._gpu(start_us, end_us), self._idle(start_us, end_us)) if len(part)]
-        rows = pd.concat(parts or [_EMPTY], ignore_index=True)
+        rows = concatenated((host, self._gpu(start_us, end_us), self._idle(start_us, end_us)))
         left_out = max(len(rows) - most, 0)
         if left_out:
-            rows = rows.nlargest(most, "dur", keep="first")
-        side = rows["side"].map({"host": 0, "idle": 1, "gpu": 2}).to_numpy(np.int64)
-        lanes = rows[["side", "process", "track"]].assign(order=side)
-        lane = lanes.groupby(["order", "process", "track"], sort=True).ngroup().to_numpy()
-        rows = rows.assign(lane=lane).sort_values(["lane", "start", "dur"], ascending=[True, True, False], kind="stable")
-        rows = rows.reset_index(drop=True)
-        firsts = rows.drop_duplicates("lane")
-        start, dur = rows["start"].to_numpy(float), rows["dur"].to_numpy(float)
-        names, kinds = pd.factorize(np.r_[rows["name"].to_numpy(object), rows["op"].to_numpy(object)]), pd.factorize(rows["kind"])
-        op = np.where((rows["op"] == "").to_numpy(), -1, names[0][len(rows) :])
+            rows = rows[np.argsort(-rows["dur"], kind="stable")[:most]]
+        rows = rows[np.lexsort((-rows["dur"], rows["start"], rows["track"], rows["process"], rows["side"]))]
+        begins = np.flatnonzero(np.r_[True, np.any([np.diff(rows[name]) != 0 for name in _LANE], axis=0)][: len(rows)])
+        lane = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(rows)]))
+        start, dur = rows["start"], rows["dur"]
+        names, kinds = numbered(np.r_[rows["name"], rows["op"]]), numbered(rows["kind"])
+        op = np.where(rows["op"] == "", -1, names[0][len(rows) :])
         return Cut(
             start_us=start_us,
             end_us=end_us,
-            lanes=tuple(self._lane(*lane) for lane in zip(firsts["side"], firsts["process"], firsts["track"], strict=True)),
-            lane=rows["lane"].to_numpy(np.int64),
-            depth=_depth(rows["lane"].to_numpy(np.int64), start, start + dur),
+            lanes=tuple(self._lane(*first) for first in zip(*(rows[name][begins].tolist() for name in _LANE), strict=True)),
+            lane=lane,
+            depth=_depth(lane, start, start + dur),
             slice_start_us=start,
             slice_dur_us=dur,
-            kind=kinds[0].astype(np.int64),
+            kind=kinds[0],
             kinds=tuple(kinds[1]),
-            name=names[0][: len(rows)].astype(np.int64),
-            op=op.astype(np.int64),
+            name=names[0][: len(rows)],
+            op=op,
             names=tuple(str(name) for name in names[1]),
             launched_by=_launchers(rows),
             left_out=left_out,
@@ -121,13 +117,13 @@ class Cutter:
             timeline.gpu_ops,
         )
         python = timeline.python_calls
-        shown = python["start_us"].to_numpy()[self._shown_frames[python["name"].cat.codes.to_numpy()]]
-        return [*(frame["start_us"].to_numpy() for frame in frames), shown, self.gaps.start_us]
+        shown = python["start_us"][self._shown_frames[python["name"].codes]]
+        return [*(frame["start_us"] for frame in frames), shown, self.gaps.start_us]
 
-    def _lane(self, side: Any, process: int, track: int) -> Lane:
-        if side == "idle":
+    def _lane(self, side: int, process: int, track: int) -> Lane:
+        if side == _IDLE:
             return Lane(f"GPU {process} idle", "idle", process, track)
-        if side == "gpu":
+        if side == _GPU:
             return Lane(f"GPU {process} stream {track}", "gpu", process, track)
         name = self._thread_names.get((process, track), "")
         # Kineto names a thread by its number: `thread 427 (python3)`.
@@ -136,20 +132,20 @@ class Cutter:
     @cached_property
     def _thread_names(self) -> dict[tuple[int, int], str]:
         frame = self.timeline.threads
-        return dict(zip(zip(frame["pid"].tolist(), frame["tid"].tolist(), strict=True), frame["name"].astype(str), strict=True))
+        return dict(zip(zip(frame["pid"].tolist(), frame["tid"].tolist(), strict=True), frame["name"], strict=True))
 
-    def _main_threads(self, host: pd.DataFrame) -> pd.DataFrame:
-        spent = host.groupby(["process", "track"])["dur"].sum()
-        best = sorted(spent.index, key=lambda thread: (thread not in self.host.threads, -spent[thread]))[:HOST_LANES]
-        kept: pd.DataFrame = host[pd.MultiIndex.from_frame(host[["process", "track"]]).isin(best)] if len(best) < len(spent) else host
-        return kept
+    def _main_threads(self, host: Table) -> Table:
+        threads = Groups.by_keys(host["process"], host["track"])
+        spent, names = threads.sums(us=host["dur"])["us"], [(int(host["process"][row]), int(host["track"][row])) for row in threads.first]
+        best = sorted(range(len(names)), key=lambda thread: (names[thread] not in self.host.threads, -spent[thread], names[thread]))[:HOST_LANES]
+        return host[np.isin(threads.of, best)] if len(best) < len(names) else host
 
-    def _host(self, start_us: float, end_us: float) -> list[pd.DataFrame]:
+    def _host(self, start_us: float, end_us: float) -> list[Table]:
         timeline = self.timeline
         roles = np.array([_ROLES.get(role, "call") for role in cuda_api.ApiRole], object)
         calls = _rows_inside(timeline.api_calls, start_us, end_us)
         python = _rows_inside(timeline.python_calls, start_us, end_us)
-        python = python[self._shown_frames[timeline.python_calls["name"].cat.codes.to_numpy()[python]]]
+        python = python[self._shown_frames[timeline.python_calls["name"].codes[python]]]
         return [
             _slices(timeline.annotations, _rows_inside(timeline.annotations, start_us, end_us), "annotation"),
             _slices(timeline.python_calls, python, "python"),
@@ -162,79 +158,68 @@ class Cutter:
     @cached_property
     def _shown_frames(self) -> np.ndarray:
         """By name's code: frames of the user's program and modules; the framework's own would bury them."""
-        names = self.timeline.python_calls["name"].cat.categories
+        names = self.timeline.python_calls["name"].categories
         return np.array([name.startswith(_MODULE) or user_frame(name) is not None for name in names], bool)
 
-    def _gpu(self, start_us: float, end_us: float) -> pd.DataFrame:
+    def _gpu(self, start_us: float, end_us: float) -> Table:
         frame = self.timeline.gpu_ops
         rows = _rows_inside(frame, start_us, end_us)
         families = np.array([family.value for family in FAMILIES], object)
         op = self.ops.of_gpu[rows]
         names = np.array([*self.ops.categories, ""], object)
         return _frame(
-            frame, rows, "gpu", families[self.kernels.family[rows]], "device", "stream",
+            frame, rows, _GPU, families[self.kernels.family[rows]], "device", "stream",
             launcher=self.launches.call[rows],
             op=names[np.where(op >= 0, self.ops.names[op], -1)] if len(self.ops.names) else "",
         )  # fmt: skip
 
-    def _idle(self, start_us: float, end_us: float) -> pd.DataFrame:
+    def _idle(self, start_us: float, end_us: float) -> Table:
         gaps, main = self.gaps, self.partition.main
-        rows = np.flatnonzero((gaps.start_us < end_us) & (gaps.end_us > start_us))
-        if main is None or not len(rows):
-            return _EMPTY
-        cause = np.array(CAUSES, object)[gaps.causes.to_numpy()[rows].argmax(axis=1)]
-        data = {"side": "idle", "process": main.device, "track": 0, "start": gaps.start_us[rows], "dur": gaps.dur_us[rows]}
-        return pd.DataFrame({**data, "kind": cause, "name": cause, "op": "", "call": -1, "launcher": -1})
+        rows = np.flatnonzero((gaps.start_us < end_us) & (gaps.end_us > start_us)) if main else np.empty(0, np.int64)
+        cause = gaps.main_causes(rows)
+        return _table(len(rows), _IDLE, main.device if main else 0, 0, gaps.start_us[rows], gaps.dur_us[rows], cause, cause)
 
 
-_EMPTY = pd.DataFrame(columns=["side", "process", "track", "start", "dur", "kind", "name", "op", "call", "launcher"])
+_HOST, _IDLE, _GPU = range(3)
+"""Sides, in the order in which their lanes are drawn."""
+_LANE = ("side", "process", "track")
 
 
-def _rows_inside(frame: pd.DataFrame, start_us: float, end_us: float) -> Ints:
+def _rows_inside(frame: Table, start_us: float, end_us: float) -> Ints:
     """Rows of a table, sorted by start, that overlap the stretch."""
-    start = frame["start_us"].to_numpy()
+    start = frame["start_us"]
     last = int(np.searchsorted(start, end_us, side="left"))
-    return np.flatnonzero(start[:last] + frame["dur_us"].to_numpy()[:last] > start_us)
+    return np.flatnonzero(start[:last] + frame["dur_us"][:last] > start_us)
 
 
-def _slices(frame: pd.DataFrame, rows: Ints, kind: Any, call: Any = -1) -> pd.DataFrame:
-    return _frame(frame, rows, "host", kind, "pid", "tid", call=call)
+def _slices(frame: Table, rows: Ints, kind: Any, call: Any = -1) -> Table:
+    return _frame(frame, rows, _HOST, kind, "pid", "tid", call=call)
 
 
-def _frame(
-    frame: pd.DataFrame,
-    rows: Ints,
-    side: str,
-    kind: Any,
-    process: str,
-    track: str,
-    op: Any = "",
-    call: Any = -1,
-    launcher: Any = -1,
-) -> pd.DataFrame:
-    names = np.asarray(frame["name"].cat.categories, object)
-    data = {
-        "side": side,
-        "process": frame[process].to_numpy()[rows],
-        "track": frame[track].to_numpy()[rows],
-        "start": frame["start_us"].to_numpy()[rows],
-        "dur": frame["dur_us"].to_numpy()[rows],
-        "kind": kind,
-        # As objects: pandas' own strings refuse the lone surrogates that a trace may hold.
-        "name": pd.Series(names[frame["name"].cat.codes.to_numpy()[rows]] if len(rows) else [], dtype=object),
-        "op": op,
-        "call": call,
-        "launcher": launcher,
-    }
-    return pd.DataFrame(data, index=np.arange(len(rows)))
+def _frame(frame: Table, rows: Ints, side: int, kind: Any, process: str, track: str, **more: Any) -> Table:
+    return _table(
+        len(rows), side, frame[process][rows], frame[track][rows], frame["start_us"][rows], frame["dur_us"][rows], kind, frame["name"][rows].texts(), **more
+    )
 
 
-def _without_outer_frames(host: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
+def _table(
+    n: int, side: int, process: Any, track: Any, start: Floats, dur: Floats, kind: Any, name: Objects, op: Any = "", call: Any = -1, launcher: Any = -1
+) -> Table:
+    """A row a slice; what is the same for all is given once."""
+    numbers = {"side": side, "process": process, "track": track, "call": call, "launcher": launcher}
+    texts = {"kind": kind, "name": name, "op": op}
+    columns: dict[str, Any] = {of: np.broadcast_to(np.asarray(values, np.int64), n) for of, values in numbers.items()}
+    columns |= {of: np.broadcast_to(np.asarray(values, object), n) for of, values in texts.items()}
+    return Table({**columns, "start": start, "dur": dur})
+
+
+def _without_outer_frames(host: Table, start_us: float, end_us: float) -> Table:
     """The slices less those Python frames that only lead to another one that is open for nearly all of their time."""
     shown = np.minimum(host["start"] + host["dur"], end_us) - np.maximum(host["start"], start_us)
-    around = host[(host["kind"] == "python") & (shown >= AROUND * (end_us - start_us))].sort_values("dur", kind="stable")
-    kept: pd.DataFrame = host.drop(around.index[around.duplicated(["process", "track"])])
-    return kept
+    around = np.flatnonzero((host["kind"] == "python") & (shown >= AROUND * (end_us - start_us)))
+    around = around[np.argsort(host["dur"][around], kind="stable")]
+    innermost_of_thread = around[Groups.by_keys(host["process"][around], host["track"][around]).first]
+    return host[np.setdiff1d(np.arange(len(host)), np.setdiff1d(around, innermost_of_thread))]
 
 
 def _depth(lane: Ints, start: np.ndarray, end: np.ndarray) -> Ints:
@@ -243,9 +228,9 @@ def _depth(lane: Ints, start: np.ndarray, end: np.ndarray) -> Ints:
     return over_ancestors(parents, (parents >= 0).astype(np.int64), 0, np.add)
 
 
-def _launchers(rows: pd.DataFrame) -> Ints:
+def _launchers(rows: Table) -> Ints:
     """(n,) position of the call that launched each slice, by the calls' rows in the trace."""
-    call, launcher = rows["call"].to_numpy(np.int64), rows["launcher"].to_numpy(np.int64)
+    call, launcher = rows["call"], rows["launcher"]
     at = np.flatnonzero(call >= 0)
     found = np.full(len(rows), -1, np.int64)
     if len(at):

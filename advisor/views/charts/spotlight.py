@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints
-from advisor.knowledge.idle import CAUSES
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut, Mark, Moment
 from advisor.report.finding import Evidence, Finding
@@ -65,19 +64,19 @@ def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Occurrence]:
     timeline, gaps, main = cutter.timeline, cutter.gaps, cutter.partition.main
     if evidence.thread is None and main is not None and evidence.device in (None, main.device):
         for row in _moment_of(gaps.start_us, evidence.start_us):
-            cause = CAUSES[int(gaps.causes.to_numpy()[row].argmax())]
+            cause = str(gaps.main_causes(row))
             yield Occurrence("idle", cause, float(gaps.start_us[row]), float(gaps.dur_us[row]))
     if evidence.thread is None:
-        for row in _moment_of(timeline.gpu_ops["start_us"].to_numpy(), evidence.start_us):
-            if evidence.device in (None, int(timeline.gpu_ops["device"].iloc[row])):
+        for row in _moment_of(timeline.gpu_ops["start_us"], evidence.start_us):
+            if evidence.device in (None, int(timeline.gpu_ops["device"][row])):
                 yield _row(timeline.gpu_ops, row, "gpu")
     for frame in _host_tables(timeline):
-        for row in _moment_of(frame["start_us"].to_numpy(), evidence.start_us):
-            if evidence.thread in (None, int(frame["tid"].iloc[row])):
+        for row in _moment_of(frame["start_us"], evidence.start_us):
+            if evidence.thread in (None, int(frame["tid"][row])):
                 yield _row(frame, row, "host")
 
 
-def _host_tables(timeline: Timeline) -> tuple[pd.DataFrame, ...]:
+def _host_tables(timeline: Timeline) -> tuple[Table, ...]:
     return (
         timeline.api_calls,
         timeline.cpu_ops,
@@ -93,9 +92,9 @@ def _moment_of(start: np.ndarray, time_us: float) -> Ints:
     return np.arange(first, last)
 
 
-def _row(frame: pd.DataFrame, row: int, side: str) -> Occurrence:
-    thread = (int(frame["pid"].iloc[row]), int(frame["tid"].iloc[row])) if side == "host" else None
-    return Occurrence(side, str(frame["name"].iloc[row]), float(frame["start_us"].iloc[row]), float(frame["dur_us"].iloc[row]), thread)
+def _row(frame: Table, row: int, side: str) -> Occurrence:
+    thread = (int(frame["pid"][row]), int(frame["tid"][row])) if side == "host" else None
+    return Occurrence(side, str(frame["name"][row]), float(frame["start_us"][row]), float(frame["dur_us"][row]), thread)
 
 
 def _marks(cut: Cut, found: list[Occurrence]) -> Iterator[Mark]:

@@ -37,7 +37,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     known = ~np.isnan(launches.start_us)
     if not known.any():
         return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST)
-    early = launches.start_us[known] - timeline.gpu_ops["start_us"].to_numpy()[known]
+    early = launches.start_us[known] - timeline.gpu_ops["start_us"][known]
     bad, slack = int((early > CAUSALITY_SLACK_US).sum()), f"up to {CAUSALITY_SLACK_US:g} µs is tolerated"
     if not bad:
         of, before = counted(len(early), "GPU op"), int((early > 0).sum())
@@ -59,7 +59,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
 def _in_doubt(timeline: Timeline, steps: Steps, skew_us: float) -> float:
     """Share of the devices' idle time in the window whose cause clocks that disagree by `skew_us` may hide: that much of each gap."""
     ops = timeline.gpu_ops
-    device, start, end = ops["device"].to_numpy(), ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    device, start, end = ops["device"], ops["start_us"], (ops["start_us"] + ops["dur_us"])
     window = steps.start_us, steps.end_us
     busy = [union(start[device == d], end[device == d]) for d in np.unique(device)]
     gaps = np.concatenate([np.clip(starts[1:], *window) - np.clip(ends[:-1], *window) for starts, ends in busy])
@@ -69,7 +69,7 @@ def _in_doubt(timeline: Timeline, steps: Steps, skew_us: float) -> float:
 def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     """Whether GPU ops are tied to the call that launched them, each to one."""
     check = "launch-links"
-    start = timeline.gpu_ops["start_us"].to_numpy()
+    start = timeline.gpu_ops["start_us"]
     inside = steps.holds(start) & launched_ops(timeline)
     if not inside.any():
         return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST)
@@ -98,12 +98,12 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
     """Ops of one stream run in turn. Programmatic launch starts one a little early; nodes of a graph may run side by side."""
     check = "stream-order"
     ops = timeline.gpu_ops
-    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    start, dur = ops["start_us"], ops["dur_us"]
     rows = np.flatnonzero(steps.holds(start))
-    device, stream = ops["device"].to_numpy(), ops["stream"].to_numpy()
+    device, stream = ops["device"], ops["stream"]
     rows = rows[np.lexsort((start[rows], stream[rows], device[rows]))]
     same = (device[rows[1:]] == device[rows[:-1]]) & (stream[rows[1:]] == stream[rows[:-1]])
-    correlation = ops["correlation"].to_numpy()
+    correlation = ops["correlation"]
     one_graph = (correlation[rows[1:]] == correlation[rows[:-1]]) & (correlation[rows[1:]] >= 0)
     overlap = start[rows[:-1]] + dur[rows[:-1]] - start[rows[1:]]
     shorter = np.minimum(dur[rows[1:]], dur[rows[:-1]])
@@ -128,11 +128,11 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     rate is wrong. Nothing rests on it: rules take the lesser of both times."""
     check = "roofline"
     ops = timeline.gpu_ops
-    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    start, dur = ops["start_us"], ops["dur_us"]
     known = steps.holds(start) & ~np.isnan(roofline.peak_us) & (dur > 0)
     if not known.any():
         return Health(check=check, status="ok", detail="no kernel's work and limit are known", touches=())
-    l2 = np.array([(roofline.peaks[d].l2_mbytes or 0.0) * 1e6 if d in roofline.peaks else 0.0 for d in ops["device"].to_numpy().tolist()])
+    l2 = np.array([(roofline.peaks[d].l2_mbytes or 0.0) * 1e6 if d in roofline.peaks else 0.0 for d in ops["device"].tolist()])
     above = known & (roofline.peak_us > ABOVE * dur)
     cached = above & (roofline.bytes <= l2)
     share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
@@ -145,7 +145,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     return Health(
         check=check,
         status="degraded",
-        detail=f"{detail}: a formula, a clock or a cache is not what it is taken for; the farthest is {str(ops['name'].iat[worst])[:80]}, "
+        detail=f"{detail}: a formula, a clock or a cache is not what it is taken for; the farthest is {str(ops['name'][worst])[:80]}, "
         f"{roofline.peak_us[worst] / dur[worst]:.1f} times as fast as the datasheet allows",
         touches=(),
         record_with="give the device's rates in [tool.advisor.devices]",

@@ -76,13 +76,13 @@ def recorded_links(timeline: Timeline, frames: PythonFrames) -> tuple[Health, ..
 def unnamed(timeline: Timeline) -> tuple[Health, ...]:
     """Kernels and calls whose names the file lacks: what they do is not known."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    kernels = ops[(ops["kind"] == GpuKind.KERNEL.value).to_numpy()]
+    kernels = ops[ops["kind"] == GpuKind.KERNEL.value]
     found = []
     for check, what, rows, weight, touches in (
-        ("kernel-names", "kernel", kernels, kernels["dur_us"].to_numpy(), KERNELS),
+        ("kernel-names", "kernel", kernels, kernels["dur_us"], KERNELS),
         ("call-names", "call", calls, np.ones(len(calls)), HOST),
     ):
-        missing = (rows["name"] == "").to_numpy()
+        missing = rows["name"] == ""
         if missing.any():
             share = float(weight[missing].sum()) / max(float(weight.sum()), 1e-9)
             of = f", {percent(share)} of their time" if what == "kernel" else ""
@@ -121,8 +121,8 @@ def graphs(timeline: Timeline) -> Health:
     if not issues:
         return Health(check=check, status="ok", detail="no CUDA graph was recorded as a whole", touches=KERNELS)
     ops = timeline.gpu_ops
-    dur = ops["dur_us"].to_numpy()
-    share = float(dur[(ops["kind"] == GpuKind.GRAPH.value).to_numpy()].sum()) / max(float(dur.sum()), 1e-9)
+    dur = ops["dur_us"]
+    share = float(dur[ops["kind"] == GpuKind.GRAPH.value].sum()) / max(float(dur.sum()), 1e-9)
     failed = share > GRAPH_SHARE or any(i.status == "failed" for i in issues)
     return Health(
         check=check,

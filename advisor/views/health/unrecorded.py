@@ -42,7 +42,7 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
             if not kind.of_cuda
             else f"a longer recording, some steps after a warm-up, with {kind.wait} before the profiler stops; no other profiler may hold the device",
         )
-    start = timeline.api_calls["start_us"].to_numpy()[rows]
+    start = timeline.api_calls["start_us"][rows]
     inside = steps.issued_at(start)
     graphs = inside & unseen.graphs
     if graphs.any() and gone[graphs].mean() > COLLAPSED:
@@ -82,12 +82,12 @@ def _lost_outside_window(timeline: Timeline, start: Floats, lost: Mask, outside:
         marks = frame[matches(frame, PROFILER_STEP)]
         if not len(marks):
             continue
-        begun = marks["start_us"].to_numpy()
+        begun = marks["start_us"]
         at = np.maximum(np.searchsorted(begun, start, side="right") - 1, 0)
-        within = (start >= begun[at]) & (start < begun[at] + marks["dur_us"].to_numpy()[at])
+        within = (start >= begun[at]) & (start < begun[at] + marks["dur_us"][at])
         held, without = (np.bincount(at[within & chosen], minlength=len(marks)) for chosen in (True, lost))
         if (most := without > COLLAPSED * np.maximum(held, 1)).any():
-            names = marks["name"].astype(str).to_numpy()[most]
+            names = marks["name"][most]
             return f"{told} ({counted(len(names), 'step')}: {names[0]}{f' to {names[-1]}' if len(names) > 1 else ''})"
     return told
 
@@ -130,9 +130,9 @@ def _reasonless_waits(timeline: Timeline, launches: Launches, steps: Steps, star
     take to end."""
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.SYNC)
     rows = rows[matches(calls, WAITS_IN_THE_RUNTIME)[rows]]
-    rows = rows[steps.issued_at(calls["start_us"].to_numpy()[rows])]
-    start = calls["start_us"].to_numpy()[rows]
-    end = start + calls["dur_us"].to_numpy()[rows]
+    rows = rows[steps.issued_at(calls["start_us"][rows])]
+    start = calls["start_us"][rows]
+    end = start + calls["dur_us"][rows]
     seen = joined(*(spans_of(frame, np.arange(len(frame))) for frame in (timeline.gpu_ops, timeline.overheads)), startup.once)
     return np.maximum(end - start - overlap_with(start, end, seen) - REASONLESS_US, 0.0)
 
@@ -141,11 +141,11 @@ def _late_starts(timeline: Timeline, launches: Launches, steps: Steps, startup: 
     """For how long each op that was launched in the window is late: after its launch, after all that ran before it on any device, and after what had been
     launched before the recording."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    start = ops["start_us"].to_numpy()
-    before = np.r_[-np.inf, np.maximum.accumulate(start + ops["dur_us"].to_numpy())[:-1]]
+    start = ops["start_us"]
+    before = np.r_[-np.inf, np.maximum.accumulate(start + ops["dur_us"])[:-1]]
     # What ran before the first op, before the recording began, nobody knows.
     rows = np.flatnonzero((launches.call >= 0) & np.isfinite(before) & steps.holds(start) & steps.issued_at(launches.start_us) & launched_ops(timeline))
-    issued = (calls["start_us"] + calls["dur_us"]).to_numpy()[launches.call[rows]]
+    issued = (calls["start_us"] + calls["dur_us"])[launches.call[rows]]
     return np.maximum(start[rows] - np.maximum(np.maximum(before[rows], issued), startup.earlier_us) - REASONLESS_US, 0.0)
 
 

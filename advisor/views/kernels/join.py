@@ -48,10 +48,10 @@ class Join:
     @classmethod
     def create(cls, work: GpuWork, kernels: Sequence[KernelProfile]) -> Join:
         """By name, blocks and threads; by the function's name alone where a report has no template arguments."""
-        categories = work.timeline.gpu_ops["name"].cat.categories
+        categories = work.timeline.gpu_ops["name"].categories
         full = np.array([same_name(n) for n in categories], object)
         bare = np.array([n.split("<", 1)[0] for n in full.tolist()], object)
-        codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows]
+        codes = work.timeline.gpu_ops["name"].codes[work.rows]
         blocks, threads = work.column("grid_blocks"), work.column("block_threads")
         found: dict[Key, Ints] = {}
         for key in dict.fromkeys(map(_key, kernels)):

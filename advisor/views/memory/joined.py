@@ -16,6 +16,7 @@ from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.shares import LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
+from advisor.views.groups import Groups
 from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.memory.attribution import Attribution
 from advisor.views.trace import arguments
@@ -82,14 +83,16 @@ class MemoryJoined:
 
 def _sizes(timeline: Timeline, program: Program) -> Ints:
     """The sizes of a timeline's tensors: of all that its allocator gave out, or else of the inputs of ops, of which compiled code has few."""
-    allocated = timeline.memory["bytes"].to_numpy()[timeline.memory["device"].to_numpy() >= 0]
+    allocated = timeline.memory["bytes"][timeline.memory["device"] >= 0]
     known = allocated if len(allocated) or program.compiled else np.array([*_tensors(timeline)], np.int64)
     return np.unique(_in_blocks(np.abs(known)))
 
 
 def _tensors(timeline: Timeline) -> Iterator[int]:
     """The bytes of each tensor among the inputs of ops. Of a list of them no type is recorded: it is of 32 or of 16 bits."""
-    for dims, types in timeline.cpu_ops[["dims", "types"]].drop_duplicates().itertuples(index=False):
+    columns = timeline.cpu_ops["dims"], timeline.cpu_ops["types"]
+    first = Groups.by_keys(*(column.codes for column in columns)).first
+    for dims, types in zip(*(column[first] for column in columns), strict=True):
         for shape, kind in zip(arguments.numbers(dims), arguments.names(types), strict=False):
             if shape and isinstance(shape[0], list):
                 sizes = [prod(one) * item for one in shape for item in (2, 4)]
@@ -111,6 +114,6 @@ def _shared_sizes(sizes: Ints, attribution: Attribution) -> float | None:
 
 def _shared_files(timeline: Timeline, attribution: Attribution) -> frozenset[str] | None:
     """By their names alone: one recorder cuts directories off, another does not."""
-    traced = {PurePath(frame.file).name for name in timeline.python_calls["name"].cat.categories if (frame := user_frame(str(name)))}
+    traced = {PurePath(frame.file).name for name in timeline.python_calls["name"].categories if (frame := user_frame(str(name)))}
     stacked = {PurePath(origin.file).name for origin in attribution.origins.of if origin.file and not _LIBRARY.search(origin.file)}
     return frozenset(traced & stacked) if traced and stacked else None

@@ -22,8 +22,8 @@ def loads_whole(kernel: str, product: Product) -> bool:
 
 def products_of(timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]) -> dict[int, Product]:
     """The product that each kernel (position) belongs to, where shapes tell."""
-    columns = [timeline.cpu_ops[name].cat for name in ("dims", "types", "strides")]
-    codes = [ops.names, *(column.codes.to_numpy() for column in columns)]
+    columns = [timeline.cpu_ops[name] for name in ("dims", "types", "strides")]
+    codes = [ops.names, *(column.codes for column in columns)]
     texts = [column.categories for column in columns]
     # Layers repeat: each distinct op is judged once.
     known: dict[tuple[object, ...], Product | None] = {}

@@ -23,7 +23,7 @@ def lost_us(main: DevicePartition | None, steps: Steps) -> tuple[float, float]:
 def looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
     """Of allocating and freeing calls, those between the first and the last launch of a kernel that is launched as often as memory
     is given back in between; none if no kernel is."""
-    names = work.column("name")[work.kernel].astype(str)
+    names = work.column("name").codes[work.kernel]
     launched = work.schedule.op_call[work.kernel]
     freeing = chosen[[bool(cuda_api.RETURNS.search(name)) for name in calls.names(chosen)]] if len(chosen) else chosen
     inside = np.zeros(len(chosen), bool)

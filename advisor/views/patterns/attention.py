@@ -314,8 +314,8 @@ def host_between(work: GpuWork, patterns: Iterable[Ints], gone: Ints) -> Spans:
     Positions both. Views, and nodes of autograd that launch nothing, lie between: they go where the pattern becomes one op.
     """
     ops = work.timeline.cpu_ops
-    start = ops["start_us"].to_numpy()
-    end = start + ops["dur_us"].to_numpy()
+    start = ops["start_us"]
+    end = start + ops["dur_us"]
     issued = [op[op >= 0] for op in (work.op[members] for members in patterns)]
     issued = [op for op in issued if len(op)]
     staying = np.unique(np.delete(work.op, gone))

@@ -47,9 +47,9 @@ def slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
     rows = np.flatnonzero(begins_inside(calls, spans))
     if not len(rows):
         return None
-    codes = calls["name"].cat.codes.to_numpy()[rows]
-    dur = calls["dur_us"].to_numpy()[rows]
-    names = calls["name"].cat.categories.to_numpy()
+    codes = calls["name"].codes[rows]
+    dur = calls["dur_us"][rows]
+    names = calls["name"].categories
     total = np.bincount(codes, weights=dur)
     whole = length(spans)
     candidates = [(float(total[c]), int(c)) for c in np.flatnonzero(total >= MOST * whole) if total[c] <= 1.05 * whole and user_frame(names[c])]
@@ -61,8 +61,8 @@ def slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
     function = str(names[code]).rpartition(": ")[2]
     return Evidence(
         label=f"{function} ({line.file}:{line.line})" if line else function,
-        start_us=float(calls["start_us"].to_numpy()[mine].min()),
-        dur_us=float(calls["dur_us"].to_numpy()[mine].sum()),
+        start_us=float(calls["start_us"][mine].min()),
+        dur_us=float(calls["dur_us"][mine].sum()),
         count=len(mine),
         source=line,
     )
@@ -71,17 +71,17 @@ def slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
 def loading_evidence(timeline: Timeline, spans: Spans, slowest: Evidence | None) -> tuple[Evidence, ...]:
     notes = timeline.annotations
     if len(rows := np.flatnonzero(begins_inside(notes, spans) & matches(notes, re.compile("DataLoader")))):
-        names = [str(n) for n in notes["name"].iloc[rows]]
-        found = folded(names, notes["start_us"].to_numpy()[rows], notes["dur_us"].to_numpy()[rows])
+        names = [str(n) for n in notes["name"][rows]]
+        found = folded(names, notes["start_us"][rows], notes["dur_us"][rows])
     else:
         found = folded(["DataLoader __next__"] * len(spans[0]), spans[0], spans[1] - spans[0])
     ops = timeline.cpu_ops
     if len(inner := np.flatnonzero(begins_inside(ops, spans))):
         # Ops of the loader's own: outermost ones only, so that no time stands twice.
-        start = ops["start_us"].to_numpy()[inner]
-        end = start + ops["dur_us"].to_numpy()[inner]
+        start = ops["start_us"][inner]
+        end = start + ops["dur_us"][inner]
         outer = np.r_[True, end[1:] > np.maximum.accumulate(end)[:-1]]
         kept = inner[outer]
-        names = [f"{n} in the loader" for n in ops["name"].iloc[kept]]
-        found += folded(names, ops["start_us"].to_numpy()[kept], ops["dur_us"].to_numpy()[kept])[:3]
+        names = [f"{n} in the loader" for n in ops["name"][kept]]
+        found += folded(names, ops["start_us"][kept], ops["dur_us"][kept])[:3]
     return (*((slowest,) if slowest else ()), *found)

@@ -81,7 +81,7 @@ class Casts:
         staged = {int(o) for o in work.op[~work.kernel]}
         known: dict[tuple[int, ...], tuple[str, str, tuple[int, ...]] | None] = {}
         found = []
-        columns = [work.timeline.cpu_ops[column].cat.codes.to_numpy() for column in ("types", "dims", "strides")]
+        columns = [work.timeline.cpu_ops[column].codes for column in ("types", "dims", "strides")]
         for position in np.flatnonzero(work.kernel & work.launched_by(names_of("copy").search)).tolist():
             op = int(work.op[position])
             if staged & set(_first_outside(work.ops, op).casting):  # part of a copy from or to the host
@@ -118,7 +118,7 @@ def _order(dims: Any, strides: Any) -> list[tuple[int, int]]:
 
 def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following: _Readers) -> list[Cast]:
     """The same casts with what each is for: forward ones by what stands around and after them, backward ones as their forward."""
-    ops, sequence = work.ops, work.timeline.cpu_ops["sequence"].to_numpy()
+    ops, sequence = work.ops, work.timeline.cpu_ops["sequence"]
     taken: dict[tuple[int, tuple[int, ...]], int] = {}
     by_sequence: dict[int, Cast] = {}
     told, backward, closed = [], [], set()

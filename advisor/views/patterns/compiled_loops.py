@@ -66,14 +66,14 @@ class CompiledLoops:
         number, start, end = _turns(work, host)
         of_op = _turn_of(work.launched_us, start, end)
         looped = of_op >= 0
-        operands = work.timeline.compiled_ops["operands"].astype(str)
+        operands = work.timeline.compiled_ops["operands"]
         counts = np.array([*(bool(_COUNTS.fullmatch(text)) for text in operands), False], bool)[work.column("compiled")]
         copies = looped & work.named(_COPY)
         tested = _tested(of_op, looped & (work.column("copy_kind") == CopyKind.DTOH.value), len(number))
         return cls(
             number=number,
             of_op=of_op,
-            of_call=_turn_of(calls.timeline.api_calls["start_us"].to_numpy()[calls.rows], start, end),
+            of_call=_turn_of(calls.timeline.api_calls["start_us"][calls.rows], start, end),
             own=(looped & counts & (work.column("grid_blocks") == 1)) | copies | tested,
             copies=copies,
             by_value=len(np.unique(of_op[tested])) > MOSTLY * len(np.unique(of_op[looped])),
@@ -85,13 +85,13 @@ def _turns(work: GpuWork, host: HostActivity) -> tuple[Ints, Floats, Floats]:
     """Number, start and end of each turn that holds no other, in order."""
     notes = work.timeline.annotations
     rows = np.flatnonzero(matches(notes, _TURN) & host.on_threads(notes))
-    rows = rows[np.argsort(notes["start_us"].to_numpy()[rows], kind="stable")]
-    start = notes["start_us"].to_numpy()[rows]
-    end = start + notes["dur_us"].to_numpy()[rows]
+    rows = rows[np.argsort(notes["start_us"][rows], kind="stable")]
+    start = notes["start_us"][rows]
+    end = start + notes["dur_us"][rows]
     innermost = np.r_[end[:-1] <= start[1:], True][: len(rows)]
-    names = notes["name"].cat
-    numbers = np.array([int(found[1]) if (found := _TURN.fullmatch(name)) else -1 for name in names.categories.astype(str)], np.int64)
-    return numbers[names.codes.to_numpy()[rows]][innermost], start[innermost], end[innermost]
+    names = notes["name"]
+    numbers = np.array([int(found[1]) if (found := _TURN.fullmatch(name)) else -1 for name in names.categories], np.int64)
+    return numbers[names.codes[rows]][innermost], start[innermost], end[innermost]
 
 
 def _turn_of(times_us: Floats, start: Floats, end: Floats) -> Ints:

@@ -140,8 +140,8 @@ def _parts(work: GpuWork, calls: HostCalls, fusion: Fusion) -> float:
     backward = work.backward
     if not backward.any():  # where the forward pass ends was not recorded
         return 1.0
-    start_us = calls.timeline.api_calls["start_us"].to_numpy()[calls.rows]
-    branches_us = work.timeline.cpu_ops["start_us"].to_numpy()[work.ops.named(_BRANCH)]
+    start_us = calls.timeline.api_calls["start_us"][calls.rows]
+    branches_us = work.timeline.cpu_ops["start_us"][work.ops.named(_BRANCH)]
     ends_us = np.sort(np.r_[start_us[reads], branches_us])
     gone = np.zeros(len(work.rows), bool)
     for stretch, left in zip(fusion.stretches, fusion.launches, strict=True):

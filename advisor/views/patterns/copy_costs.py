@@ -96,8 +96,8 @@ class CopyCosts:
     def _moving(self, small_bytes: int) -> Mask:
         """Of all GPU ops. Small reads of a value are waits, not transfers, but for those that only pageable memory makes wait."""
         work, calls = self.work, self.calls
-        kind, nbytes = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
-        moves: Mask = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (nbytes < small_bytes))
+        kind, nbytes = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"]
+        moves: Mask = kind.isin(_HOST_COPIES) & ~((kind == CopyKind.DTOH.value) & (nbytes < small_bytes))
         moves[work.rows] |= work.pageable & calls.held_unasked(work.pageable)[work.schedule.op_call] if calls else False
         return moves
 
@@ -120,7 +120,7 @@ class CopyCosts:
         holds = bool(len(spare)) or bool(
             (pageable | long | (copies.bytes >= small_bytes))[at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[at]).any())
         )
-        launching_us, paused_us = (float(gaps.causes[causes].to_numpy().sum()) / steps.steps if holds else 0.0 for causes in (["launch"], ["sync", "host"]))
+        launching_us, paused_us = (float(gaps.together_us(*causes).sum()) / steps.steps if holds else 0.0 for causes in (["launch"], ["sync", "host"]))
         pinned = (work.column("src_kind") == MemoryKind.PINNED.value) | (work.column("dst_kind") == MemoryKind.PINNED.value)
         held = calls.held_by_copies(work.schedule.op_call[at]) if calls else at[:0]
         waited_us = calls.us_a_step(held) if calls else 0.0
@@ -136,7 +136,7 @@ class CopyCosts:
         # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
         # A wait as recorded is shorter by what recording had the host do before it.
         of_waits = len(held) / max(int(calls.waits.sum()), 1) if calls else 0.0
-        behind_us = gaps.behind_us(work.timeline.gpu_ops.iloc[work.rows[at]])
+        behind_us = gaps.behind_us(work.timeline.gpu_ops[work.rows[at]])
         seen_us = exposed_us + waited_us + behind_us + staged.us + released.us + of_waits * self.replay.true_step.recording_us
         likely, most = (seen_us + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
         return CopyCost(

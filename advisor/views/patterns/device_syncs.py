@@ -35,8 +35,8 @@ def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
     resumed, reads = np.flatnonzero(region & nested), np.flatnonzero(reading & nested)
     if not len(resumed) or not len(reads):
         return union(np.empty(0), np.empty(0))
-    start = cpu["start_us"].to_numpy()
-    end = start + cpu["dur_us"].to_numpy()
+    start = cpu["start_us"]
+    end = start + cpu["dur_us"]
     # When each region's own part first and last launches.
     at = np.flatnonzero(calls.op >= 0)
     op = ops.outermost_where(nested & ~region)[calls.op[at]]
@@ -49,7 +49,7 @@ def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
     reads = reads[np.argsort(end[reads], kind="stable")]
     before = np.searchsorted(end[reads], start[resumed], side="right") - 1
     read = reads[np.maximum(before, 0)]
-    called = np.sort(api["start_us"].to_numpy()[calls.rows])
+    called = np.sort(api["start_us"][calls.rows])
     directly = np.searchsorted(called, end[read]) == np.searchsorted(called, start[resumed])
     cut = (before >= 0) & (ops.parent[read] == ops.parent[resumed]) & directly
     resumed, read = resumed[cut], read[cut]

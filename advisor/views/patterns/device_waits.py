@@ -111,7 +111,7 @@ def end_ranges(steps: Steps, work: GpuWork, calls: HostCalls, waits: Ints) -> bo
     if steps.basis != "nvtx" or not (matches(api, TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)).all():
         return False
     launching = np.unique(work.schedule.op_call)
-    of = np.r_[steps.of_host_time(api["start_us"].to_numpy()[calls.rows]), steps.steps]
+    of = np.r_[steps.of_host_time(api["start_us"][calls.rows]), steps.steps]
     following = np.r_[launching, len(calls.rows)][np.searchsorted(launching, waits)]
     return bool((of[following] > of[waits]).all())
 

@@ -94,7 +94,7 @@ def _updates(work: GpuWork, tables: set[Shape], gradient: np.ndarray) -> tuple[I
     for position in np.flatnonzero(work.kernel & ~gradient & ~work.backward & (work.op >= 0)).tolist():
         op = int(work.op[position])
         name = work.ops.name(op)
-        first = next(iter(numbers(work.timeline.op_text("dims", op))), [])
+        first = next(iter(numbers(work.timeline.cpu_ops["dims"][op])), [])
         listed = [tuple(shape) for shape in first] if first and isinstance(first[0], list) else [tuple(first)]
         if not has_token(name, "foreach_or_fused_call"):  # an optimizer's: foreach, fused, or in place
             continue

@@ -148,9 +148,9 @@ class Fusion:
 
 def _takes_complex(work: GpuWork) -> Mask:
     """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
-    types = work.timeline.cpu_ops["types"].cat
+    types = work.timeline.cpu_ops["types"]
     has = np.array([*("complex" in text for text in types.categories), False], bool)
-    found: Mask = has[np.where(work.op >= 0, np.r_[types.codes.to_numpy(), -1][work.op], -1)]
+    found: Mask = has[np.where(work.op >= 0, np.r_[types.codes, -1][work.op], -1)]
     return found
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import LITTLE, MOST
+from advisor.views.groups import Groups
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.repeats import alike
@@ -52,24 +52,23 @@ class MicroBatches:
         whole = np.flatnonzero(part >= 0)
         if not len(whole):
             return cls(1.0, whole, np.empty(0), whole, whole)
-        table = pd.DataFrame({"at": whole, "step": work.step[whole], "part": part[whole], "op": np.r_[work.ops.names, -1][work.op[whole]]})
-        table["us"] = work.dur_us[whole]
-        table["nth"] = table.groupby(["step", "part", "op"]).cumcount()
+        step, part, us = work.step[whole], part[whole], work.dur_us[whole]
+        op = np.r_[work.ops.names, -1][work.op[whole]]
         # The n-th of each kind in the first part, and its likes in the others.
-        like = table.groupby(["step", "op", "nth"])
-        table["of_first"], table["together"], table["parts"] = like["part"].transform("min"), like["us"].transform("sum"), like["part"].transform("nunique")
-        first = table[(table["part"] == 0) & (table["parts"] > 1)]
-        kept, exchanged = first["at"].to_numpy(), work.of(Family.COMMUNICATION)[first["at"].to_numpy()]
-        later = table[(table["part"] > 0) & ((table["of_first"] == 0) | adds[whole])]
+        like = Groups.by_keys(step, op, Groups.by_keys(step, part, op).nth)
+        together_us, of_first = like.sums(us=us)["us"][like.of], like.least(part)[like.of]
+        several = np.bincount(like.of[Groups.by_keys(like.of, part).first])[like.of] > 1
+        first = np.flatnonzero((part == 0) & several)
+        kept, exchanged = whole[first], work.of(Family.COMMUNICATION)[whole[first]]
         inside = np.zeros(len(calls.waits), bool)
-        for _, of_step in table.groupby("step"):
-            begun, ended = (work.schedule.op_call[of_step["at"].to_numpy()[of_step["part"].to_numpy() == number]] for number in (0, of_step["part"].max()))
+        for of_step in Groups.by_keys(step).members:
+            begun, ended = (work.schedule.op_call[whole[of_step[part[of_step] == number]]] for number in (0, part[of_step].max()))
             inside[begun.max() + 1 : ended.max() + 1] = True
         return cls(
-            times=float(table.groupby("step")["part"].nunique().mean()),
+            times=len(Groups.by_keys(step, part).first) / len(Groups.by_keys(step).first),
             kept=kept,
-            together_us=np.where(exchanged, first["us"], first["together"]),
-            gone=later["at"].to_numpy(),
+            together_us=np.where(exchanged, us[first], together_us[first]),
+            gone=whole[(part > 0) & ((of_first == 0) | adds[whole])],
             waits=np.flatnonzero(inside & calls.waits),
         )
 
@@ -89,8 +88,8 @@ def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
     fills, exchanges = work.of(Family.FILL), work.of(Family.COMMUNICATION)
     compared = work.kernel & ~adds & ~fills & ~exchanges & (work.op >= 0)
     notes = work.timeline.annotations
-    marks = notes.loc[matches(notes, _OPTIMIZER)] if len(notes) else notes
-    marked = marks["start_us"].to_numpy(), (marks["start_us"] + marks["dur_us"]).to_numpy()
+    marks = notes[matches(notes, _OPTIMIZER)]
+    marked = marks["start_us"], (marks["start_us"] + marks["dur_us"])
     found, sends = np.full(len(work.op), -1), work.named(_TO_ONE)
     order = np.lexsort((work.launched_us, work.step))
     count = 0

@@ -120,7 +120,7 @@ def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
     asked, step = np.searchsorted(sizing, call[at]), work.step[at]
     free = (asked == asked[np.searchsorted(step, step)]) & ~np.r_[asks_size(work.ops), False][work.op[at]]
     at, piece = at[free], piece[free]
-    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[at]], _dims(work)[work.ops.of_gpu[work.rows[at]]]
+    names, dims = work.timeline.gpu_ops["name"].codes[work.rows[at]], _dims(work)[work.ops.of_gpu[work.rows[at]]]
     found: dict[tuple[bytes, bytes], list[Ints]] = {}
     for those in np.split(np.arange(len(at)), np.flatnonzero(np.diff(piece) | np.diff(work.step[at])) + 1):
         found.setdefault((names[those].tobytes(), dims[those].tobytes()), []).append(at[those])
@@ -135,7 +135,7 @@ def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
 
 def _dims(work: GpuWork) -> Ints:
     """(n_cpu + 1,) code of each op's dims; the last: outside any op."""
-    return np.r_[work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64), -1]
+    return np.r_[work.timeline.cpu_ops["dims"].codes.astype(np.int64), -1]
 
 
 def _launched(steps: Steps, launches: Launches) -> list[Ints]:
@@ -166,7 +166,7 @@ def _allocates(steps: Steps, calls: HostCalls) -> bool:
     while it is captured."""
     at = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
     frame = calls.timeline.api_calls
-    those = steps.of_host_time(frame["start_us"].to_numpy()[calls.rows[at]])
+    those = steps.of_host_time(frame["start_us"][calls.rows[at]])
     return bool(len(at)) and (bool(matches(frame, cuda_api.RETURNS)[calls.rows[at]].any()) or len(np.unique(those)) >= calls.schedule.steps)
 
 
@@ -191,7 +191,7 @@ def _waits_between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
 
 def _steps_are_alike(work: GpuWork, parts: list[Ints]) -> bool:
     """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
-    names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
+    names = work.timeline.gpu_ops["name"].codes
     of_op = _dims(work)
     first, of_gpu = parts[0], work.ops.of_gpu
     return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])
@@ -209,7 +209,7 @@ def _resized(work: GpuWork, parts: list[Ints]) -> bool:
 def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = False) -> bool:
     """Whether steps differ only in launches that some make and others do not, few of all, and only behind one of `waits`, which each step has.
     What all launch with other dims, as on a cache that grows, no condition on a tensor decides, but the size of a mask does: `shapes`."""
-    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy(), _dims(work)[work.ops.of_gpu]
+    names, dims = work.timeline.gpu_ops["name"].codes, _dims(work)[work.ops.of_gpu]
     kinds = [Counter(zip(names[part].tolist(), dims[part].tolist(), strict=True)) for part in parts]
     named = [Counter(names[part].tolist()) for part in parts]
     for kind, name in zip(kinds[1:], named[1:], strict=True):
@@ -233,7 +233,7 @@ _NUMBER = re.compile(r"\d+")
 
 def _grows(work: GpuWork, parts: list[Ints]) -> bool:
     """Whether what differs between steps is longer by one in each, as a cache of words is: no mask decides that."""
-    dims, texts = _dims(work)[work.ops.of_gpu], work.timeline.cpu_ops["dims"].cat.categories
+    dims, texts = _dims(work)[work.ops.of_gpu], work.timeline.cpu_ops["dims"].categories
     pairs = {pair for a, b in pairwise(parts) if len(a) == len(b) for pair in zip(dims[a].tolist(), dims[b].tolist(), strict=True) if pair[0] != pair[1]}
     sizes = [[[int(n) for n in _NUMBER.findall(texts[code])] if code >= 0 else [] for code in pair] for pair in pairs]
     return bool(sizes) and all(len(a) == len(b) and {y - x for x, y in zip(a, b, strict=True)} <= {0, 1} for a, b in sizes)

@@ -76,10 +76,10 @@ SHARED, FILLED = MOST, 0.25
 def beside_others(work: GpuWork, at: Ints) -> Mask:
     """(n,) whether kernels (positions) share the device with kernels of other streams."""
     frame, rows = work.timeline.gpu_ops, work.rows[at]
-    start = frame["start_us"].to_numpy() - frame["start_us"].min()
-    end = start + frame["dur_us"].to_numpy()
-    device, stream, blocks = (frame[column].to_numpy() for column in ("device", "stream", "grid_blocks"))
-    kernel = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()
+    start = frame["start_us"] - frame["start_us"].min()
+    end = start + frame["dur_us"]
+    device, stream, blocks = (frame[column] for column in ("device", "stream", "grid_blocks"))
+    kernel = frame["kind"] == GpuKind.KERNEL.value
     found = np.zeros(len(rows), bool)
     for d in np.unique(device[rows]):
         mine, here = np.flatnonzero(device[rows] == d), np.flatnonzero(kernel & (device == d))
@@ -122,9 +122,9 @@ def named_by_its_author(work: GpuWork, program: Program) -> Mask:
     """(n,) kernels that the program's author named: what they are called is no proof of what they do."""
     if program.framework != "cuda":
         return np.zeros(len(work.rows), bool)
-    names = work.timeline.gpu_ops["name"].cat
+    names = work.timeline.gpu_ops["name"]
     own = np.array([not of_library(str(name)) for name in names.categories], bool)
-    return own[names.codes.to_numpy()[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
+    return own[names.codes[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
 
 
 def alone(work: GpuWork, kernels: Mask) -> Ints:

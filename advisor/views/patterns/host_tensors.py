@@ -60,7 +60,7 @@ class MadeOnHost:
         where it consists of such ops, and nothing is written into what they made."""
         cpu, ops = work.timeline.cpu_ops, work.ops
         copies = copies[work.op[copies] >= 0]
-        start, dur = cpu["start_us"].to_numpy(), cpu["dur_us"].to_numpy()
+        start, dur = cpu["start_us"], cpu["dur_us"]
         top = np.flatnonzero((ops.parent < 0) & ops.named(_TENSOR_OP))
         thread = thread_ids(cpu)
         top = top[np.lexsort((start[top], thread[top]))]
@@ -99,8 +99,8 @@ def _handles(timeline: Timeline, ops: Ops) -> Mask:
     if not len(rows) or len(ranges) < FEWEST_REPEATS:
         return found
     threads = thread_ids(ranges, cpu)
-    of_range, end = threads[: len(ranges)], (cpu["start_us"] + cpu["dur_us"]).to_numpy()
-    begun, opened = ranges["start_us"].to_numpy(), 0
+    of_range, end = threads[: len(ranges)], (cpu["start_us"] + cpu["dur_us"])
+    begun, opened = ranges["start_us"], 0
     for thread in np.unique(of_range).tolist():
         mine = rows[threads[len(ranges) :][rows] == thread]
         mine = mine[np.argsort(end[mine], kind="stable")]

@@ -71,8 +71,8 @@ class LaunchGaps:
         cls, timeline: Timeline, steps: Steps, work: GpuWork, calls: HostCalls, gaps: Gaps, launches: Launches, program: Program, sources: Sources,
         host_time: HostTime, compiled: CompiledStep, capturable: Capturable, recurrent: RecurrentLoop, replay: Replay, first: FirstPass,
     ) -> LaunchGaps:  # fmt: skip
-        waiting_us = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
-        at, inside = np.flatnonzero((waiting_us > 0) & (gaps.next_op >= 0)), steps.holds(timeline.gpu_ops["start_us"].to_numpy())
+        waiting_us = gaps.causes["launch"] * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
+        at, inside = np.flatnonzero((waiting_us > 0) & (gaps.next_op >= 0)), steps.holds(timeline.gpu_ops["start_us"])
         return cls(
             work, steps, calls, gaps, launches, program, sources, host_time, compiled, capturable, recurrent, replay, waiting_us, at, inside, bool(first.only)
         )
@@ -95,7 +95,7 @@ class LaunchGaps:
     def pauses_us(self) -> float:
         """Of a step, pauses that a graph shortens too: from kernel to kernel, and where steps repeat the host's between launches."""
         beside = ["dependency", *(["host"] if self.steps.repeats and self.steps.steps > 1 else [])]
-        return float(self.gaps.causes[beside].to_numpy().sum()) / self.steps.steps
+        return float(self.gaps.together_us(*beside).sum()) / self.steps.steps
 
     @property
     def unseen_us(self) -> float:
@@ -114,7 +114,7 @@ class LaunchGaps:
     @property
     def median_us(self) -> float:
         """The duration of a GPU op of the window."""
-        return float(np.median(self.work.timeline.gpu_ops["dur_us"].to_numpy()[self.inside]))
+        return float(np.median(self.work.timeline.gpu_ops["dur_us"][self.inside]))
 
     @property
     def jitted_calls_a_step(self) -> float:
@@ -149,7 +149,7 @@ class LaunchGaps:
             names_after_gaps(self.work.ops, self.work.kernels, next_op),
             self.gaps.start_us[self.at],
             self.waiting_us[self.at],
-            device=self.work.timeline.gpu_ops["device"].to_numpy()[next_op],
+            device=self.work.timeline.gpu_ops["device"][next_op],
             source=lambda rows: self.sources.most_common(self.launches.call[next_op[rows[:50]]]),
         )
 

@@ -56,7 +56,7 @@ class LittleWork:
     def waits(self) -> float:
         """Of the step, what the device waits for launches."""
         gaps = self.gaps
-        waiting = gaps.causes["launch"].to_numpy() * self.first.again(gaps.next_op, gaps.start_us, gaps.end_us)
+        waiting = gaps.causes["launch"] * self.first.again(gaps.next_op, gaps.start_us, gaps.end_us)
         return float(waiting.sum()) / gaps.run_us
 
     def in_small_kernels(self, most_fill: float) -> float:

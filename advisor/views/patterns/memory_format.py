@@ -46,7 +46,7 @@ class LayoutCopies:
         conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
         in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
         chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
-        flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(work.timeline.op_text("dims", o))]
+        flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(work.timeline.cpu_ops["dims"][o])]
         of_sequences = chosen & np.isin(work.op, flat)
         chosen &= ~of_sequences
         if conv_share >= MIN_CONV_SHARE:
@@ -73,7 +73,7 @@ def _turning_copies(work: GpuWork) -> Mask:
         for op in np.unique(work.op[chosen]).tolist()
         if has_token(work.ops.name(op), "copy")
         and not in_product[op]
-        and _turns(*map(arguments.numbers, (work.timeline.op_text("dims", op), work.timeline.op_text("strides", op))))
+        and _turns(*map(arguments.numbers, (work.timeline.cpu_ops["dims"][op], work.timeline.cpu_ops["strides"][op])))
     ]
     return chosen & np.isin(work.op, turning)
 

@@ -44,7 +44,7 @@ def cast_again(casts: Sequence[Cast], step: Ints, backwards: float) -> list[int]
 def backwards_a_step(ops: Ops, steps: Steps, timeline: Timeline) -> float:
     """How often a step calls `backward()`: each makes the gradient of the loss, a one. At least 1."""
     ones = ops.named(names_of("ones_like")) & (ops.parent < 0)
-    start = timeline.cpu_ops["start_us"].to_numpy()
+    start = timeline.cpu_ops["start_us"]
     inside = steps.issued_at(start)
     return max(1.0, float((ones & inside).sum()) / steps.steps)
 

@@ -126,9 +126,9 @@ def _in_run(work: GpuWork, recorded: Shapes, run: Ints, text: str, composite: Ma
 
 def _signs(work: GpuWork) -> np.ndarray:
     """(n,) the sign of each kernel's token."""
-    names = work.timeline.gpu_ops["name"].cat
+    names = work.timeline.gpu_ops["name"]
     by_kernel = np.array([_SIGN.get(elementary_kernel(n), _OTHER) for n in (*names.categories, "")])
-    signs: np.ndarray = by_kernel[names.codes.to_numpy()[work.rows]]
+    signs: np.ndarray = by_kernel[names.codes[work.rows]]
     if len(work.ops.names):
         by_op = np.array([_SIGN.get(elementary(n), _OTHER) for n in (*work.ops.categories, "")])
         signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
@@ -203,7 +203,7 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
     ops = work.ops
     if not len(ops.names):
         return []
-    sequence = work.timeline.cpu_ops["sequence"].to_numpy()
+    sequence = work.timeline.cpu_ops["sequence"]
     node = ops.outermost_where(ops.named(_BACKWARD))
     called = ops.outermost_where(ops.named(names_of("torch_op")) & ~ops.named(COMPOSITE))
     number = np.where(work.op >= 0, np.where(node[work.op] >= 0, sequence[node[work.op]], -1), -1)

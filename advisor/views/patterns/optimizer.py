@@ -72,7 +72,7 @@ class OptimizerStep:
         if not len(chosen):
             return cls(name, "none", chosen, spans, 0)
         # Each op with its kernel is looked at once.
-        codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[chosen]]
+        codes = timeline.gpu_ops["name"].codes[work.rows[chosen]]
         groups = Groups.by_keys(np.where(work.op[chosen] >= 0, work.ops.names[work.op[chosen]], -1) if len(work.ops.names) else work.op[chosen], codes)
         first = chosen[groups.first].tolist()
         by_op, by_kernel = [work.ops.name(int(work.op[k])) for k in first], [work.kernel_name(k) for k in first]
@@ -82,7 +82,7 @@ class OptimizerStep:
         if work.dur_us[chosen[fused]].sum() > MOSTLY * work.dur_us[chosen].sum():
             return cls(name, "fused", chosen, spans, 0)
         cpu = timeline.cpu_ops
-        if len(cpu) and in_spans(cpu["start_us"].to_numpy()[matches(cpu, _SPARSE)], spans).any():
+        if len(cpu) and in_spans(cpu["start_us"][matches(cpu, _SPARSE)], spans).any():
             return cls(name, "sparse", chosen, spans, 0)
         if many.mean() > MOSTLY:
             return cls(name, "foreach", chosen, spans, 0)
@@ -108,8 +108,8 @@ def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
         members = np.arange(max(part[0] - each + 1, 0), part[-1] + 1)
         callers = schedule.call_row[schedule.op_call[members[[0, -1]]]]
         positions.append(members)
-        starts.append(float(calls["start_us"].iloc[callers[0]]))
-        ends.append(float(calls["start_us"].iloc[callers[1]] + calls["dur_us"].iloc[callers[1]]))
+        starts.append(float(calls["start_us"][callers[0]]))
+        ends.append(float(calls["start_us"][callers[1]] + calls["dur_us"][callers[1]]))
     return np.concatenate(positions), union(np.array(starts), np.array(ends)) if starts else EMPTY
 
 

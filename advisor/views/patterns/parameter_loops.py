@@ -92,11 +92,11 @@ def _parameters(timeline: Timeline, steps: Steps, work: GpuWork) -> Counter[Shap
     if not len(ops) or not timeline.source.shapes:
         return Counter()
     at = np.flatnonzero(work.ops.names == _category(work, "torch::autograd::AccumulateGrad"))
-    at = at[np.isin(steps.of_host_time(ops["start_us"].to_numpy()[at]), work.step)]
+    at = at[np.isin(steps.of_host_time(ops["start_us"][at]), work.step)]
     counts = Counter(shape for op in at.tolist() if (shape := _shape(work, op)))
     # Each backward pass accumulates the gradient of a parameter once; between two of them other work is launched.
     other = np.sort(work.launched_us[work.kernel & (work.op >= 0) & ~work.backward])
-    passes = len(np.unique(np.searchsorted(other, ops["start_us"].to_numpy()[at])))
+    passes = len(np.unique(np.searchsorted(other, ops["start_us"][at])))
     return Counter({shape: round(n / passes) for shape, n in counts.items()})
 
 
@@ -106,7 +106,7 @@ def _category(work: GpuWork, name: str) -> int:
 
 def _shape(work: GpuWork, op: int) -> Shape:
     """Of an op's first input; () if it is no tensor, or one of a single number."""
-    first = next(iter(arguments.numbers(work.timeline.op_text("dims", op))), [])
+    first = next(iter(arguments.numbers(work.timeline.cpu_ops["dims"][op])), [])
     return tuple(first) if all(isinstance(n, int) for n in first) else ()
 
 
@@ -170,7 +170,7 @@ def _loop(timeline: Timeline, work: GpuWork, runs: list[Ints], parameters: Count
     calls, schedule = timeline.api_calls, work.schedule
     if not runs or not len(calls):
         return ParameterLoop(none, EMPTY, none, 0)
-    start, dur = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    start, dur = calls["start_us"], calls["dur_us"]
     ends = [schedule.call_row[schedule.op_call[run[[0, -1]]]] for run in runs]
     spans = union(np.array([start[first] for first, _ in ends]), np.array([start[last] + dur[last] for _, last in ends]))
     waits = np.flatnonzero(schedule.waits_for != -1)

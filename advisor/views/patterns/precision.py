@@ -130,11 +130,11 @@ def _free_to(reduced: Mask, convolutions: Mask, flops: Floats, dur_us: Floats) -
 def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
     """(n,) the convolutions that leave the Tensor Cores in 16 bits. A backward pass is handed the gradient first, which has as many channels as the
     weight has outputs; a transposed convolution's has as many as its weight has second."""
-    dims = work.timeline.cpu_ops["dims"].cat
+    dims = work.timeline.cpu_ops["dims"]
     found = np.zeros(len(chosen), bool)
     for pattern, first in ((_CONVOLUTION, 0), (_BACKWARD, 1)):
         at = np.flatnonzero(work.launched_by(pattern.search)[chosen])
-        codes = dims.codes.to_numpy()[work.op[chosen[at]]]
+        codes = dims.codes[work.op[chosen[at]]]
         for code in distinct(codes).tolist():
             shapes = [*arguments.numbers(dims.categories[code]), [], [], []]
             image, weight = shapes[first : first + 2]
@@ -145,10 +145,10 @@ def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
 
 def _units(work: GpuWork, chosen: Ints) -> Ints:
     """(n,) the largest of 1, 2, 4 and 8 that divides the last two axes of a product's operands; 8 for convolutions."""
-    dims = work.timeline.cpu_ops["dims"].cat
+    dims = work.timeline.cpu_ops["dims"]
     found = np.full(len(chosen), 8, np.int64)
     at = np.flatnonzero(work.launched_by(_MATRICES.search)[chosen])
-    codes = dims.codes.to_numpy()[work.op[chosen[at]]]
+    codes = dims.codes[work.op[chosen[at]]]
     for code in distinct(codes).tolist():
         matrices = [shape[-2:] for shape in arguments.numbers(dims.categories[code]) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)]
         # Rows are spaced by the last axis; of the one before only a transposed operand's are.
@@ -216,8 +216,8 @@ def _takes_doubles(work: GpuWork) -> Mask:
     found = (work.named(names_of("fp64_by_name")) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
     if not work.timeline.source.shapes:
         return found
-    columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]
-    types, dims = (np.where(work.op >= 0, np.r_[column.codes.to_numpy(), -1][work.op], -1) for column in columns)
+    columns = [work.timeline.cpu_ops[name] for name in ("types", "dims")]
+    types, dims = (np.where(work.op >= 0, np.r_[column.codes, -1][work.op], -1) for column in columns)
     rows = np.flatnonzero((types >= 0) & (dims >= 0))
     groups = Groups.by_keys(types[rows], dims[rows])
     told, doubles = np.zeros((2, len(groups.first)), bool)

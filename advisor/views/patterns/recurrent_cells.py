@@ -77,7 +77,7 @@ class RecurrentLoop:
 def _backward_of(work: GpuWork, forward: Ints) -> Mask:
     """(n,) kernels of the backward pass of cells, but for such as are told to be of other cells than those of these positions."""
     found = work.launched_by(_CELL_BACKWARD.match)
-    sequence = work.timeline.cpu_ops["sequence"].to_numpy()
+    sequence = work.timeline.cpu_ops["sequence"]
     of_forward = sequence[work.op[forward]]
     backward = np.flatnonzero(found)
     of_backward = sequence[work.ops.outermost[work.op[backward]]]

@@ -47,16 +47,16 @@ def _behind_copies(timeline: Timeline, launches: Launches, ops: Ops) -> Spans:
     """From the end of each op that sends pageable memory to what its thread does next: no op, call or frame begins in between. It is longer than the
     pause between two ops, and no longer than the copy took: unmapping memory is faster than copying it (17 to 30 GB/s against 7, on the hosts of the samples)."""
     gpu, cpu = timeline.gpu_ops, timeline.cpu_ops
-    sent = (gpu["copy_kind"] == CopyKind.HTOD.value).to_numpy() & (gpu["src_kind"] == MemoryKind.PAGEABLE.value).to_numpy() & (launches.call >= 0)
+    sent = (gpu["copy_kind"] == CopyKind.HTOD.value) & (gpu["src_kind"] == MemoryKind.PAGEABLE.value) & (launches.call >= 0)
     op = ops.of_call[launches.call[sent]] if sent.any() else np.empty(0, np.int64)
     op = np.unique(ops.outermost[op[op >= 0]])
     if not len(op):
         return EMPTY
     tables = (cpu, timeline.api_calls, timeline.python_calls)
     thread = thread_ids(*tables)
-    start: Floats = np.concatenate([table["start_us"].to_numpy() for table in tables])
+    start: Floats = np.concatenate([table["start_us"] for table in tables])
     order = np.lexsort((start, thread))
-    end = (cpu["start_us"] + cpu["dur_us"]).to_numpy()[op]
+    end = (cpu["start_us"] + cpu["dur_us"])[op]
     begins, until = np.full(len(op), np.nan), np.full(len(op), np.nan)
     for one in np.unique(thread[op]).tolist():
         mine = thread[op] == one
@@ -67,5 +67,5 @@ def _behind_copies(timeline: Timeline, launches: Launches, ops: Ops) -> Spans:
         begins[at], until[at] = end[at], starts[following[there]]
     pause = until - begins
     long = pause > DISPATCH_PAUSE_US
-    took = cpu["dur_us"].to_numpy()[op]
+    took = cpu["dur_us"][op]
     return union(begins[long], np.minimum(until, begins + took)[long])

@@ -45,7 +45,7 @@ class ServedWork:
             return cls("", "", (), (), serving.steps, nothing, nothing, EMPTY, EMPTY, np.zeros(len(work.rows), bool))
         marks = union(np.array([step.start_us for step in judged]), np.array([step.end_us for step in judged]))
         api = calls.timeline.api_calls
-        start = api["start_us"].to_numpy()[calls.rows]
+        start = api["start_us"][calls.rows]
         inside = in_spans(start, marks)
         launching = inside & calls.launching(np.ones(len(work.rows), bool))
         graphs, eager = launching & calls.of(ApiRole.GRAPH_LAUNCH), launching & calls.of(ApiRole.LAUNCH)
@@ -53,7 +53,7 @@ class ServedWork:
         of = np.searchsorted(marks[0], start[chosen], side="right")
         _, first = np.unique(of, return_index=True)
         last = np.r_[first[1:], len(chosen)] - 1
-        ends = start + api["dur_us"].to_numpy()[calls.rows]
+        ends = start + api["dur_us"][calls.rows]
         forward = (start[chosen[first]], ends[chosen[last]]) if len(chosen) else EMPTY
         every = union(np.array([step.start_us for step in serving.steps]), np.array([step.end_us for step in serving.steps]))
         return cls(

@@ -72,7 +72,7 @@ def _found(flow: Dataflow, written: Attentions) -> Iterator[Repeated]:
     taken: set[tuple[int, int]] = set()  # keys and values are of one size: each operand is one copy's
     for at in np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & (tiled[work.op] < 0)).tolist():
         op = int(work.op[at])
-        expanded = expansion(numbers(work.timeline.op_text("dims", op)), numbers(work.timeline.op_text("strides", op)))
+        expanded = expansion(numbers(work.timeline.cpu_ops["dims"][op]), numbers(work.timeline.cpu_ops["strides"][op]))
         if expanded is None:
             continue
         for after in (int(flow.kernels(edge.call, edge.call + 1)[0]) for edge in flow.readers(flow.call_at(at))):

@@ -36,7 +36,7 @@ class HostCopies:
 
     def repeated(self, work: GpuWork) -> Mask:
         """(n,) whether as many copies of the same direction and size run in the window."""
-        kind = work.column("copy_kind")[self.at].astype(str)
+        kind = work.column("copy_kind")[self.at]
         keys = [f"{k} {n:.0f}" for k, n in zip(kind.tolist(), self.bytes[self.at].tolist(), strict=True)]
         _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
         found: Mask = count[group] >= FEWEST_REPEATS
@@ -94,7 +94,7 @@ class HostCopies:
         """What a loader without worker processes makes is copied into pinned memory by the thread that then sends it; workers' batches are
         pinned next to it."""
         uploads = uploads[work.column("copy_kind")[uploads] == CopyKind.HTOD.value]
-        has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].cat.categories)
+        has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].categories)
         if has_workers or not len(uploads):
             return combine()
         return WithHostTime(uploads, float(self.bytes[uploads].clip(min=0).mean()) / PINNING_BYTES_PER_US)
@@ -154,8 +154,8 @@ class StagedCopies:
         calls = joined(spans_of(ops, host.on_threads(ops)), host.sync, spans)
         window = clip(calls, steps.host_start_us, steps.host_end_us)
         free_us = (steps.host_end_us - steps.host_start_us - length(window)) / steps.steps
-        copied = timeline.gpu_ops.loc[(timeline.gpu_ops["copy_kind"] == CopyKind.HTOD.value).to_numpy(), ["start_us", "bytes"]]
-        inside = copied["start_us"].between(steps.start_us, steps.end_us).to_numpy()
-        moved = float(copied["bytes"].to_numpy()[inside].clip(min=0).sum()) / steps.steps
+        gpu = timeline.gpu_ops
+        inside = (gpu["copy_kind"] == CopyKind.HTOD.value) & (gpu["start_us"] >= steps.start_us) & (gpu["start_us"] <= steps.end_us)
+        moved = float(gpu["bytes"][inside].clip(min=0).sum()) / steps.steps
         same = not len(host.data_loading[0]) and free_us < moved / FILL_BYTES_PER_US
         return cls(spans, host_time.spent_us(spans), same, steps.step_us, host_time)

@@ -98,8 +98,8 @@ class _Turns:
 
     def __init__(self, work: GpuWork) -> None:
         self.op = work.op
-        self.dims, self.strides = (work.timeline.cpu_ops[column].cat for column in ("dims", "strides"))
-        self.codes = self.dims.codes.to_numpy(), self.strides.codes.to_numpy()
+        self.dims, self.strides = (work.timeline.cpu_ops[column] for column in ("dims", "strides"))
+        self.codes = self.dims.codes, self.strides.codes
         self.known: dict[tuple[int, int], Turn | None] = {}
 
     def of(self, position: int) -> Turn | None:

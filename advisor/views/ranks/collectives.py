@@ -54,19 +54,19 @@ class RankCollectives:
     def build(cls, timeline: Timeline, kernels: Kernels, launches: Launches, steps: Steps, partition: Partition, sums: NeededSums) -> RankCollectives:
         ops = timeline.gpu_ops
         device = partition.main.device if partition.main else -1
-        rows = np.flatnonzero(kernels.communication & (ops["device"].to_numpy() == device))
-        frame = ops.iloc[rows]
+        rows = np.flatnonzero(kernels.communication & (ops["device"] == device))
+        frame = ops[rows]
         launch = launches.start_us[rows]
-        names, recorded = frame["name"].astype(str).tolist(), frame["collective"].astype(str).tolist()
+        names, recorded = frame["name"].tolist(), frame["collective"].tolist()
         kinds = [kind_of(r, n) for r, n in zip(recorded, names, strict=True)]
         kind = np.array([KINDS.index(k) for k in kinds], np.int64)
         messages = np.array([k is Collective.POINT_TO_POINT for k in kinds], bool)
         peers = _peers(timeline, launches, rows, messages)
-        sent, received = frame["in_elements"].to_numpy(np.int64), frame["out_elements"].to_numpy(np.int64)
-        dtype = frame["collective_dtype"].astype(str).tolist()
+        sent, received = frame["in_elements"].astype(np.int64), frame["out_elements"].astype(np.int64)
+        dtype = frame["collective_dtype"].tolist()
         size = np.array([element_bytes(d) for d in dtype], np.int64)
-        group = [f"{name} {members}".strip() for name, members in zip(frame["group"].astype(str), frame["group_ranks"].astype(str), strict=True)]
-        start = frame["start_us"].to_numpy()
+        group = [f"{name} {members}".strip() for name, members in zip(frame["group"], frame["group_ranks"], strict=True)]
+        start = frame["start_us"]
         step = steps.of_host_time(np.where(np.isnan(launch), -np.inf, launch))
         step = np.where(np.isnan(launch), np.searchsorted(steps.edges_us, start, side="right") - 1, step)
         return cls(
@@ -75,16 +75,16 @@ class RankCollectives:
             group=tuple(group),
             dtype=tuple(dtype),
             peers=tuple(peers),
-            sequence=frame["collective_sequence"].to_numpy(np.int64),
-            communicator=tuple(frame["communicator"].astype(str)),
+            sequence=frame["collective_sequence"].astype(np.int64),
+            communicator=tuple(frame["communicator"]),
             sent_elements=sent,
             received_elements=received,
             bytes=np.maximum(np.maximum(sent, received), 0) * size,
-            split=tuple(frame["in_split"].astype(str)),
+            split=tuple(frame["in_split"]),
             start_us=start,
-            end_us=start + frame["dur_us"].to_numpy(),
+            end_us=start + frame["dur_us"],
             launch_us=launch,
-            stream=frame["stream"].to_numpy(np.int64),
+            stream=frame["stream"].astype(np.int64),
             step=step,
             row=rows,
             needed=sums.needed[rows],
@@ -98,12 +98,12 @@ def _peers(timeline: Timeline, launches: Launches, rows: Ints, messages: np.ndar
     """
     found = [""] * len(rows)
     ops = timeline.cpu_ops
-    named = np.flatnonzero((ops["peer"] != "").to_numpy()) if len(ops) else np.empty(0, np.int64)
+    named = np.flatnonzero(ops["peer"] != "") if len(ops) else np.empty(0, np.int64)
     if not messages.any() or not len(named):
         return found
-    pid_tid = timeline.api_calls[["pid", "tid"]].to_numpy()
-    op_thread, op_start = ops[["pid", "tid"]].to_numpy()[named], ops["start_us"].to_numpy()[named]
-    texts = ops["peer"].iloc[named].astype(str).tolist()
+    pid_tid = np.c_[timeline.api_calls["pid"], timeline.api_calls["tid"]]
+    op_thread, op_start = np.c_[ops["pid"], ops["tid"]][named], ops["start_us"][named]
+    texts = ops["peer"][named].tolist()
     for thread in {tuple(t) for t in op_thread.tolist()}:
         own = np.flatnonzero((op_thread == thread).all(axis=1))
         here = [i for i in np.flatnonzero(messages) if launches.call[rows[i]] >= 0 and tuple(pid_tid[launches.call[rows[i]]].tolist()) == thread]

@@ -90,10 +90,10 @@ class Lane:
             raise TraceError("it holds no GPU work in its steps", "Record this rank's GPU too, and look whether its file is whole.")
         window = (steps.start_us, steps.end_us)
         ops = timeline.gpu_ops
-        start = ops["start_us"].to_numpy()
-        end = start + ops["dur_us"].to_numpy()
+        start = ops["start_us"]
+        end = start + ops["dur_us"]
         device = partition.main.device
-        own = (ops["device"].to_numpy() == device) & ~kernels.communication & (end > window[0]) & (start <= window[1] + 1e-3)
+        own = (ops["device"] == device) & ~kernels.communication & (end > window[0]) & (start <= window[1] + 1e-3)
         compute = union(start[own & kernels.compute], end[own & kernels.compute])
         busy = union(start[own], end[own])
         gaps = complement(busy, *window)
@@ -113,7 +113,7 @@ class Lane:
             pieces.append((*clipped, made))
         made = np.zeros((len(idle_start), len(PARTS)))
         for cause in CAUSES:
-            made[:, PARTS.index(_PART_OF_CAUSE[cause])] += causes[cause].to_numpy()
+            made[:, PARTS.index(_PART_OF_CAUSE[cause])] += causes[cause]
         pieces.append((idle_start, idle_end, made))
         starts, ends, parts = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
         order = np.argsort(starts, kind="stable")
@@ -132,7 +132,7 @@ def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, block
     if not len(collectives.start_us) or not len(own) or not len(gaps[0]):
         return none
     ops = timeline.gpu_ops
-    op_start = ops["start_us"].to_numpy()[own]
+    op_start = ops["start_us"][own]
     at = np.searchsorted(op_start, gaps[1] - 1e-6)
     follows = at < len(own)
     next_op = own[np.minimum(at, len(own) - 1)]
@@ -144,7 +144,7 @@ def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, block
     ended = np.where(found >= 0, collectives.end_us[np.maximum(found, 0)], -np.inf)
     inside = follows & (found >= 0) & (ended > gaps[0]) & (gaps[1] - gaps[0] > BACK_TO_BACK_US)
     queued = (~(launch > ended + CLOCK_SKEW_US)) & (gaps[1] - ended < STREAM_WAIT_US)
-    same_stream = ops["stream"].to_numpy()[next_op] == collectives.stream[np.maximum(found, 0)]
+    same_stream = ops["stream"][next_op] == collectives.stream[np.maximum(found, 0)]
     held = _holds(blocked, ended, launch)
     waiting = inside & (queued | same_stream | held)
     spans = union(_from_queue(collectives), collectives.end_us)
@@ -164,10 +164,10 @@ def _after_reads(gaps: Spans, timeline: Timeline, own: Ints, host: HostActivity,
     """Gaps after copies to the host that directly follow a collective, where the host was blocked until the copy was done."""
     if not len(own) or not len(collectives.end_us):
         return EMPTY
-    ops = timeline.gpu_ops.iloc[own]
-    start = ops["start_us"].to_numpy()
-    end = start + ops["dur_us"].to_numpy()
-    reads = np.flatnonzero((ops["copy_kind"] == CopyKind.DTOH.value).to_numpy())
+    ops = timeline.gpu_ops[own]
+    start = ops["start_us"]
+    end = start + ops["dur_us"]
+    reads = np.flatnonzero(ops["copy_kind"] == CopyKind.DTOH.value)
     ends = np.sort(collectives.end_us)
     behind = np.searchsorted(ends, start[reads] + CLOCK_SKEW_US, side="right") - 1
     since = np.where(behind >= 0, ends[np.maximum(behind, 0)], -np.inf)

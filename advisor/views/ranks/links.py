@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from advisor.knowledge.collectives import bus_factor, link_gbps
 from advisor.report.ranks import CollectiveRow
+from advisor.views.groups import Groups
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.job import Job
 
@@ -39,30 +39,20 @@ def collective_rows(job: Job) -> tuple[CollectiveRow, ...]:
     matched = job.matched
     if not matched.count:
         return ()
-    frame = pd.DataFrame(
-        {
-            "kind": matched.kind,
-            "group": matched.group,
-            "nodes": nodes(job),
-            "size": matched.size,
-            "bytes": matched.bytes,
-            "transfer": matched.transfer_us,
-            "wait": np.bincount(matched.collective, weights=matched.wait_us, minlength=matched.count) / matched.size,
-            "gbps": bus_gbps(job),
-        }
-    )
-    table = (
-        frame[job.in_window]
-        .groupby(["kind", "group", "nodes", "size", "bytes"], sort=False)
-        .agg(calls=("wait", "size"), wait=("wait", "sum"), transfer=("transfer", "sum"), each=("transfer", "median"), gbps=("gbps", "median"))
-    )
-    table = table.assign(both=table["wait"] + table["transfer"]).sort_values("both", ascending=False, kind="stable").head(ROWS)
+    inside = job.in_window
+    keys = [column[inside] for column in (matched.kind, matched.group, nodes(job), matched.size, matched.bytes)]
+    transfer = matched.transfer_us[inside]
+    wait = (np.bincount(matched.collective, weights=matched.wait_us, minlength=matched.count) / matched.size)[inside]
+    alike = Groups.by_keys(*keys)
+    sums = alike.sums(wait=wait, transfer=transfer)
+    columns = (*(key[alike.first] for key in keys), alike.rows, sums["wait"], sums["transfer"], alike.medians(transfer), alike.medians(bus_gbps(job)[inside]))
+    longest = np.argsort(-(sums["wait"] + sums["transfer"]), kind="stable")[:ROWS]
     peak = link_gbps(job.ranks[0].facts.device)
     return tuple(
         CollectiveRow(
-            kind=KINDS[int(kind)].value, group=matched.groups[int(group)], ranks=int(size), bytes=int(number), calls=row.calls / job.steps,
-            wait_us=row.wait / job.steps, transfer_us=row.transfer / job.steps, transfer_each_us=row.each, bus_gbps=row.gbps,
-            link_gbps=peak if count < 2 else 0.0, nodes=int(count),  # the adapter between machines is not recorded
+            kind=KINDS[kind].value, group=matched.groups[group], ranks=size, bytes=number, calls=calls / job.steps,
+            wait_us=wait_us / job.steps, transfer_us=transfer_us / job.steps, transfer_each_us=each_us, bus_gbps=gbps,
+            link_gbps=peak if count < 2 else 0.0, nodes=count,  # the adapter between machines is not recorded
         )
-        for (kind, group, count, size, number), row in zip(table.index, table.itertuples(), strict=True)
+        for kind, group, count, size, number, calls, wait_us, transfer_us, each_us, gbps in zip(*(column[longest].tolist() for column in columns), strict=True)
     )  # fmt: skip

@@ -328,13 +328,13 @@ def _host_us(schedule: Schedule) -> float:
 
 def _own_kernels(timeline: Timeline, kernels: Kernels, steps: Steps, device: int) -> Mask:
     ops = timeline.gpu_ops
-    start = ops["start_us"].to_numpy()
-    return kernels.compute & (ops["device"].to_numpy() == device) & steps.holds(start)
+    start = ops["start_us"]
+    return kernels.compute & (ops["device"] == device) & steps.holds(start)
 
 
 def _threads(timeline: Timeline) -> Floats:
     ops = timeline.gpu_ops
-    return np.maximum(ops["grid_blocks"].to_numpy(float), 0.0) * np.maximum(ops["block_threads"].to_numpy(float), 0.0)
+    return np.maximum(ops["grid_blocks"].astype(float), 0.0) * np.maximum(ops["block_threads"].astype(float), 0.0)
 
 
 def _issuing_us(timeline: Timeline) -> float:
@@ -342,8 +342,8 @@ def _issuing_us(timeline: Timeline) -> float:
     ops = timeline.cpu_ops
     if not len(ops):
         return 0.0
-    issuing = np.array([name.startswith("c10d::") for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
-    return float(np.median(ops["dur_us"].to_numpy()[issuing])) if issuing.any() else 0.0
+    issuing = np.array([name.startswith("c10d::") for name in ops["name"].categories], bool)[ops["name"].codes]
+    return float(np.median(ops["dur_us"][issuing])) if issuing.any() else 0.0
 
 
 _WRAPPED, _UPDATES = "DistributedDataParallel.forward", names_of("optimizer_step_anywhere")
@@ -354,14 +354,14 @@ def _accumulations(timeline: Timeline, steps: Steps) -> float:
     notes = timeline.annotations
     if not len(notes):
         return 1.0
-    start = notes["start_us"].to_numpy()
+    start = notes["start_us"]
     inside = steps.issued_at(start)
     if not steps.repeats:
         # Its first pass begins before its first launch.
-        inside |= (start < steps.host_start_us) & (start + notes["dur_us"].to_numpy() > steps.host_start_us)
+        inside |= (start < steps.host_start_us) & (start + notes["dur_us"] > steps.host_start_us)
         if int((inside & matches(notes, _UPDATES)).sum()) != 1:
             return 1.0
-    return max(1.0, float((inside & (notes["name"] == _WRAPPED).to_numpy()).sum()) / max(steps.steps, 1))
+    return max(1.0, float((inside & (notes["name"] == _WRAPPED)).sum()) / max(steps.steps, 1))
 
 
 def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: int, found: RankCollectives, lane: Lane) -> Floats:
@@ -371,8 +371,8 @@ def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: 
     the lane had run dry begins when the lane's own time, which the host took, is over.
     """
     ops = timeline.gpu_ops
-    own = np.flatnonzero((ops["device"].to_numpy() == device) & ~kernels.communication)
-    end = (ops["start_us"] + ops["dur_us"]).to_numpy()[own]
+    own = np.flatnonzero((ops["device"] == device) & ~kernels.communication)
+    end = (ops["start_us"] + ops["dur_us"])[own]
     order = np.argsort(end, kind="stable")
     end, launch = end[order], launches.start_us[own][order]
     made = np.full(len(found.start_us), np.nan)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge import cuda_api
 from advisor.knowledge.shares import MOST
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
 from advisor.views.groups import Groups
@@ -30,7 +30,7 @@ def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: 
     chosen = np.isin(launches.roles, [names.index(r) for r in (cuda_api.ApiRole.SYNC, cuda_api.ApiRole.ALLOCATION)])
     launched = launches.call[launches.call >= 0]
     chosen[launched] = True
-    start = calls["start_us"].to_numpy()
+    start = calls["start_us"]
     inside = steps.issued_at(start)
     chosen &= inside & host.on_threads(calls)
     if linked_share(timeline, steps, launches) < MOST_LINKED:
@@ -44,7 +44,7 @@ MOST_LINKED = MOST
 
 def linked_share(timeline: Timeline, steps: Steps, launches: Launches) -> float:
     """Of the window's GPU ops, the share whose launch was recorded; none if there are none."""
-    inside = steps.holds(timeline.gpu_ops["start_us"].to_numpy())
+    inside = steps.holds(timeline.gpu_ops["start_us"])
     return float((launches.call[inside] >= 0).mean()) if inside.any() else 0.0
 
 
@@ -63,7 +63,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     calls, ops = timeline.api_calls, timeline.gpu_ops
     frees = matches(calls, cuda_api.FREES)[rows]
     start = begun_us(timeline, steps, rows)
-    end = np.maximum(calls["start_us"].to_numpy()[rows] + calls["dur_us"].to_numpy()[rows], start)
+    end = np.maximum(calls["start_us"][rows] + calls["dur_us"][rows], start)
     start = _waiting_to_free(timeline, host, frees, launches.roles[rows], start, end)
     reach = np.r_[steps.begun_us, np.maximum.accumulate(end)[:-1]]
     host_us = np.maximum(start - reach, 0.0)
@@ -79,22 +79,22 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     position[rows] = np.arange(len(rows))
     op_call = np.where(launches.call >= 0, position[launches.call], -1)
     op_row = np.flatnonzero(op_call >= 0)
-    op_start_all = ops["start_us"].to_numpy()
+    op_start_all = ops["start_us"]
     op_row = op_row[np.lexsort((op_start_all[op_row], op_call[op_row]))]
     op_call = op_call[op_row]
     op_start = op_start_all[op_row]
-    op_end = op_start + ops["dur_us"].to_numpy()[op_row]
-    place = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
+    op_end = op_start + ops["dur_us"][op_row]
+    place = np.c_[ops["device"], ops["stream"]]
     groups = Groups.by_keys(*place[op_row].T)
     in_order = np.lexsort(place[op_row[groups.first]].T[::-1])
     stream = np.argsort(in_order)[groups.of]
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     ran = Ran(op_start, op_end, stream, _idle_us(ops, op_row))
-    of_graph = (ops["graph_id"].to_numpy() >= 0)[op_row]
+    of_graph = (ops["graph_id"] >= 0)[op_row]
     issued = np.where(of_graph & (op_start >= end[op_call]), end[op_call], start[op_call])
     latency, gap, after = gpu_rules(ran, start[op_call], issued, staged, told, ended_before_us(ops, op_row, stream))
-    earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.periodic else np.empty(0)
+    earlier = np.sort((op_start_all + ops["dur_us"])[launches.start_us < start[0]]) if steps.periodic else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, frees)
     return Schedule(
         call_row=rows,
@@ -112,7 +112,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         after=after,
         skip_op=np.zeros(len(op_row), bool),
         fused=np.zeros(len(op_row), bool),
-        begins=_first_of_each(steps.of_host_time(calls["start_us"].to_numpy()[rows])),
+        begins=_first_of_each(steps.of_host_time(calls["start_us"][rows])),
         steps=steps.steps,
         periodic=steps.periodic,
     )
@@ -135,8 +135,8 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
     if not len(long) or not len(timeline.cpu_ops):
         return start
     ops, gpu = timeline.cpu_ops, timeline.gpu_ops
-    begins = np.sort(ops["start_us"].to_numpy()[host.on_threads(ops)])
-    busy = union(gpu["start_us"].to_numpy(), (gpu["start_us"] + gpu["dur_us"]).to_numpy())
+    begins = np.sort(ops["start_us"][host.on_threads(ops)])
+    busy = union(gpu["start_us"], (gpu["start_us"] + gpu["dur_us"]))
     since, until = end[long - 1], start[long]
     waits = (np.searchsorted(begins, since) == np.searchsorted(begins, until)) & (overlap_with(since, until, busy) > IN_VAIN * (until - since))
     begun = start.copy()
@@ -144,12 +144,12 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
     return begun
 
 
-def ended_before_us(ops: pd.DataFrame, op_row: Ints, stream: Ints) -> Floats:
+def ended_before_us(ops: Table, op_row: Ints, stream: Ints) -> Floats:
     """(n_streams,) when what ran on each stream before its first op of the window ended, -inf if nothing did. stream: of each op of the window."""
-    start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    start, end = ops["start_us"], (ops["start_us"] + ops["dur_us"])
     first, found = np.full(int(stream.max(initial=-1)) + 1, np.inf), np.full(int(stream.max(initial=-1)) + 1, -np.inf)
     np.minimum.at(first, stream, start[op_row])
-    groups = Groups.by_keys(ops["device"].to_numpy(), ops["stream"].to_numpy())
+    groups = Groups.by_keys(ops["device"], ops["stream"])
     stream_of = np.full(len(groups.first), -1)
     stream_of[groups.of[op_row]] = stream
     on = stream_of[groups.of]
@@ -159,9 +159,9 @@ def ended_before_us(ops: pd.DataFrame, op_row: Ints, stream: Ints) -> Floats:
     return found
 
 
-def _idle_us(ops: pd.DataFrame, rows: Ints) -> Callable[[Floats, Ints], Floats]:
+def _idle_us(ops: Table, rows: Ints) -> Callable[[Floats, Ints], Floats]:
     """Of moments and positions among these rows, how long each op's device ran nothing between the moment and the op's start."""
-    device, start, end = ops["device"].to_numpy(), ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    device, start, end = ops["device"], ops["start_us"], (ops["start_us"] + ops["dur_us"])
     busy = {int(d): union(start[device == d], end[device == d]) for d in np.unique(device)}
 
     def idle_us(since: Floats, at: Ints) -> Floats:
@@ -178,13 +178,13 @@ def _event_calls(timeline: Timeline, launches: Launches, host: HostActivity) -> 
     """Names and starts of the calls about events on the threads that issue work."""
     calls = timeline.api_calls
     rows = np.flatnonzero((launches.roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.EVENT)) & host.on_threads(calls))
-    return calls["name"].iloc[rows].tolist(), calls["start_us"].to_numpy()[rows]
+    return calls["name"][rows].tolist(), calls["start_us"][rows]
 
 
 def begun_us(timeline: Timeline, steps: Steps, rows: Ints) -> Floats:
     """(n,) when each call began. In a window that begins once the device was done with work from before the recording, what was
     called meanwhile counts from there: the host only ran ahead."""
-    start: Floats = timeline.api_calls["start_us"].to_numpy()[rows]
+    start: Floats = timeline.api_calls["start_us"][rows]
     return start if steps.periodic else np.maximum(start, steps.start_us)
 
 
@@ -192,11 +192,11 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
     """A trace without launches: one call that launches all of the window's ops, which keep their recorded gaps. Pages of managed memory that
     migrate come in turn with the kernels of the busiest stream, which touch them: what runs inside a kernel takes no time of its own."""
     ops = timeline.gpu_ops
-    start = ops["start_us"].to_numpy()
+    start = ops["start_us"]
     row = np.flatnonzero(steps.holds(start))
     start = start[row]
-    end = start + ops["dur_us"].to_numpy()[row]
-    _, stream = np.unique(np.c_[ops["device"].to_numpy()[row], ops["stream"].to_numpy()[row]], axis=0, return_inverse=True)
+    end = start + ops["dur_us"][row]
+    _, stream = np.unique(np.c_[ops["device"][row], ops["stream"][row]], axis=0, return_inverse=True)
     stream = stream.reshape(-1)
     gap, dur = np.zeros(len(row)), end - start
     launched = launched_ops(timeline)[row]

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, in_spans
@@ -112,11 +112,11 @@ class GpuWork:
     def held_up(self) -> Mask:
         """(n,) kernels that took so much longer than the median of their runs on tensors of the same dims that it was not their own work: what else
         held them up is not known. None where dims were not recorded: a larger tensor takes as much longer."""
-        dims = self.timeline.cpu_ops["dims"].cat
+        dims = self.timeline.cpu_ops["dims"]
         known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
-        of_op = np.r_[dims.codes.to_numpy(), -1][self.op]
+        of_op = np.r_[dims.codes, -1][self.op]
         groups = Groups.by_keys(self._names[1], of_op)
-        usual = pd.Series(self.dur_us).groupby(groups.of).median().to_numpy()[groups.of]
+        usual = groups.medians(self.dur_us)[groups.of]
         found: Mask = self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
         return found
 
@@ -140,21 +140,20 @@ class GpuWork:
     @cached_property
     def _names(self) -> tuple[list[str], np.ndarray]:
         # As a list and an array: taking one value out of a table costs tens of microseconds.
-        names = self.timeline.gpu_ops["name"].cat
-        return list(map(str, names.categories)), names.codes.to_numpy()[self.rows]
+        names = self.timeline.gpu_ops["name"]
+        return list(map(str, names.categories)), names.codes[self.rows]
 
     @cached_property
     def kind(self) -> Ints:
         """(n,) the op that launched each, or if none was recorded the kernel's name, as numbers."""
         op = np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else np.full(len(self.op), -1)
-        codes = self.timeline.gpu_ops["name"].cat.codes.to_numpy()[self.rows].astype(np.int64)
+        codes = self.timeline.gpu_ops["name"].codes[self.rows].astype(np.int64)
         found: Ints = np.where(op >= 0, op, -1 - codes)
         return found
 
-    def column(self, name: str) -> np.ndarray:
+    def column(self, name: str) -> Any:
         """(n,) a column of `gpu_ops`."""
-        found: np.ndarray = self.timeline.gpu_ops[name].to_numpy()[self.rows]
-        return found
+        return self.timeline.gpu_ops[name][self.rows]
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, kernels: Kernels, replay: Replay) -> GpuWork:
@@ -169,7 +168,7 @@ class GpuWork:
             op=ops.of_gpu[rows],
             launched_us=launches.start_us[rows],
             step=steps.of_host_time(launches.start_us[rows]),
-            kernel=(timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows],
+            kernel=(timeline.gpu_ops["kind"] == GpuKind.KERNEL.value)[rows],
             timeline=timeline,
             ops=ops,
             kernels=kernels,

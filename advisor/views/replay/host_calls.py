@@ -54,23 +54,23 @@ class HostCalls:
 
     def us_a_step(self, at: Ints) -> float:
         """Recorded time of the calls at some positions, a step."""
-        return float(self.timeline.api_calls["dur_us"].to_numpy()[self.rows[at]].sum()) / self.schedule.steps
+        return float(self.timeline.api_calls["dur_us"][self.rows[at]].sum()) / self.schedule.steps
 
     def us_a_step_inside(self, at: Ints, spans: Spans) -> float:
         """Recorded time of the calls at some positions, a step, in which these spans are."""
-        start, dur = (self.timeline.api_calls[column].to_numpy()[self.rows[at]] for column in ("start_us", "dur_us"))
+        start, dur = (self.timeline.api_calls[column][self.rows[at]] for column in ("start_us", "dur_us"))
         return float(overlap_with(start, start + dur, spans).sum()) / self.schedule.steps
 
     def inside(self, at: Ints, spans: Spans) -> Mask:
         """(n,) whether most of each of the calls at some positions, as recorded, passes inside these spans."""
         calls = self.timeline.api_calls
-        start, dur = calls["start_us"].to_numpy()[self.rows[at]], calls["dur_us"].to_numpy()[self.rows[at]]
+        start, dur = calls["start_us"][self.rows[at]], calls["dur_us"][self.rows[at]]
         found: Mask = overlap_with(start, start + dur, spans) > MOSTLY * dur
         return found
 
     def names(self, at: Ints) -> list[str]:
         """Names of the calls at some positions."""
-        return [str(name) for name in self.timeline.api_calls["name"].iloc[self.rows[at]]]
+        return [str(name) for name in self.timeline.api_calls["name"][self.rows[at]]]
 
     def waits_of_copies(self, calls: Ints) -> Mask:
         """(n,) the synchronising calls that wait for copies made by `calls` (positions).
@@ -90,7 +90,7 @@ class HostCalls:
 
     def held_us(self, calls: Ints) -> Floats:
         """(n,) recorded time of the calls at some positions that copy, with that of the sync of the same op right behind."""
-        took = self.timeline.api_calls["dur_us"].to_numpy()[self.rows]
+        took = self.timeline.api_calls["dur_us"][self.rows]
         behind = np.minimum(calls + 1, len(took) - 1)
         found: Floats = took[calls] + np.where((behind > calls) & self.waits_of_copies(calls)[behind], took[behind], 0.0)
         return found

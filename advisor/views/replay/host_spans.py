@@ -45,8 +45,8 @@ class HostSpans:
         if not len(rows) or rows[0] < 0:
             zero = np.zeros(len(rows))
             return cls(zero, zero, (0.0, 0.0), schedule.host_us)
-        start = timeline.api_calls["start_us"].to_numpy()[rows]
-        end = start + timeline.api_calls["dur_us"].to_numpy()[rows]
+        start = timeline.api_calls["start_us"][rows]
+        end = start + timeline.api_calls["dur_us"][rows]
         reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
         last = float(end.max())
         wrap = (last, max(steps.host_end_us, last)) if steps.periodic else (last, last)

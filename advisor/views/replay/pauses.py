@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with
 from advisor.knowledge import recording_cost
 from advisor.knowledge.shares import MOST
+from advisor.recordings.columns import Table
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Pauses:
     odd: Spans
 
     @classmethod
-    def create(cls, tables: Sequence[pd.DataFrame], steps: int, waits: Spans = EMPTY) -> Pauses:
+    def create(cls, tables: Sequence[Table], steps: int, waits: Spans = EMPTY) -> Pauses:
         """Those of the events of one host in so many steps, in tables with `name`, `start_us` and `dur_us`. Marks of steps and
         ranges among them make places of what a step does once. waits: where the host waits for what is not recorded, as for
         processes that deliver several batches at a time: a pause there is the program's, however seldom."""
@@ -51,16 +51,16 @@ class Pauses:
         return cls(at[np.r_[True, np.diff(at) > 0][: len(at)]], (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
 
 
-def _edges(tables: Sequence[pd.DataFrame]) -> tuple[Floats, Ints]:
+def _edges(tables: Sequence[Table]) -> tuple[Floats, Ints]:
     """When each event begins and ends, in order, and what does: a number for each name and end of it."""
     times: list[Floats] = []
     names: list[Ints] = []
     first = 0
     for table in tables:
-        start, codes = table["start_us"].to_numpy(), table["name"].cat.codes.to_numpy().astype(np.int64)
-        times += [start, start + table["dur_us"].to_numpy()]
+        start, codes = table["start_us"], table["name"].codes.astype(np.int64)
+        times += [start, start + table["dur_us"]]
         names += [first + 2 * codes, first + 2 * codes + 1]
-        first += 2 * len(table["name"].cat.categories)
+        first += 2 * len(table["name"].categories)
     at = np.concatenate(times)
     order = np.argsort(at, kind="stable")
     return at[order], np.concatenate(names)[order]

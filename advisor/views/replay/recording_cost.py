@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, complement, intersect, joined
 from advisor.knowledge import recording_cost
 from advisor.knowledge.measured_costs import cost
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Source, Timeline
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.views.replay.host_spans import HostSpans
@@ -138,10 +138,10 @@ class HostCost:
     def create(cls, timeline: Timeline, steps: Steps, host: HostActivity, schedule: Schedule) -> HostCost | None:
         """That of a recorded schedule; None if the host's part was not recorded or nobody knows the recorder's cost."""
         # Frames of another trace of the same run were not recorded in this one.
-        python_calls = timeline.python_calls.iloc[:0] if timeline.source.borrowed else timeline.python_calls
-        frames = [f.loc[host.on_threads(f), ["name", "start_us", "dur_us"]] for f in (timeline.cpu_ops, timeline.api_calls, python_calls)]
-        ops, calls, python = (f["start_us"].to_numpy() for f in frames)
-        marks = timeline.annotations.loc[host.on_threads(timeline.annotations), ["name", "start_us", "dur_us"]]
+        python_calls = timeline.python_calls[:0] if timeline.source.borrowed else timeline.python_calls
+        frames = [f.select("name", "start_us", "dur_us")[host.on_threads(f)] for f in (timeline.cpu_ops, timeline.api_calls, python_calls)]
+        ops, calls, python = (f["start_us"] for f in frames)
+        marks = timeline.annotations.select("name", "start_us", "dur_us")[host.on_threads(timeline.annotations)]
         # The last step that was recorded only closes the window.
         pauses = Pauses.create([*frames, marks], steps.steps + steps.repeats, host.data_loading)
         edges = pauses.edges_us
@@ -156,7 +156,7 @@ class HostCost:
         # The schedule's own calls are counted with the time before them; a wait is no cost, unless the framework runs code in it.
         waits, nodes = schedule.waits_for != -1, _nodes(timeline, schedule)
         returning = waits & added.in_waits
-        ended = spans.end_us + timeline.api_calls["dur_us"].to_numpy()[schedule.call_row]
+        ended = spans.end_us + timeline.api_calls["dur_us"][schedule.call_row]
         back = np.where(returning, np.maximum(schedule.tail_us, 0.0), 0.0)
         counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python) + np.where(returning, _count_within(python, spans.end_us, ended), 0))
         longest = np.where(returning | (nodes * added.graph_node_us > 0), np.inf, limits.quiet_us)
@@ -184,7 +184,7 @@ class HostCost:
 
 def _nodes(timeline: Timeline, schedule: Schedule) -> Ints:
     """(n_calls,) how many ops of a graph each call launched: each is recorded by itself."""
-    of_graph = (timeline.gpu_ops["graph_id"].to_numpy() >= 0)[schedule.op_row]
+    of_graph = (timeline.gpu_ops["graph_id"] >= 0)[schedule.op_row]
     return np.bincount(schedule.op_call[of_graph], minlength=len(schedule.call_row))
 
 
@@ -287,30 +287,30 @@ def _needed_us(source: Source, counts: tuple[Ints, Ints, Ints], recorded_us: flo
     return max(ops * needed.op_us + calls * needed.api_call_us + python * needed.python_call_us, min(own_us, less_us))
 
 
-def _empty_call_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
+def _empty_call_us(python: Table, edges: Floats, steps: Steps) -> float | None:
     """What a Python call that does nothing takes in the trace: its duration and the time to the next edge; the mean."""
     if not len(python):
         return None
-    names = python["name"].cat
-    does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories.to_list()], bool)
-    start = python["start_us"].to_numpy()
+    names = python["name"]
+    does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories.tolist()], bool)
+    start = python["start_us"]
     rows = np.flatnonzero(does_nothing[names.codes] & steps.issued_at(start))
     if len(rows) < FEWEST_CALLS:
         return None
-    end = start[rows] + python["dur_us"].to_numpy()[rows]
+    end = start[rows] + python["dur_us"][rows]
     following = edges[np.minimum(np.searchsorted(edges, end, side="right"), len(edges) - 1)]
     taken = following - start[rows]
     return _usual(taken)
 
 
-def _view_us(timeline: Timeline, ops: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
+def _view_us(timeline: Timeline, ops: Table, edges: Floats, steps: Steps) -> float | None:
     """What an op that makes a view takes where ops are NVTX ranges, whose text is made just before they begin: its duration and the time
     from the edge before; the mean of those that another op calls, so that no Python lies between."""
     if not len(ops) or not recording_cost.ranges_tell(timeline.source):
         return None
-    names = ops["name"].cat
-    makes_view = np.array([bool(recording_cost.MAKES_A_VIEW.match(name)) for name in names.categories.to_list()], bool)[names.codes]
-    start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    names = ops["name"]
+    makes_view = np.array([bool(recording_cost.MAKES_A_VIEW.match(name)) for name in names.categories.tolist()], bool)[names.codes]
+    start, end = ops["start_us"], (ops["start_us"] + ops["dur_us"])
     order = np.argsort(start, kind="stable")
     reach = np.r_[-np.inf, np.maximum.accumulate(end[order])[:-1]]
     called = np.zeros(len(ops), bool)

@@ -208,16 +208,16 @@ def _staged(timeline: Timeline, schedule: Schedule) -> Mask:
     """(n,) whether the host moves each op's data itself: copies from or to pageable memory."""
     ops = timeline.gpu_ops
     pageable = (ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)
-    found: Mask = pageable.to_numpy()[schedule.op_row]
+    found: Mask = pageable[schedule.op_row]
     return found
 
 
 def _working_us(timeline: Timeline, steps: Steps) -> float:
     """How long the busiest device ran kernels in each step, but for those that wait for other ranks."""
     ops = timeline.gpu_ops
-    waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].cat.categories], bool)
-    works = (ops["kind"] == "kernel").to_numpy() & ~waits[ops["name"].cat.codes.to_numpy()]
-    start, end, device = (ops["start_us"].to_numpy()[works], (ops["start_us"] + ops["dur_us"]).to_numpy()[works], ops["device"].to_numpy()[works])
+    waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].categories], bool)
+    works = (ops["kind"] == "kernel") & ~waits[ops["name"].codes]
+    start, end, device = (ops["start_us"][works], (ops["start_us"] + ops["dur_us"])[works], ops["device"][works])
     window = steps.start_us, steps.end_us
     return max((length(clip(union(start[device == d], end[device == d]), *window)) for d in np.unique(device)), default=0.0) / steps.steps
 
@@ -229,7 +229,7 @@ def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Flo
     if schedule.call_row[0] < 0:  # no launches: the ops keep their gaps
         return abs(period_us(schedule) / steps.step_us - 1)
     ops = timeline.gpu_ops
-    end = (ops["start_us"] + ops["dur_us"]).to_numpy()
+    end = ops["start_us"] + ops["dur_us"]
     busy = {s: float(us) for s, us in enumerate(ended_before_us(ops, schedule.op_row, schedule.stream)) if np.isfinite(us)}
     replayed = last_end_us(schedule, float(call_start[0] - schedule.host_us[0]), busy)
     recorded = float(end[schedule.op_row].max())

@@ -28,7 +28,7 @@ class WaitTable:
         at = np.flatnonzero(calls.waits)
         if not len(at):
             return cls(HostWaits(why="no call inside the window waits for the GPU"))
-        took = calls.timeline.api_calls["dur_us"].to_numpy()[calls.rows[at]]
+        took = calls.timeline.api_calls["dur_us"][calls.rows[at]]
         op, ends = calls.op[at], _synchronises(calls, at)
         together = (op[1:] == op[:-1]) & ((op[1:] >= 0) | ((np.diff(at) == 1) & ends[1:]))
         same = np.r_[False, together & ~ends[:-1]]

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.intervals import overlap_with
+from advisor.intervals import Floats, overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, of_library
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
 from advisor.report.numbers import mostly
@@ -205,12 +206,12 @@ def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program:
     if steps.basis != "detected":
         return ""
     ops = timeline.gpu_ops
-    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    start, dur = ops["start_us"], ops["dur_us"]
     # A step begins, on the device, with its first kernel: what it copied before that is its own, and so is what the last one, cut off, did.
     known, issued = ~np.isnan(launches.start_us), np.nan_to_num(launches.start_us)
     before = np.where(known, issued < steps.host_start_us, start < steps.start_us)
     after = np.where(known, issued > steps.host_end_us + steps.step_us, start >= steps.end_us)
-    apart = (before | after) & ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]).to_numpy()
+    apart = (before | after) & ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value])
     spent, whole = float(dur[apart].sum()), max(float(dur.sum()), 1e-9)
     if spent < MUCH_APART * whole:
         return ""
@@ -220,17 +221,16 @@ def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program:
 def _directions(timeline: Timeline, steps: Steps) -> str:
     """Which way most of the copied time goes, if that is known."""
     ops = timeline.gpu_ops
-    start = ops["start_us"].to_numpy()
-    copies = ops[(ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & steps.holds(start)]
-    spent = copies.groupby("copy_kind", observed=True)["dur_us"].sum()
-    kind = str(spent.idxmax()) if len(spent) else ""
+    start = ops["start_us"]
+    copies = (ops["kind"] == GpuKind.MEMCPY.value) & steps.holds(start)
+    kind = _longest(ops["copy_kind"][copies], ops["dur_us"][copies])
     return f", mostly {_COPIES[kind]}" if kind in _COPIES else ""
 
 
 def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofline, program: Program, device: int) -> Made:
     ops = timeline.gpu_ops
-    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    inside = steps.holds(start) & (ops["device"].to_numpy() == device) & kernels.compute
+    start, dur = ops["start_us"], ops["dur_us"]
+    inside = steps.holds(start) & (ops["device"] == device) & kernels.compute
     all_us = max(float(dur[inside].sum()), 1e-9)
 
     def share(chosen: np.ndarray) -> float:
@@ -246,18 +246,17 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     # Without a framework most kernels are the program's own, and what their author called them is no proof of what they do.
     told = kernels.of(*MOVES_MEMORY) & (_of_libraries(timeline) if program.framework == "cuda" else True)
     memory = (told & ~narrow) | starved
-    unknown = (kernels.of(Family.OTHER) | (kernels.of(*MOVES_MEMORY) & ~told)) & (ops["kind"] != GpuKind.GRAPH.value).to_numpy()
+    unknown = (kernels.of(Family.OTHER) | (kernels.of(*MOVES_MEMORY) & ~told)) & (ops["kind"] != GpuKind.GRAPH.value)
     longest = ""
     if (inside & unknown).any():
-        spent = ops[inside & unknown].groupby("name", observed=True)["dur_us"].sum()
-        longest = str(spent.idxmax())
+        longest = _longest(ops["name"][inside & unknown], dur[inside & unknown])
     return Made(
         dense=share(dense),
         memory=share(memory),
         starved=share(starved),
         arithmetic=share(dense & known & (intensity >= ridge)),
         unknown=share(unknown),
-        graphs=share((ops["kind"] == GpuKind.GRAPH.value).to_numpy()),
+        graphs=share(ops["kind"] == GpuKind.GRAPH.value),
         narrow=share(narrow),
         longest_unknown=longest,
     )
@@ -265,9 +264,9 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
 
 def _of_libraries(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) kernels that a library named."""
-    names = timeline.gpu_ops["name"].cat
+    names = timeline.gpu_ops["name"]
     found = np.array([of_library(str(name)) for name in names.categories], bool)
-    return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
+    return found[names.codes] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
 
 
 NARROW, LONG_US = MOST, 100.0
@@ -277,9 +276,9 @@ NARROW, LONG_US = MOST, 100.0
 def _narrow(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) long kernels on few SMs; not where the grid or the device was not recorded."""
     ops = timeline.gpu_ops
-    blocks = ops["grid_blocks"].to_numpy()
-    sms = timeline.sm_counts(ops["device"].to_numpy())
-    found: np.ndarray = (blocks > 0) & (blocks < NARROW * sms) & (ops["dur_us"].to_numpy() > LONG_US)
+    blocks = ops["grid_blocks"]
+    sms = timeline.sm_counts(ops["device"])
+    found: np.ndarray = (blocks > 0) & (blocks < NARROW * sms) & (ops["dur_us"] > LONG_US)
     return found
 
 
@@ -293,9 +292,9 @@ def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
 
 def _vector_products(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) products of a matrix and a vector, by name: they read the matrix once for one use of it."""
-    names = timeline.gpu_ops["name"].cat
+    names = timeline.gpu_ops["name"]
     found = np.array(["gemv" in str(name).lower() for name in names.categories], bool)
-    return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
+    return found[names.codes] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
 
 
 WELL_USED = 0.6
@@ -337,18 +336,22 @@ def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
     """The operating system's call in which the issuing threads spend most of the device's idle time, if they do."""
     calls = timeline.os_calls
     mine = calls[host.on_threads(calls)]
-    start = mine["start_us"].to_numpy()
-    inside = overlap_with(start, start + mine["dur_us"].to_numpy(), (gaps.start_us, gaps.end_us))
+    start = mine["start_us"]
+    inside = overlap_with(start, start + mine["dur_us"], (gaps.start_us, gaps.end_us))
     if inside.sum() < 0.5 * gaps.causes["host"].sum() or not inside.sum():
         return ""
-    by_name = mine.assign(inside=inside).groupby("name", observed=True)["inside"].sum()
-    return f", blocked in {by_name.idxmax()}"
+    return f", blocked in {_longest(mine['name'], inside)}"
+
+
+def _longest(names: Categorical, us: Floats) -> str:
+    """The name whose rows take longest together, "" of no rows."""
+    return str(names.categories[np.bincount(names.codes, us).argmax()]) if len(names) else ""
 
 
 def _held_by(timeline: Timeline, gaps: Gaps, launches: Launches) -> str:
     """That copies of pageable memory hold the host for most of the idle time that is spent waiting, if they do: the host moves the data itself."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    pageable = ((ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)).to_numpy() & (launches.call >= 0)
+    pageable = ((ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)) & (launches.call >= 0)
     copying = np.zeros(len(calls), bool)
     copying[launches.call[pageable]] = True
     inside = float(overlap_with(gaps.start_us, gaps.end_us, spans_of(calls, copying)).sum())

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import NANOSECOND_US, Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import Part, PartKind
 from advisor.views.groups import Groups
@@ -55,11 +55,11 @@ class Breakdown:
         if main is None:
             return cls((Part(kind="idle", name="host", us=replay.true_step.expected_us),))
         frame = timeline.gpu_ops
-        start = frame["start_us"].to_numpy()
-        rows = np.flatnonzero((frame["device"].to_numpy() == main.device) & (start < steps.end_us))
-        rows = rows[start[rows] + frame["dur_us"].to_numpy()[rows] > steps.start_us]
+        start = frame["start_us"]
+        rows = np.flatnonzero((frame["device"] == main.device) & (start < steps.end_us))
+        rows = rows[start[rows] + frame["dur_us"][rows] > steps.start_us]
         start = start[rows]
-        end = start + frame["dur_us"].to_numpy()[rows]
+        end = start + frame["dur_us"][rows]
         kind, own = np.zeros(len(rows), np.int64), np.zeros(len(rows))
         classes = (
             (kernels.compute, main.compute),
@@ -72,9 +72,8 @@ class Breakdown:
             kind[here] = number
             own[here] = _exclusive(start[here], end[here], spans)
         parts = _parts(timeline, kernels, origins, rows, kind, own, start - steps.start_us)
-        causes = gaps.causes.to_numpy().sum(axis=0) if len(gaps.causes) else np.zeros(len(CAUSES))
-        causes[CAUSES.index("profiler")] -= gaps.recording_us
-        parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > NANOSECOND_US]
+        idle = {cause: float(gaps.causes[cause].sum() - (gaps.recording_us if cause == "profiler" else 0.0)) for cause in CAUSES}
+        parts += [Part(kind="idle", name=cause, us=us) for cause, us in idle.items() if us > NANOSECOND_US]
         # Sums of many spans drift by rounding, and the GPU may be slower in a longer run: the parts are held to the step.
         scale = replay.true_step.expected_us / (sum(p.us for p in parts) or 1.0)
         return cls(tuple(_per_step(part, scale, steps.steps) for part in parts))
@@ -97,14 +96,14 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
     places, path = origins.places(rows)
     # Layers of one kind are one part: which of them it was does not tell two programs apart.
     names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules, _ in places]
-    module, modules = pd.factorize(np.array(names, object)[path]) if len(rows) else (path, np.array([""], object))
+    module = Categorical.of_texts(names)[path]
     op, shape = origins.inner[rows], origins.shape[rows]
-    keys = kind, frame["name"].cat.codes.to_numpy()[rows], kernels.family[rows], op, module
+    keys = kind, frame["name"].codes[rows], kernels.family[rows], op, module.codes
     groups = Groups.by_keys(*keys)
     us, calls, since = groups.sums(own=own)["own"], groups.rows, np.full(len(groups.first), np.inf)
     np.minimum.at(since, groups.of, since_us)
     order = np.argsort(-us, kind="stable")
-    titles, shapes = frame["name"].cat.categories, origins.shapes
+    titles, shapes = frame["name"].categories, origins.shapes
     kept = order[:PARTS][np.argsort(since[order[:PARTS]], kind="stable")]
     first = groups.first[kept]
     parts = [
@@ -113,7 +112,7 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
             name=str(titles[name]),
             family=FAMILIES[family].value,
             op=origins.names[o] if o >= 0 else "",
-            module=str(modules[m]),
+            module=str(module.categories[m]),
             shapes=str(shapes[s])[:_SHAPES] if s >= 0 else "",
             calls=float(n),
             us=spent,

@@ -61,7 +61,7 @@ def parts_of_schedule(schedule: Schedule, timeline: Timeline) -> tuple[PathPart,
 
 def _kinds(timeline: Timeline, schedule: Schedule) -> list[Link]:
     """Of each op of a schedule, which link it is."""
-    kinds: list[Link] = np.where((timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value).to_numpy()[schedule.op_row], "copy", "kernel").tolist()
+    kinds: list[Link] = np.where((timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value)[schedule.op_row], "copy", "kernel").tolist()
     return kinds
 
 
@@ -84,10 +84,10 @@ RETURN_US = cost("return-to-host")
 def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:
     """Where the window begins on the side that bounds it: the host's, unless the GPU still had earlier work to do."""
     ops = timeline.gpu_ops
-    start = ops["start_us"].to_numpy()
-    end = start + ops["dur_us"].to_numpy()
+    start = ops["start_us"]
+    end = start + ops["dur_us"]
     first = schedule.op_row[int(np.argmin(start[schedule.op_row]))]
-    launched = timeline.api_calls["start_us"].to_numpy()[schedule.call_row[schedule.op_call[0]]]
+    launched = timeline.api_calls["start_us"][schedule.call_row[schedule.op_call[0]]]
     behind = bool(((start < start[first]) & (end > launched)).any())
     return float(start[first]) if behind else steps.begun_us
 
@@ -95,10 +95,10 @@ def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:
 def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: float) -> CriticalPath:
     """Back from the last thing that a schedule's calls and ops did to `from_us`, always to what was waited for."""
     calls, ops = timeline.api_calls, timeline.gpu_ops
-    call_start = calls["start_us"].to_numpy()[schedule.call_row]
-    call_end = call_start + calls["dur_us"].to_numpy()[schedule.call_row]
-    start = ops["start_us"].to_numpy()[schedule.op_row]
-    end = start + ops["dur_us"].to_numpy()[schedule.op_row]
+    call_start = calls["start_us"][schedule.call_row]
+    call_end = call_start + calls["dur_us"][schedule.call_row]
+    start = ops["start_us"][schedule.op_row]
+    end = start + ops["dur_us"][schedule.op_row]
     waits = np.flatnonzero(schedule.waits_for > EARLIER + 1)
     waited_for = schedule.waits_for[waits]
     # Calls that did wait, in order of time.
@@ -157,8 +157,8 @@ def _without_busy_gaps(timeline: Timeline, links: list[Link], first: Floats, las
     if not len(gaps):
         return links, first, last, rows
     ops = timeline.gpu_ops
-    device, start = ops["device"].to_numpy(), ops["start_us"].to_numpy()
-    end, of, busy_us = start + ops["dur_us"].to_numpy(), device[rows[gaps + 1]], np.zeros(len(links))
+    device, start = ops["device"], ops["start_us"]
+    end, of, busy_us = start + ops["dur_us"], device[rows[gaps + 1]], np.zeros(len(links))
     for one in np.unique(of):
         here = gaps[of == one]
         busy_us[here] = overlap_with(first[here], last[here], union(start[device == one], end[device == one]))

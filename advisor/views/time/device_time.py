@@ -43,9 +43,9 @@ class Partition:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels) -> Partition:
         frame = timeline.gpu_ops
-        start = frame["start_us"].to_numpy()
-        end = start + frame["dur_us"].to_numpy()
-        device = frame["device"].to_numpy()
+        start = frame["start_us"]
+        end = start + frame["dur_us"]
+        device = frame["device"]
         window = steps.start_us, steps.end_us
         classes = (kernels.compute, kernels.communication, kernels.copy, kernels.memset)
         made = []

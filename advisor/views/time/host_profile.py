@@ -48,7 +48,7 @@ class HostProfile:
         thread = _main_thread(timeline)
         if end_us <= start_us:
             return cls(None)
-        own = (timeline.cpu_ops["pid"].to_numpy() == thread[0]) & (timeline.cpu_ops["tid"].to_numpy() == thread[1])
+        own = (timeline.cpu_ops["pid"] == thread[0]) & (timeline.cpu_ops["tid"] == thread[1])
         whole_us = end_us - start_us
         parts = [
             HostPart(phase, spent / steps.steps, spent / whole_us)
@@ -73,10 +73,10 @@ def _main_thread(timeline: Timeline) -> tuple[int, int]:
     notes, ops = timeline.annotations, timeline.cpu_ops
     marked = notes[matches(notes, _STEP)] if len(notes) else notes
     frame = marked if len(marked) else ops
-    groups = Groups.by_keys(frame["pid"].to_numpy(), frame["tid"].to_numpy())
-    spent = groups.sums(us=frame["dur_us"].to_numpy())["us"]
+    groups = Groups.by_keys(frame["pid"], frame["tid"])
+    spent = groups.sums(us=frame["dur_us"])["us"]
     row = groups.first[int(np.argmax(spent))]
-    return int(frame["pid"].to_numpy()[row]), int(frame["tid"].to_numpy()[row])
+    return int(frame["pid"][row]), int(frame["tid"][row])
 
 
 def _phases(timeline: Timeline, ops: Ops, host: HostActivity, own: Mask) -> dict[Phase, Spans]:
@@ -103,7 +103,7 @@ def _phases(timeline: Timeline, ops: Ops, host: HostActivity, own: Mask) -> dict
 
 def _ops(steps: Steps, ops: Ops, table: OpTable, timeline: Timeline, whole_us: float) -> tuple[HostOp, ...]:
     """Ops by name, most of their own time first; the ranges of autograd's engine count as what they hold."""
-    inside = steps.issued_at(timeline.cpu_ops["start_us"].to_numpy())
+    inside = steps.issued_at(timeline.cpu_ops["start_us"])
     own_us = np.where(inside, table.host_self_us, 0.0)
     spent = np.bincount(ops.names, own_us, len(ops.categories))
     calls = np.bincount(ops.names, inside, len(ops.categories))
@@ -120,8 +120,8 @@ def _lines(timeline: Timeline, steps: Steps, ops: Ops, sources: Sources, own: Ma
     if not sources.recorded:
         return ()
     frame = timeline.cpu_ops
-    dur = frame["dur_us"].to_numpy()
-    chosen = np.flatnonzero(own & (ops.parent < 0) & steps.issued_at(frame["start_us"].to_numpy()))
+    dur = frame["dur_us"]
+    chosen = np.flatnonzero(own & (ops.parent < 0) & steps.issued_at(frame["start_us"]))
     spent: defaultdict[SourceLine, float] = defaultdict(float)
     for op in chosen[np.argsort(-dur[chosen], kind="stable")][:MOST_OPS].tolist():
         if line := sources.line_of_op(op):

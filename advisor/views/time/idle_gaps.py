@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import EMPTY, NANOSECOND_US, Floats, Ints, Spans, joined, overlap_with, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
@@ -43,7 +44,7 @@ class Gaps:
     start_us: Floats
     end_us: Floats
     next_op: Ints
-    causes: pd.DataFrame
+    causes: Table
     by_device: dict[int, dict[str, float]]
     run_us: float
     recording_us: float = 0.0
@@ -59,6 +60,15 @@ class Gaps:
         lengths: Floats = self.end_us - self.start_us
         return lengths
 
+    def together_us(self, *causes: str) -> Floats:
+        """(n,) µs of each gap that some of the causes take together."""
+        together: Floats = np.sum([self.causes[cause] for cause in causes], axis=0)
+        return together
+
+    def main_causes(self, rows: Ints | int) -> Any:
+        """(n,) the cause that takes most of each of these gaps; of one gap, its."""
+        return np.array(CAUSES, object)[np.argmax([self.causes[cause][rows] for cause in CAUSES], axis=0)]
+
     def share(self, cause: str) -> float:
         """How much of the steps, as they run when nobody records, the device idles for one of the causes."""
         return float(self.causes[cause].sum()) / self.run_us
@@ -69,12 +79,12 @@ class Gaps:
 
     def waited_for_us(self, rows: Ints, steps: Steps) -> float:
         """What the device waits, a step, for these GPU ops of the steps replayed to be launched; where steps repeat, also in the host's pauses before them."""
-        lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
-        return float(self.causes[lost].to_numpy()[np.isin(self.next_op, rows)].sum()) / self.replayed_steps
+        lost = self.together_us("launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else []))
+        return float(lost[np.isin(self.next_op, rows)].sum()) / self.replayed_steps
 
-    def behind_us(self, ops: pd.DataFrame) -> float:
+    def behind_us(self, ops: Table) -> float:
         """What the device waits, a step, directly behind these GPU ops of the steps replayed."""
-        ends = np.sort((ops["start_us"] + ops["dur_us"]).to_numpy())
+        ends = np.sort(ops["start_us"] + ops["dur_us"])
         after = np.searchsorted(ends, self.start_us + NANOSECOND_US) > np.searchsorted(ends, self.start_us - NANOSECOND_US)
         return float(self.dur_us[after].sum()) / self.replayed_steps
 
@@ -82,22 +92,21 @@ class Gaps:
     def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay) -> Gaps:
         main = partition.main
         by_device: dict[int, dict[str, float]] = {}
-        kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), pd.DataFrame(columns=list(CAUSES), dtype=float))
+        kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), Table({cause: np.empty(0) for cause in CAUSES}))
         recording_us, most_us = 0.0, dict[str, float]()
         slowest_us = steps.steps * replay.true_step.high_us
         least_us = max(steps.steps * replay.true_step.recorded_us - slowest_us, 0.0)
         for part in partition.devices:
-            found = gaps_of_device(timeline, launches, host, part.device, part.idle)
-            most = found[3].copy()
-            _to_profiler(most, least_us)
-            moved_us = _to_profiler(found[3], replay.true_step.recording_us * steps.steps)
-            by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
+            start, end, next_op, recorded = gaps_of_device(timeline, launches, host, part.device, part.idle)
+            most, _ = _to_profiler(recorded, least_us)
+            causes, moved_us = _to_profiler(recorded, replay.true_step.recording_us * steps.steps)
+            by_device[part.device] = {c: float(causes[c].sum()) for c in CAUSES}
             if part is main:
-                kept, recording_us, most_us = found, moved_us, {c: float(most[c].sum()) for c in CAUSES}
+                kept, recording_us, most_us = (start, end, next_op, causes), moved_us, {c: float(most[c].sum()) for c in CAUSES}
         return cls(*kept, by_device, max(steps.steps * replay.true_step.in_trace_us, 1e-9), recording_us, replay.recorded.steps, most_us, slowest_us)
 
 
-def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, pd.DataFrame]:
+def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, Table]:
     """The gaps of one device: where each starts and ends, the GPU op that ends it (row, -1 at the window's end), and its causes."""
     start, end = idle
     next_op = _next_ops(timeline, device, end)
@@ -111,18 +120,17 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
     loading = np.where(starved, overlap_with(issued, end, host.once), 0.0)
     causes["host"] += loading
     after = np.where(starved, end - issued, 0.0) - loading
-    staged = ((timeline.gpu_ops["src_kind"] == MemoryKind.PAGEABLE.value) & (timeline.gpu_ops["bytes"] > STAGED_BYTES)).to_numpy()
+    staged = (timeline.gpu_ops["src_kind"] == MemoryKind.PAGEABLE.value) & (timeline.gpu_ops["bytes"] > STAGED_BYTES)
     blocked = (np.isin(launches.call[next_op], host.blocking_copies) | staged[next_op]) & (next_op >= 0)
     prompt = after <= LONGEST_DISPATCH_US
     causes["sync"] += np.where(blocked, after, 0.0)
     causes["launch"] += np.where(~blocked & prompt, after, 0.0)
     causes["host"] += np.where(~blocked & ~prompt, after, 0.0)
     causes["dependency"] += np.where(known & ~starved, end - start, 0.0)
-    frame = pd.DataFrame(causes, columns=list(CAUSES))
     # Rounding in the interval sums must not break the law that a gap's causes sum to it.
-    frame["unknown"] += (end - start) - frame.sum(axis=1).to_numpy()
-    frame["unknown"] = frame["unknown"].where(frame["unknown"].abs() > 1e-6, frame["unknown"].clip(lower=0.0))
-    return start, end, next_op, frame
+    unknown = causes["unknown"] + (end - start - np.sum(list(causes.values()), axis=0))
+    causes["unknown"] = np.where(np.abs(unknown) > 1e-6, unknown, np.maximum(unknown, 0.0))
+    return start, end, next_op, Table(causes)
 
 
 def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Floats:
@@ -132,15 +140,15 @@ def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Float
     call = np.where(next_op >= 0, launches.call[next_op], -1)
     mine = np.isin(call, launches.calls_with(ApiRole.LAUNCH)) & (call >= 0)
     returned: Floats = np.full(len(next_op), -np.inf)
-    returned[mine] = (calls["start_us"] + calls["dur_us"]).to_numpy()[call[mine]]
+    returned[mine] = (calls["start_us"] + calls["dur_us"])[call[mine]]
     return returned
 
 
 def _next_ops(timeline: Timeline, device: int, gap_end: Floats) -> Ints:
     """(n,) row of the device's GPU op that begins where each gap ends, -1 if none does."""
     ops = timeline.gpu_ops
-    rows = np.flatnonzero(ops["device"].to_numpy() == device)
-    starts = ops["start_us"].to_numpy()[rows]
+    rows = np.flatnonzero(ops["device"] == device)
+    starts = ops["start_us"][rows]
     position = np.searchsorted(starts, gap_end, side="left")
     found = position < len(rows)
     found[found] &= starts[position[found]] <= gap_end[found] + 1e-6
@@ -164,13 +172,13 @@ def _of_host(timeline: Timeline, host: HostActivity, waits: Spans) -> dict[str, 
     return causes
 
 
-def _to_profiler(causes: pd.DataFrame, recording_us: float) -> float:
-    """Move what recording added from the causes that it lengthens to its own, the same share of every gap; say how much it was."""
-    left = recording_us
+def _to_profiler(recorded: Table, recording_us: float) -> tuple[Table, float]:
+    """With what recording added moved from the causes that it lengthens to its own, the same share of every gap, and how much it was."""
+    left, causes = recording_us, recorded
     for names in STRETCHED:
-        held = causes[names].to_numpy()
-        share = min(left / held.sum(), 1.0) if held.sum() > 0 else 0.0
-        causes[names] = held * (1 - share)
-        causes["profiler"] += share * held.sum(axis=1)
-        left -= share * float(held.sum())
-    return recording_us - left
+        held = np.sum([causes[name] for name in names], axis=0)
+        whole = float(held.sum())
+        share = min(left / whole, 1.0) if whole > 0 else 0.0
+        causes = causes.with_columns(profiler=causes["profiler"] + share * held, **{name: causes[name] * (1 - share) for name in names})
+        left -= share * whole
+    return causes, recording_us - left

@@ -24,7 +24,7 @@ ROWS = 200
 def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
     """Theoretical occupancy of kernels (rows of `gpu_ops`), 0 to 1, and what limits it; "" where what it takes was not recorded."""
     frame = timeline.gpu_ops
-    device, threads, registers, shared = (frame[c].to_numpy()[rows] for c in ("device", "block_threads", "registers", "shared_bytes"))
+    device, threads, registers, shared = (frame[c][rows] for c in ("device", "block_threads", "registers", "shared_bytes"))
     theoretical, limiter = np.full(len(rows), np.nan), np.full(len(rows), "", object)
     for d in np.unique(device).tolist():
         gpu = timeline.device(d)
@@ -38,7 +38,7 @@ def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
 def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
     """(n,) the share of the SMs that each op's blocks reach at once, NaN where grid or device was not recorded."""
     ops = timeline.gpu_ops
-    blocks, device = ops["grid_blocks"].to_numpy()[rows].astype(float), ops["device"].to_numpy()[rows]
+    blocks, device = ops["grid_blocks"][rows].astype(float), ops["device"][rows]
     count = timeline.sm_counts(device).astype(float)
     known = (blocks > 0) & (count > 0)
     return np.where(known, np.minimum(blocks / np.maximum(count, 1.0), 1.0), np.nan)
@@ -55,7 +55,7 @@ class KernelTable:
         names, calls, columns = _by_name(timeline, steps, kernels, origins, roofline)
         total = columns["total"]
         whole = float(total.sum()) or 1.0
-        titles = timeline.gpu_ops["name"].cat.categories
+        titles = timeline.gpu_ops["name"].categories
         kept = zip(names[:ROWS], calls[:ROWS].tolist(), *(columns[name][:ROWS].tolist() for name in _COLUMNS), strict=True)
         rows = [
             KernelRow(
@@ -97,13 +97,13 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
     """The window's GPU ops by name, family and precision, most time first: what they are, how many, and `_COLUMNS`: their time; over
     that of those of which it is known, mean occupancy and share of the SMs, bytes and FLOPs a µs."""
     frame = timeline.gpu_ops
-    start = frame["start_us"].to_numpy()
+    start = frame["start_us"]
     inside = np.flatnonzero(steps.holds(start))
-    op, dur, copied = origins.inner[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
-    code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
+    op, dur, copied = origins.inner[inside], frame["dur_us"][inside], frame["bytes"][inside]
+    code, family, precision = frame["name"].codes[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by_keys(code, family, precision)
     amounts = {
-        "occupancy": frame["occupancy_pct"].to_numpy()[inside] * dur,
+        "occupancy": frame["occupancy_pct"][inside] * dur,
         "sms": _active_sms(timeline, inside) * dur,
         "bytes": np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
         "flops": roofline.flops[inside],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, levels, nest, walk
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import OpRow
 from advisor.views.groups import Groups
@@ -30,7 +30,7 @@ class OpTable:
     def build(cls, timeline: Timeline, steps: Steps, ops: Ops, roofline: Roofline, captured: CapturedGraphs | None) -> OpTable:
         host, gpu = timeline.cpu_ops, timeline.gpu_ops
         count = len(host)
-        dur = host["dur_us"].to_numpy()
+        dur = host["dur_us"]
         inner = np.flatnonzero(ops.parent >= 0)
         own = np.maximum(dur - np.bincount(ops.parent[inner], dur[inner], count), 0.0)
         if not count:
@@ -56,18 +56,18 @@ class OpTable:
         by_name, names = groups.sums(**each), codes[groups.first]
         order = np.lexsort((names, -by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
         kept = order[(by_name["calls"][order] > 0) | (by_name["gpu_total"][order] > 0)][:ROWS]
-        whole = float(gpu["dur_us"].to_numpy()[steps.holds(gpu["start_us"].to_numpy())].sum()) or 1.0
+        whole = float(gpu["dur_us"][steps.holds(gpu["start_us"])].sum()) or 1.0
         rows = zip(*(column[kept].tolist() for column in by_name.values()), strict=True)
         return cls(
             tuple(_row(categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(names[kept].tolist(), rows, strict=True)), own
         )
 
 
-def _on_the_gpu(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, ops: Ops, of_gpu: Ints, outermost_of_name: Mask) -> dict[str, Floats | Ints]:
+def _on_the_gpu(gpu: Table, steps: Steps, roofline: Roofline, ops: Ops, of_gpu: Ints, outermost_of_name: Mask) -> dict[str, Floats | Ints]:
     """Of each op (n_cpu,) what it launches in the window: `of_gpu` is the op of each GPU op."""
     count = len(ops.names)
-    launched = np.flatnonzero(steps.holds(gpu["start_us"].to_numpy()) & (of_gpu >= 0))
-    by, times = of_gpu[launched], gpu["dur_us"].to_numpy()[launched]
+    launched = np.flatnonzero(steps.holds(gpu["start_us"]) & (of_gpu >= 0))
+    by, times = of_gpu[launched], gpu["dur_us"][launched]
     # Rates are of the kernels whose work is known, over their own time.
     known = ~np.isnan(roofline.bytes[launched])
     self_us: Floats = np.bincount(by, times, count).astype(float)
@@ -81,18 +81,18 @@ def _on_the_gpu(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, ops: Ops, o
     }
 
 
-def _replayed(gpu: pd.DataFrame, steps: Steps, roofline: Roofline, captured: CapturedGraphs) -> dict[str, Floats | Ints]:
+def _replayed(gpu: Table, steps: Steps, roofline: Roofline, captured: CapturedGraphs) -> dict[str, Floats | Ints]:
     """The same of ops that graphs were captured of: each replay is a call that costs the host nothing."""
-    inside = np.flatnonzero(steps.holds(gpu["start_us"].to_numpy()) & (captured.op >= 0))
+    inside = np.flatnonzero(steps.holds(gpu["start_us"]) & (captured.op >= 0))
     calls = Groups.by_keys(captured.op[inside], captured.replay[inside])
     by = captured.op[inside][calls.first]
     launched = _on_the_gpu(gpu, steps, roofline, captured.ops, captured.op, ~_inside_same_name(captured.ops))
     return {"calls": np.bincount(by, minlength=len(captured.ops.names)), **launched}
 
 
-def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:
+def issued_inside(host: Table, steps: Steps) -> np.ndarray:
     """(n,) whether each row of a host table is of the window's steps; if nothing repeats, all that was recorded is."""
-    begun = host["start_us"].to_numpy()
+    begun = host["start_us"]
     return steps.issued_at(begun) | (not steps.repeats)
 
 
@@ -141,7 +141,7 @@ def _allocated(timeline: Timeline, count: int) -> Ints:
     if not len(memory):
         return np.zeros(count, np.int64)
     host = timeline.cpu_ops
-    start = np.r_[host["start_us"].to_numpy(), memory["start_us"].to_numpy()]
-    parents = nest(thread_ids(host, memory), start, start + np.r_[host["dur_us"].to_numpy(), np.zeros(len(memory))])[count:]
+    start = np.r_[host["start_us"], memory["start_us"]]
+    parents = nest(thread_ids(host, memory), start, start + np.r_[host["dur_us"], np.zeros(len(memory))])[count:]
     at = parents >= 0
-    return np.bincount(parents[at], memory["bytes"].to_numpy()[at].astype(float), count).astype(np.int64)
+    return np.bincount(parents[at], memory["bytes"][at].astype(float), count).astype(np.int64)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, innermost, over_ancestors
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import Cost, op_cost
 from advisor.knowledge.op_tokens.families import Family
+from advisor.recordings.columns import Categorical, Table
 from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
 from advisor.views.groups import Groups, distinct
@@ -57,18 +57,18 @@ class Roofline:
     def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels, rates: DeviceRates, captured: CapturedGraphs | None) -> Roofline:
         frame = timeline.gpu_ops
         n = len(frame)
-        device = frame["device"].to_numpy()
+        device = frame["device"]
         peaks = {d: p for d in np.unique(device).tolist() if (p := rates.peaks_of(timeline.device(d)))}
         costs, known = _costs(timeline, ops, ops.of_gpu)
         # The innermost op around the launch whose cost is known.
         nearest = over_ancestors(ops.parent, np.where(known, np.arange(len(known)), -1), -1, innermost)
         at = np.where(ops.of_gpu >= 0, np.r_[nearest, -1][ops.of_gpu], -1)
-        at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
+        at[frame["kind"] != GpuKind.KERNEL.value] = -1
         flops, moved = np.full(n, np.nan), np.full(n, np.nan)
         computes = ~kernels.of(*MOVES_DATA)
         rows = np.flatnonzero(at >= 0)
         if len(rows):
-            of, dur = at[rows], frame["dur_us"].to_numpy()[rows]
+            of, dur = at[rows], frame["dur_us"][rows]
             flops[rows] = costs[of, 0] * _parts(of, dur, computes[rows])
             moved[rows] = costs[of, 1] * _parts(of, dur)
         compiled = _compiled(timeline, computes)
@@ -89,16 +89,16 @@ def _parts(of: Ints, dur_us: Floats, counted: Mask | None = None) -> Floats:
     return found
 
 
-def _captured(captured: CapturedGraphs, frame: pd.DataFrame, computes: Mask) -> tuple[Floats, Floats]:
+def _captured(captured: CapturedGraphs, frame: Table, computes: Mask) -> tuple[Floats, Floats]:
     """FLOPs and bytes of each GPU op (n_gpu,) that a graph replays, by the op that it was captured of: once each replay."""
     flops, moved = np.full(len(frame), np.nan), np.full(len(frame), np.nan)
     costs, known = _costs(captured.timeline, captured.ops, captured.op)
     nearest = over_ancestors(captured.ops.parent, np.where(known, np.arange(len(known)), -1), -1, innermost)
     at = np.where(captured.op >= 0, np.r_[nearest, -1][captured.op], -1)
-    at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
+    at[frame["kind"] != GpuKind.KERNEL.value] = -1
     rows = np.flatnonzero(at >= 0)
     if len(rows):
-        once, dur = Groups.by_keys(at[rows], captured.replay[rows]).of, frame["dur_us"].to_numpy()[rows]
+        once, dur = Groups.by_keys(at[rows], captured.replay[rows]).of, frame["dur_us"][rows]
         flops[rows] = costs[at[rows], 0] * _parts(once, dur, computes[rows])
         moved[rows] = costs[at[rows], 1] * _parts(once, dur)
     return flops, moved
@@ -112,20 +112,17 @@ def _compiled(timeline: Timeline, computes: Mask) -> tuple[Floats, Floats]:
     frame = timeline.gpu_ops
     flops, moved = np.full(len(frame), np.nan), np.full(len(frame), np.nan)
     work = timeline.compiled_ops
-    rows = np.flatnonzero((frame["compiled"] >= 0).to_numpy() & (frame["kind"] == GpuKind.KERNEL.value).to_numpy())
+    rows = np.flatnonzero((frame["compiled"] >= 0) & (frame["kind"] == GpuKind.KERNEL.value))
     if not len(rows):
         return flops, moved
-    keys = pd.DataFrame(
-        {name: frame[name].to_numpy()[rows] for name in ("device", "stream", "compiled", "dur_us")} | {"name": frame["name"].cat.codes.to_numpy()[rows]}
-    )
-    stream = keys.groupby(["device", "stream"], sort=False)
-    turned = (stream["compiled"].shift(fill_value=-1) != keys["compiled"]).astype(np.int64)
-    keys["run"] = turned.groupby([keys["device"], keys["stream"]]).cumsum()
-    keys["again"] = keys.groupby(["device", "stream", "run", "name"], sort=False).cumcount()
-    once = keys.groupby(["device", "stream", "run", "again"], sort=False).ngroup().to_numpy()
-    at, dur = keys["compiled"].to_numpy(), keys["dur_us"].to_numpy()
-    flops[rows] = work["flops"].to_numpy()[at] * _parts(once, dur, computes[rows])
-    moved[rows] = work["bytes"].to_numpy()[at] * _parts(once, dur)
+    at, dur = frame["compiled"][rows], frame["dur_us"][rows]
+    stream = Groups.by_keys(frame["device"][rows], frame["stream"][rows]).of
+    order = np.argsort(stream, kind="stable")
+    run = np.empty(len(rows), np.int64)
+    run[order] = np.cumsum(np.r_[True, (np.diff(at[order]) != 0) | (np.diff(stream[order]) != 0)])
+    once = Groups.by_keys(run, Groups.by_keys(run, frame["name"].codes[rows]).nth).of
+    flops[rows] = work["flops"][at] * _parts(once, dur, computes[rows])
+    moved[rows] = work["bytes"][at] * _parts(once, dur)
     return flops, moved
 
 
@@ -139,9 +136,9 @@ def _costs(timeline: Timeline, ops: Ops, launching: Ints) -> tuple[Floats, np.nd
         wanted[at] = True
         at = ops.parent[distinct(at)]
         at = at[(at >= 0) & ~wanted[at]]
-    columns = [frame[c].cat for c in ("name", "dims", "types", "concrete", "strides")]
+    columns = [frame[c] for c in ("name", "dims", "types", "concrete", "strides")]
     names, *texts = (list(column.categories) for column in columns)
-    keys = [column.codes.to_numpy() for column in columns]
+    keys = [column.codes for column in columns]
     recorded = np.array([text != "" for text in texts[0]], bool)[keys[1]]
     rows = np.flatnonzero(wanted & recorded)
     if not len(rows):
@@ -189,7 +186,7 @@ def _peak(peak: Peaks, precision: str) -> tuple[float | None, float | None]:
     return peak.bytes_per_s, peak.flops_per_s(precision)
 
 
-def _limits(flops: Floats, moved: Floats, device: Ints, precision: pd.Categorical, peaks: dict[int, Peaks], rates_of: RateOf) -> Floats:
+def _limits(flops: Floats, moved: Floats, device: Ints, precision: Categorical, peaks: dict[int, Peaks], rates_of: RateOf) -> Floats:
     limit = np.full(len(flops), np.nan)
     known = ~np.isnan(moved)
     for number, peak in peaks.items():

@@ -30,10 +30,10 @@ class ServedTime:
         if not serving.steps or not len(timeline.gpu_ops):
             return cls((None,) * len(serving.phases), (np.nan,) * len(serving.phases))
         ops = timeline.gpu_ops
-        device = ops["device"].to_numpy()
-        busiest = np.bincount(device - device.min(), ops["dur_us"].to_numpy()).argmax() + device.min()
-        start = ops["start_us"].to_numpy()
-        end, here = start + ops["dur_us"].to_numpy(), device == busiest
+        device = ops["device"]
+        busiest = np.bincount(device - device.min(), ops["dur_us"]).argmax() + device.min()
+        start = ops["start_us"]
+        end, here = start + ops["dur_us"], device == busiest
         products, attention = kernels.of(Family.GEMM, Family.CONV), kernels.of(Family.ATTENTION)
         computing = [kernels.compute & chosen for chosen in (products, attention, ~(products | attention))]
         peaks = rates.peaks_of(timeline.device(int(busiest)))

@@ -26,18 +26,18 @@ class StepWork:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, roofline: Roofline, ops: Ops, batch: Batch) -> StepWork:
         frame = timeline.gpu_ops
-        start, kind = frame["start_us"].to_numpy(), frame["kind"]
+        start, kind = frame["start_us"], frame["kind"]
         inside = steps.holds(start)
-        kernels = inside & (kind == GpuKind.KERNEL.value).to_numpy()
+        kernels = inside & (kind == GpuKind.KERNEL.value)
         # Attention that skips what a mask hides does half the FLOPs of the same attention written out.
         names = np.array([bool(_ATTENTION.search(name)) for name in (*ops.categories, "")])
         attention = names[np.where(roofline.cost_op >= 0, ops.names[roofline.cost_op], -1)] if len(ops.names) else np.zeros(len(frame), bool)
-        copies = inside & (kind == GpuKind.MEMCPY.value).to_numpy()
+        copies = inside & (kind == GpuKind.MEMCPY.value)
         return cls(
             Work(
                 kernels=float(kernels.sum()) / steps.steps,
-                kernel_us=float(frame["dur_us"].to_numpy()[kernels].sum()) / steps.steps,
-                copied_bytes=float(frame["bytes"].to_numpy()[copies].clip(min=0).sum()) / steps.steps,
+                kernel_us=float(frame["dur_us"][kernels].sum()) / steps.steps,
+                copied_bytes=float(frame["bytes"][copies].clip(min=0).sum()) / steps.steps,
                 flops=float(np.nansum(roofline.flops[inside & ~attention])) / steps.steps,
                 samples=batch.a_step,
                 samples_from=batch.source,

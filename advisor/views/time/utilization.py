@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from advisor.recordings.timeline import Timeline
 from advisor.report.kernels import UtilizationRow
 from advisor.views.trace.steps import Steps
@@ -49,11 +51,13 @@ class Utilization:
         frame = timeline.gpu_metrics
         if not len(frame):
             return cls(())
-        inside = frame[steps.holds(frame["start_us"].to_numpy())]
+        inside = frame[steps.holds(frame["start_us"])]
         rows = []
         for unit, pattern in _WANTED.items():
-            names = [n for n in frame["name"].cat.categories if pattern.match(n)]
-            for device, samples in inside[inside["name"].isin(names)].groupby("device")["value"]:
+            names = [n for n in frame["name"].categories if pattern.match(n)]
+            chosen = inside["name"].isin(names)
+            for device in np.unique(inside["device"][chosen]).tolist():
+                samples = inside["value"][chosen & (inside["device"] == device)]
                 if len(samples) >= MIN_SAMPLES:
-                    rows.append(UtilizationRow(device=int(str(device)), unit=unit, mean_pct=float(samples.mean()), samples=len(samples)))
+                    rows.append(UtilizationRow(device=device, unit=unit, mean_pct=float(samples.mean()), samples=len(samples)))
         return cls(tuple(rows))

@@ -22,7 +22,7 @@ class Arguments:
 
     def text(self, op: int) -> str:
         """The shapes as recorded."""
-        return self.timeline.op_text("dims", op)
+        return self.timeline.cpu_ops["dims"][op]
 
     def shapes(self, op: int) -> list[list[Any]]:
         """One list an input: [] for what is no tensor, a list of lists for a list of tensors."""
@@ -30,11 +30,11 @@ class Arguments:
 
     def strides(self, op: int) -> list[list[Any]]:
         """As `shapes`."""
-        return numbers(self.timeline.op_text("strides", op))
+        return numbers(self.timeline.cpu_ops["strides"][op])
 
     def types(self, op: int) -> list[str]:
         """One an input; "" if none was recorded."""
-        return names(self.timeline.op_text("types", op))
+        return names(self.timeline.cpu_ops["types"][op])
 
     @classmethod
     def build(cls, timeline: Timeline) -> Arguments:

@@ -33,12 +33,12 @@ class AttentionPlans:
     @classmethod
     def build(cls, timeline: Timeline, host: HostActivity, steps: Steps) -> AttentionPlans:
         ops, calls = timeline.cpu_ops, timeline.api_calls
-        start, dur_us = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+        start, dur_us = ops["start_us"], ops["dur_us"]
         chosen = matches(ops, _ATTENTION) & host.on_threads(ops) & (dur_us >= PLANNED_US)
         called_us = overlap_with(start[chosen], (start + dur_us)[chosen], spans_of(calls, host.on_threads(calls)))
         chosen[chosen] = dur_us[chosen] - called_us >= PLANNED_US
         spans = spans_of(ops, chosen)
         inside = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
         outermost = np.flatnonzero(chosen & np.isin(start, spans[0]) & steps.issued_at(start))
-        sizes = ops["dims"].iloc[outermost].nunique() if timeline.source.shapes else len(outermost)
+        sizes = len(np.unique(ops["dims"].codes[outermost])) if timeline.source.shapes else len(outermost)
         return cls(spans, outermost, int((inside > 0).sum()), sizes)

@@ -41,8 +41,8 @@ def _served(serving: Serving, steps: Steps) -> Batch | None:
 def _marked(timeline: Timeline, steps: Steps) -> Batch | None:
     """Mean of what the marks in the window say, one mark a step at most."""
     notes = timeline.annotations
-    inside = steps.issued_at(notes["start_us"].to_numpy())
-    sizes = [int(found[1]) for name in notes["name"][inside].astype(str) if (found := _MARK.search(name))]
+    inside = steps.issued_at(notes["start_us"])
+    sizes = [int(found[1]) for name in notes["name"][inside] if (found := _MARK.search(name))]
     if not sizes or len(sizes) > 1.5 * steps.steps:
         return None
     return Batch(float(np.mean(sizes)), "the marks of its steps")
@@ -51,8 +51,8 @@ def _marked(timeline: Timeline, steps: Steps) -> Batch | None:
 def _of_images(timeline: Timeline, steps: Steps) -> Batch | None:
     """The first dimension of the first convolution's input, where all in the window agree on it."""
     ops = timeline.cpu_ops
-    named = np.array([*(bool(_IMAGES.match(name)) for name in ops["name"].cat.categories), False], bool)[ops["name"].cat.codes.to_numpy()]
-    start = ops["start_us"].to_numpy()
+    named = np.array([*(bool(_IMAGES.match(name)) for name in ops["name"].categories), False], bool)[ops["name"].codes]
+    start = ops["start_us"]
     rows = np.flatnonzero(named & steps.issued_at(start))
-    first = {shapes[0][0] for text in set(ops["dims"].iloc[rows].astype(str)) if (shapes := arguments.numbers(text)) and len(shapes[0]) >= 4}
+    first = {shapes[0][0] for text in set(ops["dims"][rows]) if (shapes := arguments.numbers(text)) and len(shapes[0]) >= 4}
     return Batch(float(first.pop()), "the inputs of its convolutions") if len(first) == 1 else None

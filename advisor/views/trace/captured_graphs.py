@@ -10,13 +10,14 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints, nest
 from advisor.knowledge.cuda_api import BEGINS_CAPTURE, ENDS_CAPTURE, HOST_NODE, ApiRole
 from advisor.knowledge.shares import NEARLY_ALL
 from advisor.recordings.captures import CaptureTrace, CaptureTraces
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline, stacked
+from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.serving import ServedStep, Serving
@@ -66,9 +67,9 @@ class CapturedGraphs:
     @cached_property
     def shaped(self) -> np.ndarray:
         """(n_gpu,) whether the dims of what an op works on are known."""
-        dims = self.timeline.cpu_ops["dims"].cat
+        dims = self.timeline.cpu_ops["dims"]
         known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
-        found: np.ndarray = known[np.r_[dims.codes.to_numpy(), -1][self.op]] & (self.op >= 0)
+        found: np.ndarray = known[np.r_[dims.codes, -1][self.op]] & (self.op >= 0)
         return found
 
     @classmethod
@@ -80,7 +81,7 @@ class CapturedGraphs:
         node, of = np.full(len(frame), -1, np.int64), np.full(len(frame), -1, np.int64)
         op = node.copy()
         left: dict[str, float] = {}
-        dur = frame["dur_us"].to_numpy()
+        dur = frame["dur_us"]
         for step, rows in _replays(timeline, launches, replay, serving):
             chosen, why = _chosen(step, [_kinds(frame, of_one) for of_one in rows], sets)
             for of_one, graph in zip(rows, chosen, strict=True):
@@ -137,12 +138,12 @@ class _Read:
 
     def _graphs(self) -> Iterator[_Graph]:
         calls = self.timeline.api_calls
-        names = calls["name"].cat
+        names = calls["name"]
         begins, ends, host = (
-            np.array([*(pattern.search(name) is not None for name in names.categories), False], bool)[names.codes.to_numpy()]
+            np.array([*(pattern.search(name) is not None for name in names.categories), False], bool)[names.codes]
             for pattern in (BEGINS_CAPTURE, ENDS_CAPTURE, HOST_NODE)
         )
-        start = calls["start_us"].to_numpy()
+        start = calls["start_us"]
         kind = np.full(len(calls), -1)
         for role, number in _ADDS.items():
             kind[self.launches.calls_with(role)] = number
@@ -150,7 +151,7 @@ class _Read:
         kind[host] = -1
         kind[np.unique(self.launches.call[self.launches.call >= 0])] = -1
         adding = np.flatnonzero(kind >= 0)
-        inside = nest(thread_ids(calls.iloc[adding]), start[adding], start[adding] + calls["dur_us"].to_numpy()[adding])
+        inside = nest(thread_ids(calls[adding]), start[adding], start[adding] + calls["dur_us"][adding])
         adding = adding[inside < 0]
         closing = np.flatnonzero(ends)
         for opened in np.flatnonzero(begins).tolist():
@@ -163,22 +164,22 @@ class _Read:
         """Rows of a captured graph, and what else its label says: by the range around it, the file's name, or the first dimension of most of its ops."""
         if not len(graph.call):
             return self.trace.rows, ""
-        notes, at = self.timeline.annotations, self.timeline.api_calls["start_us"].to_numpy()[graph.call[0]]
-        around = notes[((notes["start_us"] <= at) & (notes["start_us"] + notes["dur_us"] > at)).to_numpy()]
-        for name in around["name"].astype(str).tolist():
+        notes, at = self.timeline.annotations, self.timeline.api_calls["start_us"][graph.call[0]]
+        around = notes[((notes["start_us"] <= at) & (notes["start_us"] + notes["dur_us"] > at))]
+        for name in around["name"].tolist():
             if match := _LABEL.fullmatch(name):
                 return int(match[1]), match[2]
         if self.trace.rows >= 0:
             return self.trace.rows, ""
-        dims = [self.timeline.op_text("dims", op) for op in graph.op[graph.op >= 0].tolist()]
+        dims = [self.timeline.cpu_ops["dims"][op] for op in graph.op[graph.op >= 0].tolist()]
         first = Counter(int(match[1]) for text in dims if (match := _DIM.match(text)))
         return (max(first, key=lambda rows: first[rows]), "") if first else (-1, "")
 
 
-def _kinds(frame: pd.DataFrame, rows: Ints) -> Ints:
-    kind = frame["kind"].cat
+def _kinds(frame: Table, rows: Ints) -> Ints:
+    kind = frame["kind"]
     of_name = np.array([_KINDS.get(str(name), KERNEL) for name in kind.categories])
-    found: Ints = of_name[kind.codes.to_numpy()[rows]]
+    found: Ints = of_name[kind.codes[rows]]
     return found
 
 
@@ -186,10 +187,10 @@ def _replays(timeline: Timeline, launches: Launches, replay: Ints, serving: Serv
     """The GPU ops of each launch of a graph, in the order of its nodes, by the step that launches it; those outside of all steps together."""
     frame = timeline.gpu_ops
     rows = np.flatnonzero(replay >= 0)
-    nodes = frame["graph_node_id"].to_numpy()[rows]
+    nodes = frame["graph_node_id"][rows]
     order = rows[np.lexsort((rows, np.where((nodes >= 0).all(), nodes, 0), replay[rows]))]
     each = np.split(order, np.flatnonzero(np.diff(replay[order])) + 1) if len(order) else []
-    begun = timeline.api_calls["start_us"].to_numpy()
+    begun = timeline.api_calls["start_us"]
     starts, ends = (np.array([getattr(step, side) for step in serving.steps]) for side in ("start_us", "end_us"))
     of_step: dict[int, list[Ints]] = {}
     for one in sorted(each, key=lambda one: float(begun[replay[one[0]]])):
@@ -244,10 +245,10 @@ def _of_size(step: ServedStep | None, fitting: Sequence[tuple[list[_Graph | None
     return min((pair for pair in fitting if pair[1].rows >= least > 0), key=lambda pair: pair[1].rows, default=None)
 
 
-def _unlike(frame: pd.DataFrame, read: Sequence[_Read], of: Ints, op: Ints, node: Ints, replay: Ints) -> np.ndarray:
+def _unlike(frame: Table, read: Sequence[_Read], of: Ints, op: Ints, node: Ints, replay: Ints) -> np.ndarray:
     """(n_gpu,) ops of captures in which an op on the same shapes is not the same kernel each time: then they ran in another order than they were captured."""
     found = np.zeros(len(frame), bool)
-    name = frame["name"].cat.codes.to_numpy()
+    name = frame["name"].codes
     for at in np.unique(of[of >= 0]).tolist():
         rows = np.flatnonzero((of == at) & (op >= 0))
         host = read[at].timeline.cpu_ops
@@ -255,17 +256,12 @@ def _unlike(frame: pd.DataFrame, read: Sequence[_Read], of: Ints, op: Ints, node
         order = rows[np.lexsort((node[rows], op[rows], replay[rows]))]
         starts = np.r_[True, (np.diff(op[order]) != 0) | (np.diff(replay[order]) != 0)][: len(order)]
         turn = np.arange(len(order)) - np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
-        keys = pd.DataFrame(
-            {
-                "op": host["name"].cat.codes.to_numpy()[op[order]],
-                "dims": host["dims"].cat.codes.to_numpy()[op[order]],
-                "turn": turn,
-                "name": name[order],
-                "us": frame["dur_us"].to_numpy()[order],
-            }
-        )
-        usual = keys.groupby(["op", "dims", "turn", "name"], sort=False)["us"].sum().groupby(level=["op", "dims", "turn"]).max().sum()
-        if usual < NEARLY_ALL * keys["us"].sum():
+        us = frame["dur_us"][order]
+        places = Groups.by_keys(host["name"].codes[op[order]], host["dims"].codes[op[order]], turn)
+        same = Groups.by_keys(places.of, name[order])
+        usual = np.zeros(len(places.first))
+        np.maximum.at(usual, places.of[same.first], same.sums(us=us)["us"])
+        if usual.sum() < NEARLY_ALL * us.sum():
             found[of == at] = True
     return found
 
@@ -275,12 +271,12 @@ def _concatenated(timelines: Sequence[Timeline]) -> tuple[Timeline, list[int], l
     if len(timelines) == 1:
         return timelines[0], [0], [0]
     names = ("api_calls", "cpu_ops", "python_calls", "annotations")
-    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in names}
+    frames: dict[str, list[Table]] = {name: [] for name in names}
     shift, before = 0.0, ([0], [0])
     for one in timelines:
         ends = [float((frame["start_us"] + frame["dur_us"]).max()) for name in names if len(frame := getattr(one, name))]
         for name in names:
-            frames[name].append(getattr(one, name).assign(start_us=getattr(one, name)["start_us"] + shift))
+            frames[name].append(getattr(one, name).with_columns(start_us=getattr(one, name)["start_us"] + shift))
         shift += max(ends, default=0.0) + 1.0
         before[0].append(before[0][-1] + len(one.api_calls))
         before[1].append(before[1][-1] + len(one.cpu_ops))

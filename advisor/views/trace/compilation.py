@@ -56,8 +56,8 @@ def _calls_that_compile(timeline: Timeline, host: HostActivity, spans: Spans) ->
     """Calls of jitted functions that compiled before they ran."""
     ops = timeline.cpu_ops
     rows = np.flatnonzero(matches(ops, _JITTED) & host.on_threads(ops))
-    start = ops["start_us"].to_numpy()[rows]
-    end = start + ops["dur_us"].to_numpy()[rows]
+    start = ops["start_us"][rows]
+    end = start + ops["dur_us"][rows]
     compiled = overlap_with(start, end, spans) > 0
     return union(start[compiled], end[compiled])
 
@@ -94,7 +94,7 @@ def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:
     found: dict[tuple[int, int], float] = {}
     for frame in (timeline.annotations, timeline.cpu_ops):
         rows = matches(frame, _COMPILE_ID)
-        start = frame["start_us"].to_numpy()[rows]
+        start = frame["start_us"][rows]
         for name, at in zip(frame["name"][rows], start, strict=True):
             if steps.host_start_us <= at < steps.host_end_us and (m := _COMPILE_ID.search(str(name))):
                 key = (int(m[1] or m[3] or 0), int(m[2] or m[4] or 0))
@@ -118,10 +118,9 @@ def why_compiled(timeline: Timeline, steps: Steps, compiling: Spans) -> Recompil
 def _argument(timeline: Timeline) -> str:
     """What two compilations of one function differ in: of the function that was compiled most often among those whose arguments differ."""
     programs = timeline.programs
-    often = [module for module, _ in Counter(programs["module"].astype(str)).most_common()]
-    by_module = {str(module): texts for module, texts in programs["parameters"].groupby(programs["module"], observed=True)}
+    often = [module for module, _ in Counter(programs["module"]).most_common()]
     for module in often:
-        taken = [_parameters(text) for text in by_module.get(module, ())]
+        taken = [_parameters(text) for text in programs["parameters"][programs["module"] == module]]
         told = (_difference(module.removeprefix("jit_"), first, second) for first, second in pairwise(taken))
         if said := next((text for text in told if text), ""):
             return said
@@ -152,13 +151,13 @@ def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, s
     ops = timeline.cpu_ops
     if not timeline.source.shapes or not len(ops) or steps.steps < 2:
         return None
-    step = steps.of_host_time(ops["start_us"].to_numpy())
-    dims = ops["dims"].cat.codes.to_numpy().astype(np.int64)
-    told = np.array([any(c.isdigit() for c in text) for text in ops["dims"].cat.categories], bool)
+    step = steps.of_host_time(ops["start_us"])
+    dims = ops["dims"].codes.astype(np.int64)
+    told = np.array([any(c.isdigit() for c in text) for text in ops["dims"].categories], bool)
     rows = np.flatnonzero((step >= 0) & (step < steps.steps) & told[dims] & ~begins_inside(ops, compiling))
-    names = ops["name"].cat.codes.to_numpy()[rows].astype(np.int64)
+    names = ops["name"].codes[rows].astype(np.int64)
     table = np.unique(np.c_[names, step[rows], dims[rows]], axis=0)
-    texts = ops["dims"].cat.categories
+    texts = ops["dims"].categories
     for mine in np.split(table, np.flatnonzero(np.diff(table[:, 0])) + 1):  # sorted by op, then step
         edges = np.searchsorted(mine[:, 1], np.arange(steps.steps + 1))
         if len(mine) < steps.steps or (np.diff(edges) != edges[1]).any():
@@ -185,8 +184,8 @@ def labels_of(timeline: Timeline, spans: Spans) -> list[str]:
     labels = ["compilation"] * len(spans[0])
     for frame in (timeline.annotations, timeline.cpu_ops):
         rows = np.flatnonzero(matches(frame, _COMPILE_ID) & begins_inside(frame, spans))
-        at = np.searchsorted(spans[0], frame["start_us"].to_numpy()[rows], side="right") - 1
+        at = np.searchsorted(spans[0], frame["start_us"][rows], side="right") - 1
         for i, row in zip(at, rows, strict=True):
-            if labels[i] == "compilation" and (m := _COMPILE_ID.search(str(frame["name"].iloc[row]))):
+            if labels[i] == "compilation" and (m := _COMPILE_ID.search(str(frame["name"][row]))):
                 labels[i] = f"compilation {m[1] or m[3]}/{m[2] or m[4]} (function/recompilation)"
     return labels

@@ -39,4 +39,4 @@ class CompiledLines:
             lines.setdefault(SourceLine(file=str(file), line=int(line)), len(lines)) if file and (modules[module] > 1 or not stacks) else -1
             for module, file, line in rows
         ]
-        return cls(np.array([*of_row, -1], np.int64)[timeline.gpu_ops["compiled"].to_numpy()], tuple(lines))
+        return cls(np.array([*of_row, -1], np.int64)[timeline.gpu_ops["compiled"]], tuple(lines))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence, SourceLine
 from advisor.views.trace.compiled_lines import CompiledLines
@@ -32,7 +32,8 @@ def folded(
 ) -> tuple[Evidence, ...]:
     """One row a distinct label: its first start, total duration and count. `device` is each member's: a row names the one that all of its
     members share. `source` gets the positions of a row's members."""
-    group, values = pd.factorize(np.asarray(labels, object), sort=True)
+    texts = Categorical.of_texts(labels)
+    group, values = texts.codes, texts.categories
     total = np.bincount(group, weights=dur_us, minlength=len(values))
     rows = []
     for value in np.argsort(-total, kind="stable")[:ROWS]:
@@ -83,9 +84,9 @@ class Witness:
         frame = self.timeline.gpu_ops
         return folded(
             labels,
-            frame["start_us"].to_numpy()[rows],
-            frame["dur_us"].to_numpy()[rows],
-            device=frame["device"].to_numpy()[rows],
+            frame["start_us"][rows],
+            frame["dur_us"][rows],
+            device=frame["device"][rows],
             source=lambda members: self.line_of_gpu(rows[members[:LOOKED_AT]]),
         )
 
@@ -98,8 +99,8 @@ class Witness:
         frame = self.timeline.api_calls
         return folded(
             labels,
-            frame["start_us"].to_numpy()[rows],
-            frame["dur_us"].to_numpy()[rows],
+            frame["start_us"][rows],
+            frame["dur_us"][rows],
             source=lambda members: self.sources.most_common(rows[members[:LOOKED_AT]]),
         )
 

@@ -53,11 +53,11 @@ class FirstPass:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, startup: StartUp, program: Program, host: HostActivity) -> FirstPass:
         ops = timeline.gpu_ops
-        start = ops["start_us"].to_numpy()
+        start = ops["start_us"]
         met = np.zeros(len(ops), bool)
         order = np.argsort(start, kind="stable")
-        order = order[(ops["kind"] == GpuKind.KERNEL.value).to_numpy()[order]]
-        _, first = np.unique(ops["name"].cat.codes.to_numpy()[order], return_index=True)
+        order = order[(ops["kind"] == GpuKind.KERNEL.value)[order]]
+        _, first = np.unique(ops["name"].codes[order], return_index=True)
         met[order[first]] = True
         once_us = length(clip(startup.once, -np.inf, steps.start_us))
         inside = order[steps.holds(start[order])]
@@ -72,7 +72,7 @@ class FirstPass:
 def _taken(timeline: Timeline, steps: Steps) -> int:
     """How often device memory is taken in the window, 0 if that fills no cache."""
     calls = timeline.api_calls
-    start = calls["start_us"].to_numpy()
+    start = calls["start_us"]
     inside = (start >= steps.host_start_us) & (start < steps.end_us)
     taken, given_back = (int((matches(calls, pattern) & inside).sum()) for pattern in (_TAKES, _GIVES_BACK))
     return taken if taken >= FEWEST_TAKEN and given_back < taken / 2 else 0

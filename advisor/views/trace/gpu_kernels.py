@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints
 from advisor.knowledge.op_tokens.families import Family, family, precision
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.ops import Ops
@@ -23,7 +23,7 @@ class Kernels:
     communication, copy, memset: (n_gpu,) which class of device time each op is; the rest is compute."""
 
     family: Ints
-    precision: pd.Categorical
+    precision: Categorical
     communication: np.ndarray
     copy: np.ndarray
     memset: np.ndarray
@@ -44,24 +44,23 @@ class Kernels:
     def build(cls, timeline: Timeline, ops: Ops) -> Kernels:
         frame = timeline.gpu_ops
         kind = frame["kind"]
-        copy = (kind == GpuKind.MEMCPY.value).to_numpy()
-        memset = (kind == GpuKind.MEMSET.value).to_numpy()
+        copy = kind == GpuKind.MEMCPY.value
+        memset = kind == GpuKind.MEMSET.value
         # Names repeat, so each distinct (kernel, op, input types, collective, compiled op) is judged once.
         types = timeline.cpu_ops["types"]
         op_rows = ops.of_gpu
         unknown = np.full(len(frame), -1)
         keys = (
-            frame["name"].cat.codes.to_numpy(),
+            frame["name"].codes,
             np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else unknown,
-            np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else unknown,
-            frame["collective"].cat.codes.to_numpy(),
+            np.where(op_rows >= 0, types.codes[op_rows], -1) if len(types) else unknown,
+            frame["collective"].codes,
             _codes(timeline, "precision"),
             _codes(timeline, "family"),
         )
         groups = Groups.by_keys(*keys)
-        # As lists: taking one string out of a pandas index costs a microsecond.
-        names, collectives, inputs = (list(column.cat.categories) for column in (frame["name"], frame["collective"], types))
-        compiled, purposes = (list(timeline.compiled_ops[column].cat.categories) for column in ("precision", "family"))
+        names, collectives, inputs = (list(column.categories) for column in (frame["name"], frame["collective"], types))
+        compiled, purposes = (list(timeline.compiled_ops[column].categories) for column in ("precision", "family"))
         families, precisions = [], []
         for name, op, kinds, collective, product, purpose in zip(*(key[groups.first].tolist() for key in keys), strict=True):
             op_name = ops.categories[op] if op >= 0 else ""
@@ -74,11 +73,11 @@ class Kernels:
         texts = sorted({*precisions})
         codes = np.array([texts.index(text) for text in precisions], np.int64)[groups.of]
         communication = (found == _ORDER[Family.COMMUNICATION]) & ~copy & ~memset
-        return cls(found, pd.Categorical.from_codes(codes, pd.Index(texts, dtype=object)), communication, copy, memset)
+        return cls(found, Categorical(codes, texts), communication, copy, memset)
 
 
 def _codes(timeline: Timeline, column: str) -> Ints:
     """(n_gpu,) codes of what the compiler said of each op, -1 where it said nothing."""
-    codes = timeline.compiled_ops[column].cat.codes.to_numpy().astype(np.int64)
-    found: Ints = np.r_[codes, -1][timeline.gpu_ops["compiled"].to_numpy()]
+    codes = timeline.compiled_ops[column].codes.astype(np.int64)
+    found: Ints = np.r_[codes, -1][timeline.gpu_ops["compiled"]]
     return found

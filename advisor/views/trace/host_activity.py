@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, joined, subtract, union
 from advisor.knowledge import cuda_api
 from advisor.knowledge.measured_costs import cost
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
@@ -48,7 +48,7 @@ class HostActivity:
     once: Spans
     """What the driver does once (`StartUp.once`)."""
 
-    def on_threads(self, frame: pd.DataFrame) -> np.ndarray:
+    def on_threads(self, frame: Table) -> np.ndarray:
         """(n,) whether each row of a host table is on a thread that issues GPU work."""
         return _on_threads(frame, self.threads)
 
@@ -93,13 +93,13 @@ def _dispatching(timeline: Timeline, issuing: frozenset[tuple[int, int]], callin
 def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     ops, calls = timeline.gpu_ops, timeline.api_calls
     # A copy within the device never holds the host: a short one is done by the time that its slow call returns.
-    within = (ops["copy_kind"] == CopyKind.DTOD.value).to_numpy()
-    rows = np.flatnonzero((ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & ~within & (launches.call >= 0))
+    within = ops["copy_kind"] == CopyKind.DTOD.value
+    rows = np.flatnonzero((ops["kind"] == GpuKind.MEMCPY.value) & ~within & (launches.call >= 0))
     rows = rows[~np.isin(launches.call[rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))]  # a replay returns whatever is in it
     rows = rows[~_asynchronous(timeline, launches, rows)]
     caller = launches.call[rows]
-    op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
-    call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]
+    op_start, op_dur = ops["start_us"][rows], ops["dur_us"][rows]
+    call_end = (calls["start_us"] + calls["dur_us"])[caller]
     return np.unique(caller[held_by_copy(op_start, op_dur, call_end)])
 
 
@@ -109,10 +109,10 @@ def _asynchronous(timeline: Timeline, launches: Launches, copies: Ints) -> np.nd
     ops, calls, called = timeline.gpu_ops, timeline.api_calls["name"], launches.call[copies]
     reached = np.ones(len(copies), bool)
     for side in ("src_kind", "dst_kind"):
-        reached &= ops[side].isin([MemoryKind.PINNED.value, MemoryKind.DEVICE.value]).to_numpy()[copies]
-    named = np.array([cuda_api.ASYNCHRONOUS.search(name) is not None for name in calls.cat.categories], bool)
-    queued = timeline.api_calls["dur_us"].to_numpy()[called] < DISPATCH_PAUSE_US
-    found: np.ndarray = reached & queued & named[calls.cat.codes.to_numpy()[called]]
+        reached &= ops[side].isin([MemoryKind.PINNED.value, MemoryKind.DEVICE.value])[copies]
+    named = np.array([cuda_api.ASYNCHRONOUS.search(name) is not None for name in calls.categories], bool)
+    queued = timeline.api_calls["dur_us"][called] < DISPATCH_PAUSE_US
+    found: np.ndarray = reached & queued & named[calls.codes[called]]
     return found
 
 
@@ -128,21 +128,21 @@ def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarr
 def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[int, int]]:
     calls = launches.call[launches.call >= 0]
     frame, rows = (timeline.api_calls, calls) if len(calls) else (timeline.cpu_ops, slice(None))
-    pid, tid = frame["pid"].to_numpy()[rows], frame["tid"].to_numpy()[rows]
+    pid, tid = frame["pid"][rows], frame["tid"][rows]
     first = Groups.by_keys(pid, tid).first
     return frozenset(zip(pid[first].tolist(), tid[first].tolist(), strict=True))
 
 
-def _can_hold(overheads: pd.DataFrame, issuing: frozenset[tuple[int, int]]) -> np.ndarray:
+def _can_hold(overheads: Table, issuing: frozenset[tuple[int, int]]) -> np.ndarray:
     """(n,) whether the recorder's work can keep those threads from issuing: it runs on one of them, or nobody knows where. What it
     does for threads of other work, as preparing each new one, holds up those."""
-    known = (overheads["pid"].to_numpy() > 0) & (overheads["tid"].to_numpy() > 0)
+    known = (overheads["pid"] > 0) & (overheads["tid"] > 0)
     found: np.ndarray = ~known | _on_threads(overheads, issuing)
     return found
 
 
-def _on_threads(frame: pd.DataFrame, threads: frozenset[tuple[int, int]]) -> np.ndarray:
-    pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
+def _on_threads(frame: Table, threads: frozenset[tuple[int, int]]) -> np.ndarray:
+    pid, tid = frame["pid"], frame["tid"]
     found = np.zeros(len(frame), bool)
     for p, t in threads:
         found |= (pid == p) & (tid == t)

@@ -86,18 +86,18 @@ def own_work(
             found.append((start, end, work))
     computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
     for row in _slow_trees(timeline, steps, host, ops, np.unique(ops.outermost[computing]), min_pause_us):
-        start, end = float(cpu["start_us"].iloc[row]), float(cpu["start_us"].iloc[row] + cpu["dur_us"].iloc[row])
+        start, end = float(cpu["start_us"][row]), float(cpu["start_us"][row] + cpu["dur_us"][row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
-            found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
+            found.append((start, end, OwnWork(f"{cpu['name'][row]} on the host", None, "unknown")))
     # All count; to name one takes a look at every frame.
-    longest_ops = set(computing[np.argsort(-cpu["dur_us"].to_numpy()[computing], kind="stable")[:MOST_PAUSES]].tolist())
+    longest_ops = set(computing[np.argsort(-cpu["dur_us"][computing], kind="stable")[:MOST_PAUSES]].tolist())
     for row in computing:
-        start = float(cpu["start_us"].iloc[row])
-        end = start + float(cpu["dur_us"].iloc[row])
+        start = float(cpu["start_us"][row])
+        end = start + float(cpu["dur_us"][row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
             inner = _named(timeline, host, start, end) if named and int(row) in longest_ops else None
-            shape = largest(str(cpu["dims"].iloc[row]))
-            label = f"{cpu['name'].iloc[row]} on the CPU{f', {shape}' if shape else ''}"
+            shape = largest(str(cpu["dims"][row]))
+            label = f"{cpu['name'][row]} on the CPU{f', {shape}' if shape else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
     found += _of_tensors(timeline, steps, host, ops, others, min_pause_us)
     found += _in_generated(timeline, steps, host, others, UNNAMED_FACTOR * min_pause_us)
@@ -131,21 +131,21 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints,
     if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
         return OwnWork(f"blocked in {blocked}", None, "unknown")
     notes = timeline.annotations
-    start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
+    start, dur = notes["start_us"], notes["dur_us"]
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
     rows = np.flatnonzero((covered >= MOST * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
     if not len(rows):
         label = _pause_by_neighbours(timeline, outer, end_us) if seen or program.framework == "cuda" else ""
         return OwnWork(label, None, "unknown") if label else None
-    name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
+    name = _NUMBER.sub("#", str(notes["name"][rows[np.argmin(dur[rows])]]))
     return OwnWork(f"host code in {name}", None, "unknown")
 
 
 def _pause_by_neighbours(timeline: Timeline, outer: Ints, end_us: float) -> str:
     """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" if it is the framework's own."""
     names = timeline.cpu_ops["name"]
-    behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
-    before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
+    behind = int(np.searchsorted(timeline.cpu_ops["start_us"][outer], end_us))
+    before, after = (_as_written(str(names[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
     # clip_grad_norm_ launches that first. Before, it gathers all gradients, in Python.
     if before == _BACKWARD and has_token(after, "foreach_norm"):
         return ""
@@ -163,11 +163,11 @@ def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us:
     """The call of the operating system that holds half of a pause, "" if none does: the host waits there, and works for nobody."""
     least = MOST * (end_us - start_us)
     # Of very many calls few are as long.
-    calls = timeline.os_calls[timeline.os_calls["dur_us"].to_numpy() >= least]
-    start = calls["start_us"].to_numpy()
-    covered = np.minimum(start + calls["dur_us"].to_numpy(), end_us) - np.maximum(start, start_us)
+    calls = timeline.os_calls[timeline.os_calls["dur_us"] >= least]
+    start = calls["start_us"]
+    covered = np.minimum(start + calls["dur_us"], end_us) - np.maximum(start, start_us)
     rows = np.flatnonzero((covered >= least) & host.on_threads(calls))
-    return str(calls["name"].iloc[rows[np.argmax(covered[rows])]]) if len(rows) else ""
+    return str(calls["name"][rows[np.argmax(covered[rows])]]) if len(rows) else ""
 
 
 WHOLE = 0.95
@@ -186,7 +186,7 @@ def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: 
     pauses = complement(
         joined(launched, spans_of(cpu, ops), others), max(float(ranges[0][0]), steps.host_start_us), min(float(ranges[1][-1]), steps.host_end_us)
     )
-    start, end = cpu["start_us"].to_numpy(), cpu["start_us"].to_numpy() + cpu["dur_us"].to_numpy()
+    start, end = cpu["start_us"], cpu["start_us"] + cpu["dur_us"]
     found = []
     longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[:MOST_PAUSES])
     longest = longest[(pauses[1] - pauses[0])[longest] >= min_us]
@@ -195,7 +195,7 @@ def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: 
         between = inside >= 0 and until < ranges[1][inside] and (launched[1] > ranges[0][inside])[: int(np.searchsorted(launched[0], begin))].any()
         if between:
             at = np.flatnonzero(ops & (start <= until + CLOSE_US) & (end > until))
-            name = str(cpu["name"].iloc[at[-1]]) if len(at) else "a kernel"
+            name = str(cpu["name"][at[-1]]) if len(at) else "a kernel"
             found.append((begin, until, OwnWork(f"host code before {name} in compiled code", None, "generated")))
     return found
 
@@ -210,13 +210,13 @@ def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_
     cpu = timeline.cpu_ops
     calling = np.zeros(len(cpu), bool)
     calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
-    own = cpu["dur_us"].to_numpy().copy()
+    own = cpu["dur_us"].copy()
     inner = ops.parent >= 0
-    np.subtract.at(own, ops.parent[inner], cpu["dur_us"].to_numpy()[inner])
-    start = cpu["start_us"].to_numpy()
+    np.subtract.at(own, ops.parent[inner], cpu["dur_us"][inner])
+    start = cpu["start_us"]
     inside = steps.issued_at(start)
     found: Ints = np.flatnonzero(
-        ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, MOST * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
+        ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, MOST * cpu["dur_us"])) & host.on_threads(cpu)
     )
     return found
 
@@ -225,7 +225,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     """Times between two ops that launch something in which ops too short to count by themselves compute on the CPU for so long, and op trees take
     half: batches that are put together tensor by tensor."""
     cpu = timeline.cpu_ops
-    start, dur = cpu["start_us"].to_numpy(), cpu["dur_us"].to_numpy()
+    start, dur = cpu["start_us"], cpu["dur_us"]
     calling, here = np.zeros(len(cpu), bool), host.on_threads(cpu) & steps.issued_at(start)
     calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
     leaf = np.ones(len(cpu), bool)
@@ -238,7 +238,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     in_trees = overlap_with(*between, spans_of(cpu, here & ~calling & (ops.parent < 0)))
     long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= MOST * (between[1] - between[0]))
     found, rows = [], np.flatnonzero(computing)
-    names, codes = cpu["name"].cat, cpu["name"].cat.codes.to_numpy()
+    names, codes = cpu["name"], cpu["name"].codes
     rows = rows[np.argsort(start[rows], kind="stable")]
     trees = np.flatnonzero(here & ~calling & (ops.parent < 0) & matches(cpu, _TENSOR_OP))
     trees = trees[np.argsort(start[trees], kind="stable")]
@@ -274,8 +274,8 @@ def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     if not len(cpu):
         return others[:0]
     inner = np.bincount(ops.outermost, minlength=len(cpu))
-    slow = cpu["dur_us"].to_numpy() >= np.maximum(min_us, DISPATCH_PAUSE_US * inner)
-    slow &= (ops.parent < 0) & matches(cpu, _TENSOR_OP) & host.on_threads(cpu) & steps.issued_at(cpu["start_us"].to_numpy())
+    slow = cpu["dur_us"] >= np.maximum(min_us, DISPATCH_PAUSE_US * inner)
+    slow &= (ops.parent < 0) & matches(cpu, _TENSOR_OP) & host.on_threads(cpu) & steps.issued_at(cpu["start_us"])
     slow[others] = False
     slow[ops.outermost[ops.of_call[ops.of_call >= 0]]] = False
     return np.flatnonzero(slow)
@@ -284,12 +284,12 @@ def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
 def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> OwnWork | None:
     """What the launching threads did in a pause, by the innermost frame that covers half of it; None for the framework."""
     calls = timeline.python_calls
-    first = calls["start_us"].to_numpy()
-    last = first + calls["dur_us"].to_numpy()
+    first = calls["start_us"]
+    last = first + calls["dur_us"]
     covered = np.minimum(last, end_us) - np.maximum(first, start_us)
     rows = np.flatnonzero(covered >= MOST * (end_us - start_us))
-    rows = rows[host.on_threads(calls.iloc[rows])]
-    names = [str(n) for n in calls["name"].iloc[rows[np.argsort(calls["dur_us"].to_numpy()[rows], kind="stable")]]]
+    rows = rows[host.on_threads(calls[rows])]
+    names = [str(n) for n in calls["name"][rows[np.argsort(calls["dur_us"][rows], kind="stable")]]]
     if not names:
         return OwnWork("work between launches", None, "unknown")
     line = next((found for n in names if (found := user_frame(n))), None)

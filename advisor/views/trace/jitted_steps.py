@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.intervals import Floats
 from advisor.recordings.timeline import Timeline
+from advisor.views.groups import Groups
 from advisor.views.trace.marks import MOST_WORK
 from advisor.views.trace.repeats import FEWEST_REPEATS
 
@@ -22,15 +23,15 @@ def may_mark(timeline: Timeline) -> np.ndarray | None:
     calls, notes = timeline.cpu_ops, timeline.annotations
     if not len(calls):
         return None
-    jitted = np.array([bool(_JITTED.fullmatch(name)) for name in calls["name"].cat.categories], bool)[calls["name"].cat.codes.to_numpy()]
+    jitted = np.array([bool(_JITTED.fullmatch(name)) for name in calls["name"].categories], bool)[calls["name"].codes]
     if not jitted.any():
         return None
     chosen = np.zeros(len(notes), bool)
-    start = notes["start_us"].to_numpy()
-    end = start + notes["dur_us"].to_numpy()
-    for thread in np.unique(calls["tid"].to_numpy()[jitted]).tolist():
-        at = np.sort(calls["start_us"].to_numpy()[jitted & (calls["tid"].to_numpy() == thread)])
-        mine = np.flatnonzero(notes["tid"].to_numpy() == thread)
+    start = notes["start_us"]
+    end = start + notes["dur_us"]
+    for thread in np.unique(calls["tid"][jitted]).tolist():
+        at = np.sort(calls["start_us"][jitted & (calls["tid"] == thread)])
+        mine = np.flatnonzero(notes["tid"] == thread)
         chosen[mine] = np.searchsorted(at, end[mine]) > np.searchsorted(at, start[mine])
     return chosen
 
@@ -41,13 +42,13 @@ def jitted_calls(timeline: Timeline) -> tuple[str, Floats, Floats] | None:
     frame = timeline.cpu_ops
     if not name or not len(frame):
         return None
-    found = {i: match["name"] for i, text in enumerate(frame["name"].cat.categories) if (match := _JITTED.fullmatch(text)) and _alike(match["name"], name)}
-    rows = np.flatnonzero(np.isin(frame["name"].cat.codes.to_numpy(), list(found)))
-    if not found or len(np.unique(frame["tid"].to_numpy()[rows])) != 1:
+    found = {i: match["name"] for i, text in enumerate(frame["name"].categories) if (match := _JITTED.fullmatch(text)) and _alike(match["name"], name)}
+    rows = np.flatnonzero(np.isin(frame["name"].codes, list(found)))
+    if not found or len(np.unique(frame["tid"][rows])) != 1:
         return None
-    start = frame["start_us"].to_numpy()[rows]
+    start = frame["start_us"][rows]
     order = np.argsort(start, kind="stable")
-    start, end = start[order], (start + frame["dur_us"].to_numpy()[rows])[order]
+    start, end = start[order], (start + frame["dur_us"][rows])[order]
     # A call stands twice, once in Python and once below: the outer one is the call.
     outer = start >= np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
     return (next(iter(found.values())), start[outer], end[outer]) if outer.sum() >= FEWEST_REPEATS else None
@@ -58,12 +59,12 @@ def _main_module(timeline: Timeline) -> str:
     ops, compiled = timeline.gpu_ops, timeline.compiled_ops
     if not len(compiled) or not len(ops):
         return ""
-    rows, dur = ops["compiled"].to_numpy(), ops["dur_us"].to_numpy()
-    programs = compiled.groupby(["module", "program"], observed=True, sort=False).ngroup().to_numpy()
+    rows, dur = ops["compiled"], ops["dur_us"]
+    programs = Groups.by_keys(compiled["module"].codes, compiled["program"]).of
     spent = np.bincount(programs[rows[rows >= 0]], weights=dur[rows >= 0], minlength=1)
     if spent.max() < MOST_WORK * float(dur.sum()):
         return ""
-    return str(compiled["module"].iloc[int(np.argmax(programs == spent.argmax()))])
+    return str(compiled["module"][int(np.argmax(programs == spent.argmax()))])
 
 
 def _alike(function: str, module: str) -> bool:

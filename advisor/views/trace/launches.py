@@ -32,7 +32,7 @@ class Launches:
 
     def by_process(self, timeline: Timeline) -> Ints:
         """(n_gpu,) the process that launched each GPU op, -1 where no call is known."""
-        pids: Ints = np.r_[timeline.api_calls["pid"].to_numpy(), -1][self.call]
+        pids: Ints = np.r_[timeline.api_calls["pid"], -1][self.call]
         return pids
 
     def of_process(self, timeline: Timeline, process: int) -> Launches:
@@ -44,7 +44,7 @@ class Launches:
 
     def main_process(self, timeline: Timeline, among: Ints | None = None) -> int:
         """The process that launches most on the device where it and its like launch most, of those given or of all; -1 where none launches anything."""
-        by, device = self.by_process(timeline), timeline.gpu_ops["device"].to_numpy()
+        by, device = self.by_process(timeline), timeline.gpu_ops["device"]
         theirs = by >= 0 if among is None else np.isin(by, among[among >= 0])
         if not theirs.any():
             return -1
@@ -56,15 +56,15 @@ class Launches:
     def build(cls, timeline: Timeline) -> Launches:
         calls, ops = timeline.api_calls, timeline.gpu_ops
         order_of = {r: i for i, r in enumerate(cuda_api.ApiRole)}
-        by_name = np.array([order_of[cuda_api.role(name)] for name in calls["name"].cat.categories], np.int64)
-        roles = by_name[calls["name"].cat.codes.to_numpy()] if len(calls) else np.empty(0, np.int64)
+        by_name = np.array([order_of[cuda_api.role(name)] for name in calls["name"].categories], np.int64)
+        roles = by_name[calls["name"].codes] if len(calls) else np.empty(0, np.int64)
 
-        start = calls["start_us"].to_numpy()
-        correlation = calls["correlation"].to_numpy()
+        start = calls["start_us"]
+        correlation = calls["correlation"]
         linked = np.flatnonzero(correlation >= 0)
         order = linked[np.lexsort((start[linked], correlation[linked]))]
         keys = correlation[order]
-        wanted = ops["correlation"].to_numpy()
+        wanted = ops["correlation"]
         first = np.searchsorted(keys, wanted, side="left")
         count = np.searchsorted(keys, wanted, side="right") - first
         count[wanted < 0] = 0
@@ -73,13 +73,13 @@ class Launches:
         chosen[one] = order[first[one]]
         # Several calls of one id: a driver call inside a runtime call, or ids of merged ranks. The latest that starts
         # before the op does is the one that can have launched it.
-        gpu_start, begun = ops["start_us"].to_numpy(), start[order]
+        gpu_start, begun = ops["start_us"], start[order]
         several = np.flatnonzero(count > 1)
         for i in several.tolist():
             before = int(np.searchsorted(begun[first[i] : first[i] + count[i]], gpu_start[i], side="right"))
             chosen[i] = order[first[i] + max(before - 1, 0)]
         earliest, latest = order[first[several]], order[first[several] + count[several] - 1]
-        ambiguous = np.count_nonzero(start[latest] - start[earliest] > calls["dur_us"].to_numpy()[earliest])
+        ambiguous = np.count_nonzero(start[latest] - start[earliest] > calls["dur_us"][earliest])
         times = np.where(chosen >= 0, start[chosen], np.nan) if len(start) else np.full(len(ops), np.nan)
         return cls(chosen, times, roles, int(ambiguous))
 
@@ -93,7 +93,7 @@ def behind_reads(timeline: Timeline, launches: Launches, times_us: Floats) -> Ma
     ops = timeline.gpu_ops
     order = np.argsort(launches.start_us, kind="stable")  # those without a launch last
     last = np.searchsorted(launches.start_us[order], times_us) - 1
-    reads = ((ops["copy_kind"] == CopyKind.DTOH.value) & (ops["bytes"] > NUMBER_BYTES)).to_numpy()
+    reads = (ops["copy_kind"] == CopyKind.DTOH.value) & (ops["bytes"] > NUMBER_BYTES)
     found: Mask = last >= 0
     found[found] = reads[order[last[found]]]
     return found
@@ -101,11 +101,11 @@ def behind_reads(timeline: Timeline, launches: Launches, times_us: Floats) -> Ma
 
 def computing_ops(timeline: Timeline) -> Mask:
     """(n_gpu,) ops that compute: no copies, no fills."""
-    found: Mask = ~timeline.gpu_ops["kind"].isin([GpuKind.MEMCPY.value, GpuKind.MEMSET.value]).to_numpy()
+    found: Mask = ~timeline.gpu_ops["kind"].isin([GpuKind.MEMCPY.value, GpuKind.MEMSET.value])
     return found
 
 
 def launched_ops(timeline: Timeline) -> Mask:
     """(n_gpu,) ops that the program asked for: pages of managed memory migrate by themselves."""
-    found: Mask = ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value]).to_numpy()
+    found: Mask = ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value])
     return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.program import Program
@@ -45,7 +45,7 @@ def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us:
 
 
 def _threads(timeline: Timeline, launches: Launches, rows: Mask | Ints) -> Ints:
-    found: Ints = timeline.api_calls["tid"].to_numpy()[launches.call[rows]]
+    found: Ints = timeline.api_calls["tid"][launches.call[rows]]
     return found
 
 
@@ -54,13 +54,13 @@ def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us:
     if not len(calls) or timeline.source.borrowed:
         return False
     around = matches(calls, _MODULE) & _enclosing_spans(calls, start_us, end_us)
-    return bool(np.isin(calls["tid"].to_numpy()[around], _threads(timeline, launches, inside)).any())
+    return bool(np.isin(calls["tid"][around], _threads(timeline, launches, inside)).any())
 
 
-def _enclosing_spans(frame: pd.DataFrame, start_us: float, end_us: float) -> Mask:
+def _enclosing_spans(frame: Table, start_us: float, end_us: float) -> Mask:
     """Spans that hold all from start_us to end_us, and more."""
-    start = frame["start_us"].to_numpy()
-    found: Mask = (start <= start_us) & (start + frame["dur_us"].to_numpy() > end_us)
+    start = frame["start_us"]
+    found: Mask = (start <= start_us) & (start + frame["dur_us"] > end_us)
     return found
 
 
@@ -89,7 +89,7 @@ def _issued_with_more(timeline: Timeline, launches: Launches, inside: Mask, star
     last = float(bounds[bounds >= end_us].min(initial=np.inf))
     chosen = np.flatnonzero((launches.start_us >= first) & (launches.start_us < last) & computing_ops(timeline))
     chosen = chosen[np.argsort(launches.start_us[chosen], kind="stable")]
-    starts, dur = launches.start_us[chosen], timeline.gpu_ops["dur_us"].to_numpy()[chosen]
+    starts, dur = launches.start_us[chosen], timeline.gpu_ops["dur_us"][chosen]
     a_repeat = round(((starts >= start_us) & (starts < end_us)).sum() / repeats)
     if a_repeat < FEWEST_OF_A_LAYER:
         return False
@@ -103,7 +103,7 @@ def _exchanges(timeline: Timeline, launches: Launches, threads: Ints) -> Floats:
     """When these threads wait for the device, or begin to copy from or to the host."""
     calls = timeline.api_calls
     waits = launches.calls_with(ApiRole.SYNC)
-    waits = waits[np.isin(calls["tid"].to_numpy()[waits], threads)]
-    copies = timeline.gpu_ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]).to_numpy() & (launches.call >= 0)
+    waits = waits[np.isin(calls["tid"][waits], threads)]
+    copies = timeline.gpu_ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]) & (launches.call >= 0)
     copies[copies] = np.isin(_threads(timeline, launches, copies), threads)
-    return np.r_[calls["start_us"].to_numpy()[waits], launches.start_us[copies]]
+    return np.r_[calls["start_us"][waits], launches.start_us[copies]]

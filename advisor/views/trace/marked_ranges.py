@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, in_spans, overlap_with
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.server_marks import phase, server_step
 from advisor.knowledge.shares import MOST, NEARLY_ALL
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import may_mark
 from advisor.views.trace.launches import Launches
@@ -26,15 +26,15 @@ COVERED, UNEVEN = MOST, 3.0
 """Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
 
 
-def ends_of(rows: pd.DataFrame) -> tuple[Floats, Floats]:
-    start = rows["start_us"].to_numpy()
-    return start, start + rows["dur_us"].to_numpy()
+def ends_of(rows: Table) -> tuple[Floats, Floats]:
+    start = rows["start_us"]
+    return start, start + rows["dur_us"]
 
 
-def of_one_process(rows: pd.DataFrame, timeline: Timeline, launches: Launches) -> tuple[pd.DataFrame, int]:
+def of_one_process(rows: Table, timeline: Timeline, launches: Launches) -> tuple[Table, int]:
     """Where several processes share a recording, as ranks of one file, each marks its own steps: those of the one that launches most on the
     device with most work, as that device's first kernels are where steps begin. -1 where none that marks launches anything."""
-    pids = rows["pid"].to_numpy()
+    pids = rows["pid"]
     process = launches.main_process(timeline, np.unique(pids))
     return (rows if process < 0 else rows[pids == process]), process
 
@@ -45,18 +45,18 @@ def server_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     return _by_kind(rows, server_step, timeline, launches.of_process(timeline, process), process) if len(rows) else None
 
 
-def server_rows(timeline: Timeline, launches: Launches) -> tuple[pd.DataFrame, int]:
+def server_rows(timeline: Timeline, launches: Launches) -> tuple[Table, int]:
     """The ranges that a server marks, of one process, and which."""
     return of_one_process(_named(timeline.annotations, server_step), timeline, launches)
 
 
-def _named(frame: pd.DataFrame, kind_of: Callable[[str], str]) -> pd.DataFrame:
+def _named(frame: Table, kind_of: Callable[[str], str]) -> Table:
     """The ranges whose names say a kind of step."""
-    kinds = np.array([*(bool(kind_of(name)) for name in frame["name"].cat.categories), False], bool)
-    return frame[kinds[frame["name"].cat.codes.to_numpy()]]
+    kinds = np.array([*(bool(kind_of(name)) for name in frame["name"].categories), False], bool)
+    return frame[kinds[frame["name"].codes]]
 
 
-def _by_kind(rows: pd.DataFrame, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:
+def _by_kind(rows: Table, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:
     """Ranges that each say their kind, as marks of one kind (see `of_one_kind`); of those inside each other the outer ones."""
     rows, outer = outermost(rows)
     start, end = (side[outer] for side in ends_of(rows))
@@ -65,9 +65,9 @@ def _by_kind(rows: pd.DataFrame, kind_of: Callable[[str], str], timeline: Timeli
     return of_one_kind([kind_of(name) for name in rows["name"][outer]], start, end, np.diff(done), process, fewest)
 
 
-def outermost(rows: pd.DataFrame) -> tuple[pd.DataFrame, Mask]:
+def outermost(rows: Table) -> tuple[Table, Mask]:
     """The ranges by start, the longer of two first, and (n,) which of them lie in no other."""
-    rows = rows.sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
+    rows = rows[np.lexsort((-rows["dur_us"], rows["start_us"]))]
     end = ends_of(rows)[1]
     outer: Mask = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
     return rows, outer
@@ -81,8 +81,8 @@ def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_
         frame = frame[mine]
     if not len(frame) or not len(timeline.gpu_ops):
         return None
-    stems = np.array([_NUMBER.sub("#", n) if not BY_FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
-    own, process = of_one_process(frame[(stems != "")[frame["name"].cat.codes.to_numpy()]], timeline, launches)
+    stems = np.array([_NUMBER.sub("#", n) if not BY_FRAMEWORK.search(n) else "" for n in frame["name"].categories])
+    own, process = of_one_process(frame[(stems != "")[frame["name"].codes]], timeline, launches)
     own = own[~_opened_by_ops(own, timeline, process)]
     launches = launches.of_process(timeline, process)
     worked = _work_before(timeline, launches)
@@ -92,7 +92,7 @@ def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_
         return bool(done[-1] - done[0] > MOST_WORK * worked(np.inf) and max(np.diff(done)) <= MOST_OF_ALL * (done[-1] - done[0]))
 
     phases = _named(own, phase)
-    several = len(set(map(phase, phases["name"].unique()))) > 1 and holds_most(*ends_of(phases))
+    several = len(set(map(phase, phases["name"]))) > 1 and holds_most(*ends_of(phases))
     if several and (marks := _by_kind(phases, phase, timeline, launches, process, FEWEST_REPEATS)) and not (marks.start[1:] < marks.end[:-1]).any():
         return marks
     _, stem_of_name = np.unique(stems, return_inverse=True)
@@ -112,7 +112,7 @@ _OP = re.compile(r"::")
 """In the name of a registered op."""
 
 
-def _opened_by_ops(own: pd.DataFrame, timeline: Timeline, process: int) -> Mask:
+def _opened_by_ops(own: Table, timeline: Timeline, process: int) -> Mask:
     """(n_own,) which ranges lie inside of an op, on any thread of the process: layers that are alike have them at an even pace."""
     ops = timeline.cpu_ops
     ops = ops[ops["pid"] == process] if process >= 0 else ops
@@ -126,12 +126,12 @@ MOST_OF_ALL = NEARLY_ALL
 """Of the work between the first and the last of ranges that repeat: where one holds more, the others are not its like."""
 
 
-def _by_stem(frame: pd.DataFrame, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floats, Floats]]:
+def _by_stem(frame: Table, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floats, Floats]]:
     """Each stem's ranges, their names, starts and ends, by start, in one pass over the rows however many stems there are."""
-    codes = frame["name"].cat.codes.to_numpy()
+    codes = frame["name"].codes
     stems = stem_of_name[codes]
     order = np.argsort(stems, kind="stable")
-    start, dur, codes, stems = frame["start_us"].to_numpy()[order], frame["dur_us"].to_numpy()[order], codes[order], stems[order]
+    start, dur, codes, stems = frame["start_us"][order], frame["dur_us"][order], codes[order], stems[order]
     edges = np.flatnonzero(np.diff(np.r_[-1, stems, stems.max(initial=-1) + 1]))
     for first, last in pairwise(edges.tolist()):
         yield int(stems[first]), codes[first:last], start[first:last], start[first:last] + dur[first:last]
@@ -141,7 +141,7 @@ def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], fl
     """How many microseconds of GPU work the host had launched before a time."""
     known = np.flatnonzero(~np.isnan(launches.start_us))
     known = known[np.argsort(launches.start_us[known], kind="stable")]
-    at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"].to_numpy()[known])]
+    at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"][known])]
     return lambda time_us: float(total[np.searchsorted(at, time_us)])
 
 
@@ -177,14 +177,14 @@ def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, 
     frame = timeline.annotations
     if process >= 0:
         frame = frame[frame["pid"] == process]
-    mine = named[frame["name"].cat.codes.to_numpy()]
-    thread = frame["tid"].to_numpy()
-    first, last = frame["start_us"].to_numpy(), (frame["start_us"] + frame["dur_us"]).to_numpy()
+    mine = named[frame["name"].codes]
+    thread = frame["tid"]
+    first, last = frame["start_us"], (frame["start_us"] + frame["dur_us"])
     others = ~mine & np.isin(thread, thread[mine])
     held = np.searchsorted(start, last, "left") - np.searchsorted(start, first, "left")
     # A range around all of them is the loop; one that comes again and again with several in it is the step.
     around = others & (held >= 2) & ~((first <= start[0]) & (last >= end[-1]))
-    if np.bincount(frame["name"].cat.codes.to_numpy()[around], minlength=1).max() >= 2:
+    if np.bincount(frame["name"].codes[around], minlength=1).max() >= 2:
         return True
     firsts = _first_kernels(timeline, launches, start, end)
     return len(firsts) >= FEWEST_REPEATS and np.unique(firsts, return_counts=True)[1].max() < ALIKE * len(firsts)
@@ -197,7 +197,7 @@ def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: F
     at = np.searchsorted(launches.start_us[known], start)
     inside = at < len(known)
     inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]
-    found: Ints = timeline.gpu_ops["name"].cat.codes.to_numpy()[known[at[inside]]].astype(np.int64)
+    found: Ints = timeline.gpu_ops["name"].codes[known[at[inside]]].astype(np.int64)
     return found
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, nest
 from advisor.knowledge.op_tokens import AUTOGRAD
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
@@ -39,7 +39,7 @@ def places_of_gpu(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints
     if not len(calls):
         return [Place()], np.zeros(len(inside), np.int64)
     # What is looked up: the launch, or the forward op of a backward one.
-    pid, tid = calls["pid"].to_numpy()[call], calls["tid"].to_numpy()[call]
+    pid, tid = calls["pid"][call], calls["tid"][call]
     time = np.where(call >= 0, launches.start_us[inside], -np.inf)
     return _places(timeline, *_forward(timeline, at, pid, tid, time))
 
@@ -48,14 +48,14 @@ def places_of_ops(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[list[Place]
     """The same for framework ops by their rows."""
     host = timeline.cpu_ops
     outer = ops.outermost[rows] if len(rows) else rows
-    columns = (host[name].to_numpy()[rows] for name in ("pid", "tid", "start_us"))
+    columns = (host[name][rows] for name in ("pid", "tid", "start_us"))
     return _places(timeline, *_forward(timeline, _forward_ops(timeline, ops)[outer], *columns))
 
 
 def places_of_calls(timeline: Timeline, rows: Ints) -> tuple[list[Place], Ints]:
     """The same for calls by their rows."""
     calls = timeline.api_calls
-    return _places(timeline, *(calls[name].to_numpy()[rows] for name in ("pid", "tid", "start_us")))
+    return _places(timeline, *(calls[name][rows] for name in ("pid", "tid", "start_us")))
 
 
 def _forward(timeline: Timeline, at: Ints, pid: Ints, tid: Ints, time: Floats) -> tuple[Ints, Ints, Floats]:
@@ -63,24 +63,24 @@ def _forward(timeline: Timeline, at: Ints, pid: Ints, tid: Ints, time: Floats) -
     if not len(host):
         return pid, tid, time
     columns = zip(("pid", "tid", "start_us"), (pid, tid, time), strict=True)
-    pid, tid, time = (np.where(at >= 0, host[name].to_numpy()[at], own) for name, own in columns)
+    pid, tid, time = (np.where(at >= 0, host[name][at], own) for name, own in columns)
     return pid, tid, time
 
 
 def _places(timeline: Timeline, pid: Ints, tid: Ints, time: Floats) -> tuple[list[Place], Ints]:
     """The place of each moment of a thread."""
     python = timeline.python_calls
-    names = [str(name) for name in python["name"].cat.categories]
+    names = [str(name) for name in python["name"].categories]
     lines = [f"{found.file}:{found.line}" if (found := user_frame(name)) else "" for name in names]
     told = np.array([name.startswith(_MODULE) or bool(line) for name, line in zip(names, lines, strict=True)], bool)
-    codes = python["name"].cat.codes.to_numpy()
+    codes = python["name"].codes
     frames = np.flatnonzero(told[codes]) if len(python) else np.empty(0, np.int64)
     if not len(frames) or not np.isfinite(time).any():
         return [Place()], np.zeros(len(time), np.int64)
-    around = python.iloc[frames]
-    group = thread_ids(around, pd.DataFrame({"pid": pid, "tid": tid}))
-    start = np.r_[around["start_us"].to_numpy(), np.nan_to_num(time, neginf=-1e300)]
-    parents = nest(group, start, start + np.r_[around["dur_us"].to_numpy(), np.zeros(len(time))])
+    around = python[frames]
+    group = thread_ids(around, Table({"pid": pid, "tid": tid}))
+    start = np.r_[around["start_us"], np.nan_to_num(time, neginf=-1e300)]
+    parents = nest(group, start, start + np.r_[around["dur_us"], np.zeros(len(time))])
     asked = np.unique(parents[len(frames) :])
     places: dict[Place, int] = {Place(): 0}
     place_of = _walked(asked, parents, [names[code] for code in codes[frames].tolist()], [lines[code] for code in codes[frames].tolist()])
@@ -110,21 +110,21 @@ def _scopes(timeline: Timeline, inside: Ints) -> tuple[list[Place], Ints]:
     places: dict[Place, int] = {Place(): 0}
     of_row = [
         places.setdefault(Place(tuple(scope.split("/")) if scope else (), f"{file}:{line}" if file else ""), len(places))
-        for scope, file, line in zip(compiled["scope"].astype(str), compiled["file"].astype(str), compiled["line"].tolist(), strict=True)
+        for scope, file, line in zip(compiled["scope"], compiled["file"], compiled["line"].tolist(), strict=True)
     ]
     # The last stands for ops of which nothing is known: their row is -1.
-    return list(places), np.array([*of_row, 0], np.int64)[timeline.gpu_ops["compiled"].to_numpy()[inside]]
+    return list(places), np.array([*of_row, 0], np.int64)[timeline.gpu_ops["compiled"][inside]]
 
 
 def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:
     """(n_cpu,) for each outermost backward op the latest forward op before it with its sequence number, -1 where none."""
     frame = timeline.cpu_ops
     found = np.full(len(frame), -1, np.int64)
-    backward = np.array([name.startswith(AUTOGRAD) for name in frame["name"].cat.categories], bool)
+    backward = np.array([name.startswith(AUTOGRAD) for name in frame["name"].categories], bool)
     if not backward.any():
         return found
-    is_backward = backward[frame["name"].cat.codes.to_numpy()]
-    sequence = frame["sequence"].to_numpy()
+    is_backward = backward[frame["name"].codes]
+    sequence = frame["sequence"]
     forward = np.flatnonzero(~is_backward[ops.outermost] & (sequence >= 0))
     wanted = np.flatnonzero(is_backward & (sequence >= 0))
     # Rows stand in order of time, so a stable sort by sequence keeps the latest before each last.

@@ -45,8 +45,8 @@ class NeededSums:
         needed = np.zeros(len(frame), bool)
         if program.framework == "jax":
             return cls(needed)
-        start, device = frame["start_us"].to_numpy(), frame["device"].to_numpy()
-        end = start + frame["dur_us"].to_numpy()
+        start, device = frame["start_us"], frame["device"]
+        end = start + frame["dur_us"]
         for d in np.unique(device[kernels.communication]):
             rows, beside = (np.flatnonzero(which & (device == d)) for which in (kernels.communication, kernels.compute))
             rows = rows[np.argsort(start[rows], kind="stable")]
@@ -60,10 +60,10 @@ class NeededSums:
 
 def _is_kind(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
     """(n_gpu,) whether each op would be a collective of one of these kinds."""
-    collectives, names = timeline.gpu_ops["collective"].cat, timeline.gpu_ops["name"].cat
-    groups = Groups.by_keys(collectives.codes.to_numpy(), names.codes.to_numpy())
+    collectives, names = timeline.gpu_ops["collective"], timeline.gpu_ops["name"]
+    groups = Groups.by_keys(collectives.codes, names.codes)
     told, kernels = [*map(str, collectives.categories), ""], list(map(str, names.categories))
-    pairs = zip(collectives.codes.to_numpy()[groups.first].tolist(), names.codes.to_numpy()[groups.first].tolist(), strict=True)
+    pairs = zip(collectives.codes[groups.first].tolist(), names.codes[groups.first].tolist(), strict=True)
     found: Mask = np.array([kind_of(told[of], kernels[kernel]) in wanted for of, kernel in pairs], bool)[groups.of]
     return found
 
@@ -82,8 +82,8 @@ def _forward(timeline: Timeline, launched_us: Floats, ops: Ops, steps: Steps) ->
     if not len(backward):
         return np.zeros(len(launched_us), bool)
     frame = timeline.cpu_ops
-    begun = frame["start_us"].to_numpy()[backward]
-    spans = union(begun, begun + frame["dur_us"].to_numpy()[backward])
+    begun = frame["start_us"][backward]
+    spans = union(begun, begun + frame["dur_us"][backward])
     known = np.nan_to_num(launched_us, nan=np.inf)
     following: Ints = np.searchsorted(spans[0], known)
     # Of the step at whose end the recording does, whose backward pass it may lack, nothing is known.

@@ -6,22 +6,18 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints, Mask, innermost, nest, over_ancestors
 from advisor.intervals import outermost as the_outermost
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
+from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
 
 
-def thread_ids(*frames: pd.DataFrame) -> Ints:
+def thread_ids(*frames: Table) -> Ints:
     """One integer a (pid, tid), the same over all frames. Shape (sum of rows,)."""
-    pid = np.concatenate([f["pid"].to_numpy() for f in frames])
-    tid = np.concatenate([f["tid"].to_numpy() for f in frames])
-    pid, _ = pd.factorize(pid)
-    tid, values = pd.factorize(tid)
-    combined: Ints = (pid * max(len(values), 1) + tid).astype(np.int64)
-    return combined
+    return Groups.by_keys(*(np.concatenate([frame[name] for frame in frames]) for name in ("pid", "tid"))).of
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,8 @@ class Ops:
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:
         ops, calls = timeline.cpu_ops, timeline.api_calls
-        start = np.r_[ops["start_us"].to_numpy(), calls["start_us"].to_numpy()]
-        end = start + np.r_[ops["dur_us"].to_numpy(), calls["dur_us"].to_numpy()]
+        start = np.r_[ops["start_us"], calls["start_us"]]
+        end = start + np.r_[ops["dur_us"], calls["dur_us"]]
         parents = nest(thread_ids(ops, calls), start, end)
         n = len(ops)
         # A driver call inside a runtime call belongs to the op around both.
@@ -87,6 +83,6 @@ class Ops:
             of_call,
             of_gpu,
             outermost,
-            ops["name"].cat.codes.to_numpy().astype(np.int64),
-            tuple(ops["name"].cat.categories),
+            ops["name"].codes.astype(np.int64),
+            tuple(ops["name"].categories),
         )

@@ -19,11 +19,11 @@ def update_spans(timeline: Timeline, chosen: Mask) -> Spans:
     up to the end of the last backward node that begins in it is the closure's.
     """
     notes, ops = timeline.annotations, timeline.cpu_ops
-    start = notes["start_us"].to_numpy()[chosen]
-    end = start + notes["dur_us"].to_numpy()[chosen]
+    start = notes["start_us"][chosen]
+    end = start + notes["dur_us"][chosen]
     nodes = ops[matches(ops, _BACKWARD)]
-    begins = nodes["start_us"].to_numpy()
+    begins = nodes["start_us"]
     order = np.argsort(begins, kind="stable")
-    ended = np.maximum.accumulate(np.r_[-np.inf, (begins + nodes["dur_us"].to_numpy())[order]])
+    ended = np.maximum.accumulate(np.r_[-np.inf, (begins + nodes["dur_us"])[order]])
     first, last = (np.searchsorted(begins[order], at) for at in (start, end))
     return union(np.where(last > first, np.clip(ended[last], start, end), start), end)

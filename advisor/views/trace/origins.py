@@ -31,14 +31,14 @@ class Origins:
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches, captured: CapturedGraphs | None) -> Origins:
-        names, shapes = ops.categories, tuple(map(str, timeline.cpu_ops["dims"].cat.categories))
+        names, shapes = ops.categories, tuple(map(str, timeline.cpu_ops["dims"].categories))
         inner, outer, shape = _codes(timeline, ops, ops.of_gpu)
         if captured:
             theirs = _codes(captured.timeline, captured.ops, captured.op)
             before = len(names), len(names), len(shapes)
             inner, outer, shape = (np.where(captured.op >= 0, own + n, mine) for mine, own, n in zip((inner, outer, shape), theirs, before, strict=True))
             names = (*names, *captured.ops.categories)
-            shapes = (*shapes, *map(str, captured.timeline.cpu_ops["dims"].cat.categories))
+            shapes = (*shapes, *map(str, captured.timeline.cpu_ops["dims"].categories))
             # An op of one name is one op, wherever it was recorded.
             first = {name: at for at, name in reversed([*enumerate(names)])}
             same = np.array([*(first[name] for name in names), -1])
@@ -63,5 +63,5 @@ def _codes(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:
     """Of ops by their rows, -1 if there is none: the name, that of the outermost around them, and the dims."""
     if not len(ops.names):
         return (np.full(len(rows), -1),) * 3
-    dims = timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
+    dims = timeline.cpu_ops["dims"].codes.astype(np.int64)
     return tuple(np.where(rows >= 0, of[rows], -1) for of in (ops.names, ops.names[ops.outermost], dims))  # type: ignore[return-value]

@@ -85,10 +85,10 @@ class Program:
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:
-        ranges = timeline.annotations["name"].cat.categories.to_list()
-        gpu = timeline.gpu_ops["name"].cat.categories.to_list()
+        ranges = timeline.annotations["name"].categories.tolist()
+        gpu = timeline.gpu_ops["name"].categories.tolist()
         host = (*ops.categories, *ranges)
-        frames = timeline.python_calls["name"].cat.categories.to_list()
+        frames = timeline.python_calls["name"].categories.tolist()
         training = (
             _any_name(_BACKWARD, host)
             or _any_name(_TRAINING_KERNEL, gpu)
@@ -129,7 +129,7 @@ def _server(names: Iterable[str]) -> str:
 
 def _maker(timeline: Timeline, gpu: Iterable[str]) -> tuple[Maker, Accelerator]:
     """By what only one of them has; NVIDIA's if nothing was recorded that tells."""
-    calls = list(timeline.api_calls["name"].cat.categories)
+    calls = list(timeline.api_calls["name"].categories)
     if _any_name(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
         return "amd", CUDA
     told = accelerator(calls) or accelerator(left.what for left in timeline.source.left_out)
@@ -154,5 +154,5 @@ def _compiled_share(timeline: Timeline, launches: Launches) -> float:
     starts, ends = spans_of(notes, matches(notes, _COMPILED))
     at = np.searchsorted(starts, launches.start_us, side="right") - 1
     within = (at >= 0) & (launches.start_us < np.r_[ends, 0.0][at])
-    kernels = ops["kind"].isin((GpuKind.KERNEL.value, GpuKind.GRAPH.value)).to_numpy()
+    kernels = ops["kind"].isin((GpuKind.KERNEL.value, GpuKind.GRAPH.value))
     return float((matches(ops, _GENERATED) | within)[kernels].mean()) if kernels.any() else 0.0

@@ -21,10 +21,10 @@ class PythonFrames:
     @classmethod
     def build(cls, timeline: Timeline) -> PythonFrames:
         frame = timeline.python_calls
-        parent_id, python_id = frame["parent_id"].to_numpy(), frame["python_id"].to_numpy()
+        parent_id, python_id = frame["parent_id"], frame["python_id"]
         if not (parent_id >= 0).any():
-            start = frame["start_us"].to_numpy()
-            return cls(forest(nest(thread_ids(frame), start, start + frame["dur_us"].to_numpy())))
+            start = frame["start_us"]
+            return cls(forest(nest(thread_ids(frame), start, start + frame["dur_us"])))
         order = np.argsort(python_id, kind="stable")
         at = np.minimum(np.searchsorted(python_id[order], parent_id), len(order) - 1)
         found = order[at]

@@ -40,8 +40,8 @@ class Recomputed:
         if not runs:
             return cls(chosen, EMPTY, 0)
         frame = timeline.cpu_ops
-        start = frame["start_us"].to_numpy()
-        end = start + frame["dur_us"].to_numpy()
+        start = frame["start_us"]
+        end = start + frame["dur_us"]
         chosen[np.concatenate([run for _, run in runs])] = True
         # What a node does before the region and between its ops is part of it: the random state that is put back, hooks of saved tensors.
         around = np.array([at for at, _ in runs])
@@ -80,7 +80,7 @@ def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
     operator = _by_name(ops, lambda name: "::" in name) & ~is_node  # a Python function of autograd, as CheckpointFunction, is seen through
     own = operator & (ops.outermost_where(operator) == np.arange(n))
     node = over_ancestors(ops.parent, np.where(is_node, np.arange(n), -1), -1, innermost)
-    sequence = timeline.cpu_ops["sequence"].to_numpy()
+    sequence = timeline.cpu_ops["sequence"]
     recorded = own & (node >= 0) & (sequence >= 0) & (sequence != sequence[node])
     nodes = np.unique(node[recorded])
     if not len(nodes):
@@ -115,6 +115,6 @@ def _letters(ops: Ops, rows: Ints) -> str:
 
 def _texts(timeline: Timeline, ops: Ops, rows: Ints) -> list[str]:
     """The ops at some rows in order of time, a text for each thread."""
-    thread = timeline.cpu_ops["tid"].to_numpy()[rows]
+    thread = timeline.cpu_ops["tid"][rows]
     order = np.argsort(thread, kind="stable")
     return [_letters(ops, part) for part in np.split(rows[order], np.flatnonzero(np.diff(thread[order])) + 1)]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.server_marks import A_BLOCK_A_ROW, DECODE, MIXED, PHASES, PREFILL, ServerMark, engine_of, server_mark
 from advisor.knowledge.shares import MOST
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marked_ranges import ends_of, outermost, server_rows
@@ -90,7 +90,7 @@ class Serving:
         start, end = (side[outer] for side in ends_of(rows))
         made = _steps(timeline, launches.of_process(timeline, process), process, marks, start, end, startup, steps)
         served = tuple(step for step, known in zip(made, of_phases, strict=True) if known)
-        return cls(engine_of(map(str, rows["name"].unique())), served, phases(served))
+        return cls(engine_of(dict.fromkeys(rows["name"])), served, phases(served))
 
     def judged(self, steps: Steps) -> tuple[ServedStep, ...]:
         """Its steps in the window that are of the kind which is judged."""
@@ -98,10 +98,10 @@ class Serving:
         return tuple(step for step, inside in zip(self.steps, begun, strict=True) if inside and steps.kind in ("", step.mark.phase))
 
 
-def _marks(rows: pd.DataFrame, outer: np.ndarray) -> list[ServerMark]:
+def _marks(rows: Table, outer: np.ndarray) -> list[ServerMark]:
     """What each outer range says, and where it leaves something open what the ranges inside of it say of the same kind of step."""
     found: list[ServerMark] = []
-    for name, is_outer in zip(rows["name"].astype(str), outer.tolist(), strict=True):
+    for name, is_outer in zip(rows["name"], outer.tolist(), strict=True):
         mark = server_mark(name)
         if mark is None:
             continue
@@ -116,10 +116,10 @@ def _steps(
     timeline: Timeline, launches: Launches, process: int, marks: Sequence[ServerMark], start: Floats, end: Floats, startup: StartUp, steps: Steps
 ) -> list[ServedStep]:
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    of_call = _range_of(calls["start_us"].to_numpy(), start, end)
+    op_start, dur = ops["start_us"], ops["dur_us"]
+    of_call = _range_of(calls["start_us"], start, end)
     if process >= 0:
-        of_call[calls["pid"].to_numpy() != process] = -1
+        of_call[calls["pid"] != process] = -1
     launching, _ = lost_launches(timeline, launches)
     graphs = np.isin(launching, launches.calls_with(ApiRole.GRAPH_LAUNCH))
     n = len(marks)
@@ -170,7 +170,7 @@ def _periods(timeline: Timeline, launches: Launches, start: Floats, end: Floats,
     begins = np.where(np.isnan(begins), start, begins)
     ops = timeline.gpu_ops
     ended = end.copy()
-    np.maximum.at(ended, of_op[of_op >= 0], (ops["start_us"] + ops["dur_us"]).to_numpy()[of_op >= 0])
+    np.maximum.at(ended, of_op[of_op >= 0], (ops["start_us"] + ops["dur_us"])[of_op >= 0])
     following = np.r_[begins[1:], np.nan]
     whole = following > begins
     return begins, np.where(whole, following - begins, ended - begins), whole
@@ -187,7 +187,7 @@ def _padded(timeline: Timeline, by_graph: np.ndarray, of_op: Ints, marks: Sequen
     """Rows that each step's graphs compute, by the grids of kernels that launch a block a row; -1 if they do not say, or fewer than its tokens. Grids
     of a block or more for each SM are as large whatever there is to do; some kernels norm the heads of each row."""
     ops = timeline.gpu_ops
-    grids, full = ops["grid_blocks"].to_numpy(), np.maximum(timeline.sm_counts(ops["device"].to_numpy()), 1)
+    grids, full = ops["grid_blocks"], np.maximum(timeline.sm_counts(ops["device"]), 1)
     rows = np.flatnonzero(by_graph & (of_op >= 0) & (grids > 0) & ((grids % full > 0) | (full == 1)) & matches(ops, A_BLOCK_A_ROW))
     found = [-1] * len(marks)
     for step in np.unique(of_op[rows]).tolist():

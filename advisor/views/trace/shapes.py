@@ -37,14 +37,14 @@ class Shapes:
         dims, types = self._codes
         key = int(dims[op]), int(types[op])
         if key not in self._inputs:
-            self._inputs[key] = _tensors(self.timeline.op_text("dims", op), self.timeline.op_text("types", op))
+            self._inputs[key] = _tensors(self.timeline.cpu_ops["dims"][op], self.timeline.cpu_ops["types"][op])
         return self._inputs[key]
 
     def parts(self, op: int) -> tuple[int, ...]:
         """Elements of each tensor of a list among an op's inputs, as of what is joined; () if there is none, or it was not recorded."""
         if op < 0:
             return ()
-        lists = (item for item in arguments.numbers(self.timeline.op_text("dims", op)) if item and isinstance(item[0], list))
+        lists = (item for item in arguments.numbers(self.timeline.cpu_ops["dims"][op]) if item and isinstance(item[0], list))
         return tuple(prod(shape) for shape in next(lists, ()))
 
     def alike(self, ops: Ints) -> tuple[list[int], list[int]]:
@@ -56,7 +56,7 @@ class Shapes:
     def _codes(self) -> tuple[Ints, Ints]:
         # As arrays: taking one value out of a table costs tens of microseconds.
         frame = self.timeline.cpu_ops
-        return frame["dims"].cat.codes.to_numpy(), frame["types"].cat.codes.to_numpy()
+        return frame["dims"].codes, frame["types"].codes
 
     def dtype(self, op: int) -> str:
         """Type of the first tensor, as recorded; "" if there is none."""
@@ -65,8 +65,8 @@ class Shapes:
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels) -> Shapes:
         dims = timeline.cpu_ops["dims"]
-        largest, broadcast = (np.array([*(of(text) for text in dims.cat.categories), -1], np.int64) for of in (_largest, _broadcast))
-        code = np.r_[dims.cat.codes.to_numpy(), -1][ops.of_gpu]
+        largest, broadcast = (np.array([*(of(text) for text in dims.categories), -1], np.int64) for of in (_largest, _broadcast))
+        code = np.r_[dims.codes, -1][ops.of_gpu]
         plain = np.array([*map(broadcasts, ops.categories), False], bool)[np.where(ops.of_gpu >= 0, np.r_[ops.names, -1][ops.of_gpu], -1)]
         return cls(largest[code], np.where(plain & kernels.of(Family.ELEMENTWISE), broadcast[code], largest[code]), timeline)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, innermost, over_ancestors
 from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.trace.ops import Ops, thread_ids
@@ -67,22 +67,22 @@ class Sources:
         if not len(frame):
             return cls(timeline, ops, frames, {})
         threads = thread_ids(frame)
-        order = _outer_first(threads, frame["start_us"].to_numpy(), frame["dur_us"].to_numpy())
+        order = _outer_first(threads, frame["start_us"], frame["dur_us"])
         bounds = np.flatnonzero(np.diff(threads[order])) + 1
         groups = np.split(order, bounds)
-        pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
+        pid, tid = frame["pid"], frame["tid"]
         return cls(timeline, ops, frames, {(int(pid[g[0]]), int(tid[g[0]])): g for g in groups})
 
     @cached_property
     def _starts(self) -> dict[tuple[int, int], Floats]:
         """Starts of `rows`, so that a look-up costs a binary search alone."""
-        start = self.timeline.python_calls["start_us"].to_numpy()
+        start = self.timeline.python_calls["start_us"]
         return {thread: start[rows] for thread, rows in self.rows.items()}
 
     @cached_property
     def _end(self) -> Floats:
         frame = self.timeline.python_calls
-        end: Floats = frame["start_us"].to_numpy() + frame["dur_us"].to_numpy()
+        end: Floats = frame["start_us"] + frame["dur_us"]
         return end
 
     @cached_property
@@ -97,8 +97,8 @@ class Sources:
     # As arrays and lists: taking one value out of a table costs tens of microseconds.
     @cached_property
     def _names(self) -> tuple[list[str], Ints]:
-        names = self.timeline.python_calls["name"].cat
-        return list(map(str, names.categories)), names.codes.to_numpy()
+        names = self.timeline.python_calls["name"]
+        return list(map(str, names.categories)), names.codes
 
     @cached_property
     def _users(self) -> Ints:
@@ -120,14 +120,14 @@ class Sources:
     @cached_property
     def _numbered(self) -> Ints:
         """(n_cpu,) each op, or the innermost around it, that autograd gave a number; -1 for none."""
-        numbered = self.timeline.cpu_ops["sequence"].to_numpy() >= 0
+        numbered = self.timeline.cpu_ops["sequence"] >= 0
         return over_ancestors(self.ops.parent, np.where(numbered, np.arange(len(numbered)), -1), -1, innermost)
 
     @cached_property
     def _elsewhere(self) -> Ints:
         """(n_cpu,) the first op with the number of each that is of another thread; -1 for none."""
         frame = self.timeline.cpu_ops
-        sequence, tid = frame["sequence"].to_numpy(), frame["tid"].to_numpy()
+        sequence, tid = frame["sequence"], frame["tid"]
         order = np.argsort(sequence, kind="stable")
         begins = np.flatnonzero(np.r_[True, np.diff(sequence[order]) != 0])
         first = np.repeat(order[begins], np.diff(np.r_[begins, len(order)]))
@@ -141,8 +141,8 @@ class Sources:
     @cached_property
     def _stacks(self) -> tuple[list[str], Ints]:
         """The texts of all stacks, and which one each op has."""
-        stacks = self.timeline.cpu_ops["call_stack"].cat
-        return list(map(str, stacks.categories)), stacks.codes.to_numpy()
+        stacks = self.timeline.cpu_ops["call_stack"]
+        return list(map(str, stacks.categories)), stacks.codes
 
     @cached_property
     def _stacked(self) -> Ints:
@@ -244,8 +244,8 @@ class Sources:
         return row
 
 
-def _placed(frame: pd.DataFrame) -> tuple[Ints, Ints, Floats]:
-    return frame["pid"].to_numpy(), frame["tid"].to_numpy(), frame["start_us"].to_numpy()
+def _placed(frame: Table) -> tuple[Ints, Ints, Floats]:
+    return frame["pid"], frame["tid"], frame["start_us"]
 
 
 def _outer_first(threads: Ints, starts: Floats, durations: Floats) -> Ints:

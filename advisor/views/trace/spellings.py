@@ -48,7 +48,7 @@ class Spellings:
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, steps: Steps) -> Spellings:
         frame = timeline.cpu_ops
-        start = frame["start_us"].to_numpy()
+        start = frame["start_us"]
         roots = np.flatnonzero((ops.parent < 0) & steps.issued_at(start))
         if not len(roots):
             return cls()
@@ -63,7 +63,7 @@ class Spellings:
         return cls(
             cell=max(set(cells), key=cells.count) if per_step >= FEWEST else "",
             cells=per_step,
-            sliced=_sliced(sliced[told].tolist(), frame["dims"].iloc[roots[told]].astype(str).tolist()) / steps.steps if sliced.any() else 0.0,
+            sliced=_sliced(sliced[told].tolist(), frame["dims"][roots[told]].tolist()) / steps.steps if sliced.any() else 0.0,
             picked=sum(bool(picked[i + 1 : i + 1 + NEAR].any()) for i in np.flatnonzero(log_softmax).tolist()) / steps.steps,
             grows=_widest(sizes for of_values, sizes in grown if not of_values),
             grows_values=_widest(sizes for of_values, sizes in grown if of_values),
@@ -102,7 +102,7 @@ def _grown(timeline: Timeline, joins: Ints) -> list[tuple[bool, tuple[int, int]]
     """The smallest and largest size of each axis along which a concatenation of the same two ranks of tensor grows by what it adds, and
     whether what it adds is single values: along the only axis, or the last of two."""
     sizes: dict[tuple[int, ...], list[int]] = {}
-    for text in timeline.cpu_ops["dims"].iloc[joins].astype(str):
+    for text in timeline.cpu_ops["dims"][joins]:
         tensors = next((item for item in arguments.numbers(text) if item and isinstance(item[0], list)), [])
         if len(tensors) != 2 or len(tensors[0]) != len(tensors[1]):
             continue

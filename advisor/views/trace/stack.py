@@ -88,13 +88,13 @@ def _texts(kind: Evidence, timeline: Timeline, ops: Ops) -> Iterable[str]:
     if kind == "op":
         return ops.categories
     if kind == "range":
-        return map(str, timeline.annotations["name"].cat.categories)
+        return map(str, timeline.annotations["name"].categories)
     if kind == "kernel":
-        return map(str, timeline.gpu_ops["name"].cat.categories)
-    frames = map(str, timeline.python_calls["name"].cat.categories)
+        return map(str, timeline.gpu_ops["name"].categories)
+    frames = map(str, timeline.python_calls["name"].categories)
     if kind == "module":
         return (text.removeprefix(_MODULE) for text in frames if text.startswith(_MODULE))
-    return (*frames, *map(str, timeline.cpu_ops["call_stack"].cat.categories))
+    return (*frames, *map(str, timeline.cpu_ops["call_stack"].categories))
 
 
 _MODULE = "nn.Module: "
@@ -118,7 +118,7 @@ def as_given(given: GivenFramework, found: Iterable[Framework]) -> list[Framewor
 
 def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) -> Iterator[str]:
     """Options whose defaults leave in the trace what they cost: all of their ops, each at least so many times a step."""
-    begins = steps.of_host_time(timeline.cpu_ops["start_us"].to_numpy()) >= 0
+    begins = steps.of_host_time(timeline.cpu_ops["start_us"]) >= 0
     for option in packs()[framework.package].options:
         if option.seen is None or (option.loop and option.loop not in framework.loops):
             continue

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, overlap_with, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
+from advisor.recordings.columns import Table, concatenated
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
+from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.repeats import FEWEST_REPEATS
@@ -83,13 +84,13 @@ def _earlier(timeline: Timeline, launches: Launches) -> tuple[float, float]:
     ops = timeline.gpu_ops
     if not len(ops) or np.isnan(launches.start_us).all():
         return -np.inf, 0.0
-    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    start, dur = ops["start_us"], ops["dur_us"]
     done_before = np.r_[-np.inf, np.maximum.accumulate(start + dur)[:-1]]
     seemed_idle = start - np.maximum(launches.start_us, done_before)
     lead_in = np.r_[0.0, np.cumsum(dur)[:-1]] <= LEAD_IN * dur.sum()
     calls = timeline.api_calls
     # Where the launching call itself was still at work, it was the host that was late.
-    returned = np.where(launches.call >= 0, (calls["start_us"] + calls["dur_us"]).to_numpy()[launches.call], np.inf) if len(calls) else np.inf
+    returned = np.where(launches.call >= 0, (calls["start_us"] + calls["dur_us"])[launches.call], np.inf) if len(calls) else np.inf
     waited = np.flatnonzero(lead_in & (seemed_idle > HELD_UP_US) & (returned < start - 0.5 * seemed_idle))
     if not len(waited):
         return -np.inf, 0.0
@@ -102,20 +103,20 @@ def _ran_once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[s
     if not len(calls) or not len(timeline.gpu_ops):
         return ()
     roles = list(ApiRole)
-    dur, start = calls["dur_us"].to_numpy(), calls["start_us"].to_numpy()
+    dur, start = calls["dur_us"], calls["start_us"]
     kinds = [roles.index(r) for r in (ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH, ApiRole.OTHER, ApiRole.ALLOCATION)]
     loads = matches(calls, _LOADS)
     if not _seldom(timeline, start[loads]):
         loads[:] = False
     long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(timeline.gpu_ops, launches, dur) | loads)
     around = ops.of_call[long]
-    inside = long[(around >= 0) & (np.r_[timeline.cpu_ops["dur_us"].to_numpy(), 0.0][around] > LOADING_US)]
+    inside = long[(around >= 0) & (np.r_[timeline.cpu_ops["dur_us"], 0.0][around] > LOADING_US)]
     spans = _op_time_around(timeline, launches, ops, inside)
     wider = spans[:, 1] - spans[:, 0] > LOADING_US
     # An op that mostly takes or gives back memory may do so again; who makes a handle does it in passing.
     memory = spans_of(calls, launches.roles == list(ApiRole).index(ApiRole.ALLOCATION))
     wider &= overlap_with(spans[:, 0], spans[:, 1], memory) < 0.5 * (spans[:, 1] - spans[:, 0])
-    names = [f"{calls['name'].iat[row]} in {ops.name(int(ops.of_call[row]))}" for row in inside[wider].tolist()]
+    names = [f"{calls['name'][row]} in {ops.name(int(ops.of_call[row]))}" for row in inside[wider].tolist()]
     alone = (*_idle(timeline, names, *spans[wider].T), *_on_idle_device(timeline, long))
     outlasting = _outlasting(timeline, np.flatnonzero(_first(timeline.gpu_ops, launches, len(dur)) & (dur > LOADING_US)))
     begins, ends = _spans(alone)
@@ -127,12 +128,12 @@ def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float
     """Of first launches that began while the device worked, what came after: one that waits for the device returns before that has nothing left to do,
     one that goes on for long on an idle device loads its kernel."""
     calls, ops = timeline.api_calls, timeline.gpu_ops
-    called = calls["start_us"].to_numpy()[rows]
-    returns = called + calls["dur_us"].to_numpy()[rows]
-    reach = np.r_[-np.inf, np.maximum.accumulate((ops["start_us"] + ops["dur_us"]).to_numpy())]
-    done = np.maximum(reach[np.searchsorted(ops["start_us"].to_numpy(), returns)], called)
+    called = calls["start_us"][rows]
+    returns = called + calls["dur_us"][rows]
+    reach = np.r_[-np.inf, np.maximum.accumulate(ops["start_us"] + ops["dur_us"])]
+    done = np.maximum(reach[np.searchsorted(ops["start_us"], returns)], called)
     late = np.flatnonzero(returns - done >= FIRST_US)
-    names = calls["name"].iloc[rows[late]].tolist()
+    names = calls["name"][rows[late]].tolist()
     return tuple((str(name), float(done[i]), float(returns[i])) for name, i in zip(names, late.tolist(), strict=True))
 
 
@@ -140,12 +141,12 @@ def _op_time_around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints
     """(n, 2) what the op around each call does from its last launch before to its next: a library that loads code, or makes a handle, in a call of the driver
     does more around it, and no op takes that long to issue a kernel."""
     calls, cpu, of = timeline.api_calls, timeline.cpu_ops, ops.of_call
-    start, end = calls["start_us"].to_numpy(), (calls["start_us"] + calls["dur_us"]).to_numpy()
+    start, end = calls["start_us"], (calls["start_us"] + calls["dur_us"])
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     issued = issued[np.isin(of[issued], of[rows])]
     # Calls of one op in order, once by their ends and once by their starts: the neighbours of a moment among them.
     by_end, by_start = issued[np.lexsort((end[issued], of[issued]))], issued[np.lexsort((start[issued], of[issued]))]
-    spans = np.c_[cpu["start_us"].to_numpy()[of[rows]], (cpu["start_us"] + cpu["dur_us"]).to_numpy()[of[rows]]]
+    spans = np.c_[cpu["start_us"][of[rows]], (cpu["start_us"] + cpu["dur_us"])[of[rows]]]
     a, b = np.searchsorted(of[by_end], of[rows], "left").tolist(), np.searchsorted(of[by_end], of[rows], "right").tolist()
     launching = launches.roles == list(ApiRole).index(ApiRole.LAUNCH)
     for i, row in enumerate(rows.tolist()):
@@ -162,7 +163,7 @@ def _op_time_around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints
 
 def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
     """First launches of a program that loads its kernels one by one (CUDA does by default), however brief: what they take beyond others."""
-    dur = timeline.api_calls["dur_us"].to_numpy()
+    dur = timeline.api_calls["dur_us"]
     first = _first(timeline.gpu_ops, launches, len(dur))
     again = np.setdiff1d(launches.calls_with(ApiRole.LAUNCH), np.flatnonzero(first))
     again = again[np.isin(again, launches.call)]
@@ -175,14 +176,14 @@ def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
 def _on_idle_device(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
     """Of these calls those that leave the device idle, each with name, start and end."""
     calls = timeline.api_calls
-    start = calls["start_us"].to_numpy()[rows]
-    return _idle(timeline, calls["name"].iloc[rows].tolist(), start, start + calls["dur_us"].to_numpy()[rows])
+    start = calls["start_us"][rows]
+    return _idle(timeline, calls["name"][rows].tolist(), start, start + calls["dur_us"][rows])
 
 
 def _idle(timeline: Timeline, names: Sequence[str], start: Floats, end: Floats) -> tuple[tuple[str, float, float], ...]:
     """Of these spans those that leave the device idle."""
-    op_start = timeline.gpu_ops["start_us"].to_numpy()
-    busy = union(op_start, op_start + timeline.gpu_ops["dur_us"].to_numpy())
+    op_start = timeline.gpu_ops["start_us"]
+    busy = union(op_start, op_start + timeline.gpu_ops["dur_us"])
     idle: Floats = 1 - overlap_with(start, end, busy) / np.maximum(end - start, 1e-9)
     return tuple((str(names[i]), float(start[i]), float(end[i])) for i in np.flatnonzero(idle >= IDLE_DURING).tolist())
 
@@ -199,15 +200,15 @@ def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
     waits = np.flatnonzero(matches(calls, _EVENT_WAIT))
     if not len(rows) or len(waits) < FEWEST_REPEATS:
         return ()
-    start = ops["start_us"].to_numpy()[rows]
-    end = start + ops["dur_us"].to_numpy()[rows]
+    start = ops["start_us"][rows]
+    end = start + ops["dur_us"][rows]
     found = []
-    for pid, tid in {*zip(ops["pid"].to_numpy()[rows].tolist(), ops["tid"].to_numpy()[rows].tolist(), strict=True)}:
-        mine = np.flatnonzero((ops["pid"].to_numpy()[rows] == pid) & (ops["tid"].to_numpy()[rows] == tid))
-        here = waits[(calls["pid"].to_numpy()[waits] == pid) & (calls["tid"].to_numpy()[waits] == tid)]
-        at = np.sort(calls["start_us"].to_numpy()[here])
+    for pid, tid in {*zip(ops["pid"][rows].tolist(), ops["tid"][rows].tolist(), strict=True)}:
+        mine = np.flatnonzero((ops["pid"][rows] == pid) & (ops["tid"][rows] == tid))
+        here = waits[(calls["pid"][waits] == pid) & (calls["tid"][waits] == tid)]
+        at = np.sort(calls["start_us"][here])
         tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= FEWEST_REPEATS
-        found += [(f"{ops['name'].iat[int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
+        found += [(f"{ops['name'][int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
     return tuple(found) if _seldom(timeline, np.array([f[1] for f in found])) else ()
 
 
@@ -217,9 +218,9 @@ def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]
     rows = np.flatnonzero(matches(table, _FUSED))
     if not len(rows):
         return ()
-    _, first = np.unique(table["name"].cat.codes.to_numpy()[rows], return_index=True)
-    start, edges = table["start_us"].to_numpy(), _edges(timeline)
-    pid, tid = table["pid"].to_numpy(), table["tid"].to_numpy()
+    _, first = np.unique(table["name"].codes[rows], return_index=True)
+    start, edges = table["start_us"], _edges(timeline)
+    pid, tid = table["pid"], table["tid"]
     found: dict[float, tuple[str, float, float]] = {}
     passed: set[int] = set()
     for row in rows[first][::-1].tolist():
@@ -229,7 +230,7 @@ def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]
             passed.add(at)  # what is around it has been looked at with it
             begun = max(float(start[around]), float(mine[max(np.searchsorted(mine, start[at]) - 1, 0)]))
             if start[at] - begun > LOADING_US:
-                found[begun] = (f"compiling {table['name'].iat[row]} in {table['name'].iat[around]}", begun, float(start[at]))
+                found[begun] = (f"compiling {table['name'][row]} in {table['name'][around]}", begun, float(start[at]))
             at, around = around, int(ops.parent[around])
     told = tuple(found[begun] for begun in sorted(found))
     if not told or not _seldom(timeline, np.array([one[1] for one in told])):
@@ -239,32 +240,32 @@ def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]
 
 def _edges(timeline: Timeline) -> dict[tuple[int, int], Floats]:
     """By process and thread, when its ops and calls begin and end, in order."""
-    both = pd.concat([frame[["pid", "tid", "start_us", "dur_us"]] for frame in (timeline.cpu_ops, timeline.api_calls)])
-    grouped = both.groupby(["pid", "tid"], sort=False)
-    return {thread: np.sort(np.r_[rows["start_us"].to_numpy(), (rows["start_us"] + rows["dur_us"]).to_numpy()]) for thread, rows in grouped}
+    both = concatenated([frame.select("pid", "tid", "start_us", "dur_us") for frame in (timeline.cpu_ops, timeline.api_calls)])
+    pid, tid, start, end = both["pid"], both["tid"], both["start_us"], both["start_us"] + both["dur_us"]
+    return {(int(pid[rows[0]]), int(tid[rows[0]])): np.sort(np.r_[start[rows], end[rows]]) for rows in Groups.by_keys(pid, tid).members}
 
 
 def _seldom(timeline: Timeline, at_us: Floats) -> bool:
     """Whether what happens at these times comes in fewer than half of the marked steps. What each step does, as trying algorithms for
     shapes that change, is the program's way."""
     marks = timeline.annotations[matches(timeline.annotations, _STEP)]
-    begun = np.searchsorted(np.sort(marks["start_us"].to_numpy()), at_us, side="right")
+    begun = np.searchsorted(np.sort(marks["start_us"]), at_us, side="right")
     return np.unique(begun).size < max(2, len(marks) / 2)
 
 
-def _first_launches(ops: pd.DataFrame, launches: Launches, dur: Floats) -> Mask:
+def _first_launches(ops: Table, launches: Launches, dur: Floats) -> Mask:
     """(n_calls,) calls that launch a kernel for the first time and take far longer than launches do."""
     issuing = launches.calls_with(ApiRole.LAUNCH)
     typical = float(np.median(dur[issuing])) if len(issuing) else np.inf
     return _first(ops, launches, len(dur)) & (dur > max(FIRST_US, FIRST_TIMES * typical))
 
 
-def _first(ops: pd.DataFrame, launches: Launches, n_calls: int) -> Mask:
+def _first(ops: Table, launches: Launches, n_calls: int) -> Mask:
     """(n_calls,) calls that launch a kernel for the first time in the recording."""
     issuing = launches.roles == list(ApiRole).index(ApiRole.LAUNCH)
     found: Mask = np.zeros(n_calls, bool)
     linked = np.flatnonzero(launches.call >= 0)
     linked = linked[np.argsort(launches.call[linked], kind="stable")]
-    _, first = np.unique(ops["name"].cat.codes.to_numpy()[linked], return_index=True)
+    _, first = np.unique(ops["name"].codes[linked], return_index=True)
     found[launches.call[linked[first]]] = True
     return found & issuing

@@ -72,12 +72,12 @@ def _optimizer_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     if not len(frame):
         return None
     frame, process = of_one_process(frame[matches(frame, _OPTIMIZER)], timeline, launches)
-    frame = frame.sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
-    start = frame["start_us"].to_numpy()
-    end = start + frame["dur_us"].to_numpy()
+    frame = frame[np.lexsort((-frame["dur_us"], frame["start_us"]))]
+    start = frame["start_us"]
+    end = start + frame["dur_us"]
     # An optimizer may call another's step inside its own.
     outermost = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
-    start, end, name = start[outermost], end[outermost], frame["name"].cat.codes.to_numpy()[outermost]
+    start, end, name = start[outermost], end[outermost], frame["name"].codes[outermost]
     if len(end) > 1:  # of several in a step, the last: behind it comes the next forward pass
         behind = np.r_[start[1:] - end[:-1], -np.inf]
         usual = {one: float(np.median(behind[:-1][name[:-1] == one])) for one in np.unique(name[:-1]).tolist()}
@@ -95,7 +95,7 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
     rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
     if len(rows) < FEWEST_LAUNCHES:
         return None
-    for found in repeats(timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]):
+    for found in repeats(timeline.gpu_ops["name"].codes[rows]):
         first, end = found.longest
         start = launches.start_us[rows[first : end : found.period]]
         # Many launches of one kernel in a row may be a part of a step, as an optimizer's: alone they are the loop where nothing else runs.

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
@@ -178,7 +178,7 @@ APART = HARDLY_ANY
 def _launched_outside(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, float]:
     """What was launched before the first step that repeats and after the last, in words, "" if it is little: a server's prefill, setting
     up, reading results. And its share of the device's work, without what was copied before."""
-    dur = timeline.gpu_ops["dur_us"].to_numpy()
+    dur = timeline.gpu_ops["dur_us"]
     # The last mark begins a step that is not counted, for it may not be whole.
     last = marks.end[-1] + float(np.median(marks.end - marks.start))
     told, before, after = "", launches.start_us < marks.start[0], launches.start_us > last
@@ -187,7 +187,7 @@ def _launched_outside(timeline: Timeline, launches: Launches, marks: Marks) -> t
         if spent >= APART * max(float(dur.sum()), 1e-9):
             as_what = ", as a prefill or setting up" if where == "before" else ""
             told += f"; apart from it, {where}: {int(chosen.sum()):,} GPU ops that take {duration(spent)}{as_what}"
-    set_up = before & (timeline.gpu_ops["kind"] != GpuKind.KERNEL.value).to_numpy()
+    set_up = before & (timeline.gpu_ops["kind"] != GpuKind.KERNEL.value)
     return told, float(dur[(before | after) & ~set_up].sum()) / max(float(dur[~set_up].sum()), 1e-9)
 
 
@@ -234,9 +234,9 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
     allocator that keeps what it was given asks for it once."""
     calls = timeline.api_calls
     rows = launches.calls_with(ApiRole.ALLOCATION)
-    of = steps.of_host_time(calls["start_us"].to_numpy()[rows])
+    of = steps.of_host_time(calls["start_us"][rows])
     inside = (of >= 0) & (of < steps.steps)
-    spent = np.bincount(of[inside], weights=calls["dur_us"].to_numpy()[rows[inside]], minlength=steps.steps)
+    spent = np.bincount(of[inside], weights=calls["dur_us"][rows[inside]], minlength=steps.steps)
     takes = np.flatnonzero(spent >= TAKES_MEMORY * np.median(steps.periods_us))
     skip = int(takes[-1]) + 1 if len(takes) else 0
     if not skip or steps.steps - skip < max(FEWEST_AFTER, skip):
@@ -255,7 +255,7 @@ def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) ->
         return steps
     calls = timeline.api_calls
     # By the device's steps: what the host takes before a step's first launch makes the one before it longer.
-    start, dur = calls["start_us"].to_numpy()[rows], calls["dur_us"].to_numpy()[rows]
+    start, dur = calls["start_us"][rows], calls["dur_us"][rows]
     spent = np.histogram(start, steps.edges_us, weights=dur)[0]
     at = int(np.argmax(spent))
     usual_us, usually = (float(np.delete(of, at).max()) for of in (steps.periods_us, spent))
@@ -273,7 +273,7 @@ def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) ->
 def _closed_alike(timeline: Timeline, rows: Ints, steps: Steps, most_us: float) -> bool:
     """Whether the step that closes the window was recorded for as long as the shortest in it, and spends less than that on device memory."""
     calls = timeline.api_calls
-    start, dur = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    start, dur = calls["start_us"], calls["dur_us"]
     edges = np.r_[steps.host_edges_us, steps.host_end_us + float(np.diff(steps.host_edges_us).min())]
     made = np.histogram(start, edges)[0]
     inside = (start[rows] >= edges[-2]) & (start[rows] < edges[-1])
@@ -289,28 +289,28 @@ def first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats)
         return found
     step = np.searchsorted(edges, launches.start_us, side="right") - 1
     step[np.isnan(launches.start_us)] = -1
-    kernels = ops["kind"].isin([GpuKind.KERNEL.value, GpuKind.GRAPH.value]).to_numpy()
+    kernels = ops["kind"].isin([GpuKind.KERNEL.value, GpuKind.GRAPH.value])
     chosen = (step >= 0) & (step < n) & (kernels if kernels.any() else True)
     if chosen.any():
-        device = ops["device"].to_numpy()
+        device = ops["device"]
         values, counts = np.unique(device[chosen], return_counts=True)
         chosen &= device == values[counts.argmax()]
         chosen = _on_main_stream(ops, chosen, step, n)
-        start = ops["start_us"].to_numpy()
+        start = ops["start_us"]
         np.fmin.at(found, step[chosen], start[chosen])
     return found
 
 
-def _on_main_stream(ops: pd.DataFrame, chosen: Mask, step: Ints, steps: int) -> Mask:
+def _on_main_stream(ops: Table, chosen: Mask, step: Ints, steps: int) -> Mask:
     """Of the chosen ops those of the stream that computes most, if it works in each step in which any does: a stream next to it, which has little to do,
     begins a step's work while the device is still at that of earlier ones."""
-    waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
+    waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].categories], bool)[ops["name"].codes]
     computes = np.flatnonzero(chosen & ~waits)
     if not len(computes):
         return chosen
-    streams, of = np.unique(ops["stream"].to_numpy()[computes], return_inverse=True)
-    main = streams[np.bincount(of, ops["dur_us"].to_numpy()[computes]).argmax()]
-    on_main: Mask = chosen & (ops["stream"].to_numpy() == main)
+    streams, of = np.unique(ops["stream"][computes], return_inverse=True)
+    main = streams[np.bincount(of, ops["dur_us"][computes]).argmax()]
+    on_main: Mask = chosen & (ops["stream"] == main)
     works, any_works = (np.bincount(step[some], minlength=steps) > 0 for some in (on_main, chosen))
     return on_main if (works == any_works).all() else chosen
 
@@ -323,8 +323,8 @@ def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
     window_start, window_end, ran_ahead = start, end, False
     clock: Literal["gpu", "host"] = "host"
     if inside.any():
-        op_start = ops["start_us"].to_numpy()
-        op_end = op_start + ops["dur_us"].to_numpy()
+        op_start = ops["start_us"]
+        op_end = op_start + ops["dur_us"]
         backlog = (launched < start) & (op_end > start)
         if backlog.any():
             window_start = float(op_start[inside].min())
@@ -361,8 +361,8 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
         start = min(float(f["start_us"].min()) for f in frames)
         end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
         return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")
-    op_start = timeline.gpu_ops["start_us"].to_numpy()
-    first, end = float(op_start.min()), float((op_start + timeline.gpu_ops["dur_us"].to_numpy()).max())
+    op_start = timeline.gpu_ops["start_us"]
+    first, end = float(op_start.min()), float((op_start + timeline.gpu_ops["dur_us"]).max())
     launched = launches.start_us[~np.isnan(launches.start_us)]
     start = host_start = min(first, float(launched.min())) if len(launched) else first
     batch = _batch_before(timeline, start)
@@ -397,7 +397,7 @@ def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, sta
     """The first launch after what sets a beginning apart: the last one-time call that leaves enough of the program behind it, or an earlier
     one where the program was at work already when it met the later. None if nothing does."""
     ops = timeline.gpu_ops
-    op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    op_start, dur = ops["start_us"], ops["dur_us"]
     ends = startup.ends_us[startup.ends_us > start]
     enough = [(left := launches.start_us >= end).sum() >= FEWEST_LEFT and dur[left].sum() >= LEAST_LEFT * dur.sum() for end in ends]
     if not any(enough):

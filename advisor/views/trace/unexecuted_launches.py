@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.table_filters import matches
@@ -20,7 +20,7 @@ def captures(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
     """Stretches in which a thread captures a graph, which runs nothing and is done once for each."""
     calls = timeline.api_calls
     begins, ends = (np.flatnonzero(matches(calls, pattern)) for pattern in (_BEGINS, _ENDS))
-    thread, start, dur = calls["tid"].to_numpy(), calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    thread, start, dur = calls["tid"], calls["start_us"], calls["dur_us"]
     found = []
     for row in begins.tolist():
         later = ends[(thread[ends] == thread[row]) & (start[ends] > start[row])]
@@ -29,10 +29,10 @@ def captures(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
     return tuple(found)
 
 
-def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
+def captured_calls(calls: Table, rows: Ints) -> Mask:
     """Which of these calls were made while their thread captured a graph: they run nothing yet."""
     begins, ends = matches(calls, _BEGINS), matches(calls, _ENDS)
-    thread, start = calls["tid"].to_numpy(), calls["start_us"].to_numpy()
+    thread, start = calls["tid"], calls["start_us"]
     captured = np.zeros(len(rows), bool)
     for t in np.unique(thread[begins]):
         own = rows[thread[rows] == t]
@@ -46,10 +46,10 @@ def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
     """Rows of the calls that launched something, one of each correlation id, and which of them left no GPU op. None of them did if the trace
     holds GPU ops but ties none to its launch: links were not recorded. Calls that failed launched nothing."""
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
-    rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
-    rows = rows[~(calls["error"].to_numpy()[rows] > 0)]
+    rows = rows[~np.char.endswith(calls["name"][rows].texts().astype(str), "HostFunc") & ~captured_calls(calls, rows)]
+    rows = rows[~(calls["error"][rows] > 0)]
     # A driver call inside the runtime's, and the runtime's: of two rows of one launch only one is tied to the op.
-    correlation = calls["correlation"].to_numpy()
+    correlation = calls["correlation"]
     _, first = np.unique(np.where(correlation[rows] >= 0, correlation[rows], -2 - rows), return_index=True)
     rows = rows[np.sort(first)]
     if not len(timeline.gpu_ops):
@@ -62,9 +62,9 @@ def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
 
 def _ran_untied(timeline: Timeline, launches: Launches, rows: Ints) -> Mask:
     """(n,) graphs of which the ops may be there without their launch's id, as some recorders write them: one starts before the next graph is launched."""
-    start = timeline.api_calls["start_us"].to_numpy()
+    start = timeline.api_calls["start_us"]
     graphs = launches.roles[rows] == list(ApiRole).index(ApiRole.GRAPH_LAUNCH)
-    untied = np.sort(timeline.gpu_ops["start_us"].to_numpy()[(launches.call < 0) & computing_ops(timeline)])
+    untied = np.sort(timeline.gpu_ops["start_us"][(launches.call < 0) & computing_ops(timeline)])
     begun = start[rows[graphs]]
     found = np.zeros(len(rows), bool)
     found[graphs] = np.searchsorted(untied, begun) < np.searchsorted(untied, np.r_[begun[1:], np.inf])

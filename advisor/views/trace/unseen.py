@@ -78,7 +78,7 @@ class Unseen:
 
 def _lost(timeline: Timeline, rows: Ints, kind: Literal["launch", "graph-launch"], what: str) -> list[UnseenWork]:
     """Launches by the name of their call, the most first."""
-    names, counts = np.unique(timeline.api_calls["name"].to_numpy()[rows].astype(str), return_counts=True)
+    names, counts = np.unique(timeline.api_calls["name"][rows].texts(), return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return [UnseenWork(kind=kind, what=f"{what} ({names[i]})", count=int(counts[i])) for i in order.tolist()]
 
@@ -86,11 +86,11 @@ def _lost(timeline: Timeline, rows: Ints, kind: Literal["launch", "graph-launch"
 def _failed(timeline: Timeline, issued: Ints) -> tuple[FailedCalls, ...]:
     """Calls that returned an error, by name and error, the most first."""
     calls = timeline.api_calls
-    error = calls["error"].to_numpy()
+    error = calls["error"]
     rows = np.flatnonzero(error > 0)
     if not len(rows):
         return ()
-    names = calls["name"].to_numpy()[rows].astype(str)
+    names = calls["name"][rows].texts().astype(str)
     kinds, inverse, counts = np.unique(np.rec.fromarrays([names, error[rows]]), return_inverse=True, return_counts=True)
     launching = np.bincount(inverse, np.isin(rows, issued), minlength=len(kinds)) > 0
     found = [FailedCalls(str(kind[0]), cuda_error(int(kind[1])), int(n), bool(is_launch)) for kind, n, is_launch in zip(kinds, counts, launching, strict=True)]

@@ -63,11 +63,11 @@ class WaitedCalls:
     def outermost(self, call: int) -> str:
         """The outermost tensor op around a call; the call itself if there is none."""
         root = self._root(int(self.ops.of_call[call]))
-        return self.ops.name(root) if root >= 0 else str(self._api_names[call])
+        return self.ops.name(root) if root >= 0 else self.timeline.api_calls["name"][call]
 
     def waited(self, call: int) -> Waited:
         """What the trace shows of a call."""
-        name = str(self._api_names[call])
+        name = self.timeline.api_calls["name"][call]
         op = int(self.ops.of_call[call])
         way, memory, size = self._copy(call, op)
         frames = self.sources.frames_of_call(call) if self.sources.rows else ()
@@ -127,15 +127,15 @@ class WaitedCalls:
         gpu, rows = self.timeline.gpu_ops, self._copies.get(op if op >= 0 else -1 - call, [])
         if not rows:
             return "to-host", "", -1.0
-        kinds = {str(gpu["copy_kind"].iloc[row]) for row in rows}
+        kinds = {str(gpu["copy_kind"][row]) for row in rows}
         way: Way = "to-device" if CopyKind.DTOH.value not in kinds else "to-host"
-        memory = {str(gpu["src_kind" if way == "to-device" else "dst_kind"].iloc[row]) for row in rows}
-        return way, MemoryKind.PINNED.value if memory == {MemoryKind.PINNED.value} else "", float(gpu["bytes"].iloc[rows].max())
+        memory = {str(gpu["src_kind" if way == "to-device" else "dst_kind"][row]) for row in rows}
+        return way, MemoryKind.PINNED.value if memory == {MemoryKind.PINNED.value} else "", float(gpu["bytes"][rows].max())
 
     @cached_property
     def _copies(self) -> dict[int, list[int]]:
         """Copies between host and device by the innermost op around their call; by -1 - call if there is none."""
-        kind = self.timeline.gpu_ops["copy_kind"].isin((CopyKind.HTOD.value, CopyKind.DTOH.value)).to_numpy()
+        kind = self.timeline.gpu_ops["copy_kind"].isin((CopyKind.HTOD.value, CopyKind.DTOH.value))
         rows = np.flatnonzero(kind & (self.launches.call >= 0))
         call = self.launches.call[rows]
         op = self.ops.of_call[call]
@@ -145,10 +145,6 @@ class WaitedCalls:
         return found
 
     @cached_property
-    def _api_names(self) -> np.ndarray:
-        return self.timeline.api_calls["name"].astype(str).to_numpy()
-
-    @cached_property
     def _thread(self) -> Ints:
         """(n_cpu,) the thread of each op, 0 and up."""
         return np.unique(thread_ids(self.timeline.cpu_ops), return_inverse=True)[1].astype(np.int64)
@@ -156,7 +152,7 @@ class WaitedCalls:
     @cached_property
     def _threads(self) -> tuple[Ints, Ints, Floats, Floats, Ints]:
         """Ops by thread and start, the outer first; the place of each in that order; their starts in it; their ends; where each thread begins."""
-        start, dur = (self.timeline.cpu_ops[column].to_numpy() for column in ("start_us", "dur_us"))
+        start, dur = (self.timeline.cpu_ops[column] for column in ("start_us", "dur_us"))
         order = np.lexsort((-dur, start, self._thread))
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))

@@ -22,7 +22,7 @@ def first_that_lost(timeline: Timeline, launches: Launches, edges_us: Floats) ->
     ends the last."""
     steps = len(edges_us) - 1
     rows, gone = lost_launches(timeline, launches)
-    of = np.searchsorted(edges_us, timeline.api_calls["start_us"].to_numpy()[rows], side="right") - 1
+    of = np.searchsorted(edges_us, timeline.api_calls["start_us"][rows], side="right") - 1
     inside = (of >= 0) & (of < steps)
     made, lost = (np.bincount(of[chosen], minlength=steps) for chosen in (inside, inside & gone))
     partial = lost > LOST * made

@@ -79,7 +79,7 @@ def assert_same(one: Timeline, two: Timeline) -> None:
     assert one.source == two.source
     assert (one.base_ns, one.devices) == (two.base_ns, two.devices)
     for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(one, name), getattr(two, name))
+        pd.testing.assert_frame_equal(getattr(one, name).to_pandas(), getattr(two, name).to_pandas())
 
 
 def gone(pid: int) -> bool:

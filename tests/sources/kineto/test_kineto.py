@@ -141,12 +141,12 @@ def test_kernels_without_a_launch_row_are_kept() -> None:
 
 def test_the_recorded_parent_id_is_kept() -> None:
     calls = one(x("python_function", "f", 1, Python_id=5, Python_parent_id=4)).python_calls
-    assert calls[["python_id", "parent_id", "module_id"]].iloc[0].tolist() == [5, 4, -1]
+    assert [calls[name][0] for name in ("python_id", "parent_id", "module_id")] == [5, 4, -1]
 
 
 def test_only_the_category_makes_gpu_work() -> None:
     timeline = one({**x("cpu_op", "triton_poi", 1), "args": {"stream": 7, "device": 0, "grid": "grid(100,)"}})
-    assert timeline.gpu_ops.empty and len(timeline.cpu_ops) == 2
+    assert not len(timeline.gpu_ops) and len(timeline.cpu_ops) == 2
 
 
 def test_overlapping_work_is_kept() -> None:
@@ -169,7 +169,7 @@ def test_numbers_of_other_types() -> None:
     assert timeline.gpu_ops["device"].tolist() == [2, 0] and timeline.gpu_ops["stream"].tolist() == [9, 3]
     assert timeline.gpu_ops["correlation"].tolist() == [12, -1] and timeline.gpu_ops["bytes"].tolist() == [-(2**63), -1]
     assert timeline.gpu_ops["registers"].tolist() == [-1, -1] and timeline.gpu_ops["block_threads"].tolist() == [-1, 6]
-    assert timeline.cpu_ops[["pid", "tid"]].iloc[1].tolist() == [77, 78]
+    assert [timeline.cpu_ops[name][1] for name in ("pid", "tid")] == [77, 78]
 
 
 def test_types_nobody_expects_cost_only_their_value() -> None:
@@ -179,7 +179,7 @@ def test_types_nobody_expects_cost_only_their_value() -> None:
         {**x("cpu_op", "q", 5), "args": ["x"]},
     )
     assert timeline.cpu_ops["name"].tolist() == ["first", "5", "p", "q"]
-    assert timeline.cpu_ops[["external_id", "sequence"]].iloc[1].tolist() == [-1, 4]
+    assert [timeline.cpu_ops[name][1] for name in ("external_id", "sequence")] == [-1, 4]
 
 
 def test_impossible_durations_are_zero_and_reported() -> None:
@@ -226,7 +226,7 @@ def test_framework_ranges_of_2021_become_annotations() -> None:
     )  # fmt: skip
     assert timeline.annotations["name"].tolist() == ["Optimizer.step#SGD.step", "ProfilerStep#4", "mine"]
     assert timeline.cpu_ops["name"].tolist() == ["first", "aten::mm", "Optimizer.own"]
-    assert list(timeline.cpu_ops["name"].cat.categories) == ["first", "aten::mm", "Optimizer.own"]
+    assert list(timeline.cpu_ops["name"].categories) == ["first", "aten::mm", "Optimizer.own"]
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def test_cuspy_copies_say_it_in_their_arguments() -> None:
     static = {**x("gpu_memcpy", "Memcpy", 1, pid=0), "args": {"copy kind": "DtoD", "src kind": "device_static", "dst kind": "managed", "stream": 7}}
     unsaid = {**x("gpu_memcpy", "Memcpy", 1, pid=0), "args": {"stream": 7}}
     ops = one(event, memset, static, unsaid).gpu_ops
-    assert ops[["kind", "copy_kind", "src_kind", "dst_kind"]].to_numpy().tolist() == [
-        ["memcpy", "DtoH", "device", "pinned"], ["memset", "", "", ""], ["memcpy", "DtoD", "device", "managed"], ["memcpy", "", "", ""],
+    assert ops.rows("kind", "copy_kind", "src_kind", "dst_kind") == [
+        ("memcpy", "DtoH", "device", "pinned"), ("memset", "", "", ""), ("memcpy", "DtoD", "device", "managed"), ("memcpy", "", "", ""),
     ]  # fmt: skip
     assert ops["name"].tolist() == ["Memcpy DtoH (Device -> Pinned)", "Memset", "Memcpy DtoD (Device Static -> Managed)", "Memcpy"]
 
@@ -268,7 +268,7 @@ def test_an_op_has_one_name_whatever_the_profiler_was_asked_for() -> None:
     ops = one(*(x("cpu_op", name, 1 + at) for at, name in enumerate(names))).cpu_ops[1:]
     assert ops["name"].tolist() == ["aten::add"] * 3 + ["torch.distributed.ddp.reducer::copy_bucket_to_grad", "my.range::op", "Optimizer.own"]
     assert ops["overload"].tolist() == ["Tensor", "", "Scalar", "", "out", ""]
-    assert list(ops["name"].cat.categories).count("aten::add") == 1
+    assert list(ops["name"].categories).count("aten::add") == 1
 
 
 @pytest.mark.parametrize(("args", "stream"), [({"stream": 7}, 7), ({"stream": 7, "original_stream": 23}, 23), ({"stream": 7, "annotated_stream": 9}, 7)])
@@ -278,7 +278,8 @@ def test_work_of_a_graph_that_is_drawn_on_another_lane_is_of_the_stream_that_it_
 
 def test_a_collective_kernel() -> None:
     args = {"Collective name": "allreduce", "dtype": "BFloat16", "Group size": 8, "In msg nelems": 9600, "Out msg nelems": 9601}
-    (row,) = one({**x("kernel", "nccl", 1, pid=3), "args": args}).gpu_ops.to_dict("records")
+    ops = one({**x("kernel", "nccl", 1, pid=3), "args": args}).gpu_ops
+    (row,) = (dict(zip(ops, values, strict=True)) for values in ops.rows())
     assert (row["collective"], row["collective_dtype"], row["group_size"]) == ("allreduce", "BFloat16", 8)
     assert (row["in_elements"], row["out_elements"], row["device"]) == (9600, 9601, 3)
 
@@ -302,7 +303,7 @@ def test_shapes_written_differently_are_one_category() -> None:
         '{"ph":"X","cat":"cpu_op","name":"o","pid":1,"tid":1,"ts":1,"args":{"Input Dims":' + dims + "}}"
         for dims in ("[[1,2],[]]", "[[1, 2], []]", "[ [ 1,\n2 ], [ ] ]")
     ) + "]}"  # fmt: skip
-    assert list(read(text).cpu_ops["dims"].cat.categories) == ["[[1, 2], []]"]
+    assert list(read(text).cpu_ops["dims"].categories) == ["[[1, 2], []]"]
 
 
 def test_metadata_names_no_host_or_user() -> None:

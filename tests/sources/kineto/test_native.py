@@ -337,7 +337,7 @@ def test_a_trace_is_the_same_without_it(tmp_path: Path, monkeypatch: pytest.Monk
     without = timeline(text)
     assert with_it.source == without.source
     for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(with_it, name), getattr(without, name))
+        pd.testing.assert_frame_equal(getattr(with_it, name).to_pandas(), getattr(without, name).to_pandas())
 
 
 @pytest.mark.parametrize("why", slowly(["switched off", "missing", "of another version"]))

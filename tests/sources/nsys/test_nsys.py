@@ -51,7 +51,7 @@ def call(start, end, correlation, name=2, pid=PID):
 
 def test_kernels_and_calls(tmp_path):
     timeline = load(export(tmp_path / "a.sqlite", call(1000, 5000, 9), kernel(7500, 9501, 9)))
-    op, api = timeline.gpu_ops.iloc[0], timeline.api_calls.iloc[0]
+    op, api = (dict(zip(rows, rows.rows()[0], strict=True)) for rows in (timeline.gpu_ops, timeline.api_calls))
     assert (op["name"], op["start_us"], op["dur_us"], op["grid_blocks"], op["block_threads"]) == ("gemm", 6.5, 2.001, 8, 128)
     assert (api["name"], api["start_us"], api["dur_us"], api["pid"], api["tid"]) == ("cudaLaunchKernel", 0, 4, PID, 5)
     assert op["correlation"] == api["correlation"] and timeline.source.format == "nsys"
@@ -67,7 +67,7 @@ def test_memory_kinds_are_nsys_own_not_cuptis(tmp_path, enum):
         tables += [("INSERT INTO ENUM_CUDA_MEM_KIND VALUES (?,?,?)", *kinds)]
     ops = load(export(tmp_path / "a.sqlite", *tables)).gpu_ops
     assert ops["src_kind"].tolist() == ["pageable", "pinned", "device"] and ops["dst_kind"].tolist() == ["device", "device", "pinned"]
-    assert ops["copy_kind"].tolist() == ["HtoD", "HtoD", "DtoH"] and ops["name"].iat[0] == "Memcpy HtoD (Pageable -> Device)"
+    assert ops["copy_kind"].tolist() == ["HtoD", "HtoD", "DtoH"] and ops["name"][0] == "Memcpy HtoD (Pageable -> Device)"
 
 
 def test_rows_of_the_runtime_and_the_driver_under_one_correlation_are_one_launch(tmp_path):
@@ -133,7 +133,7 @@ def test_processes_and_gpus_stay_apart(tmp_path):
     # Both processes call their GPU 0 and use correlation 9.
     rows = [call(0, 1000, 9, pid=77), call(50_000, 51_000, 9, pid=78), kernel(2000, 3000, 9, pid=77), kernel(52_000, 60_000, 9, pid=78)]
     timeline = nsys.read(str(export(tmp_path / "a.sqlite", *mapping, *rows)))
-    assert timeline.gpu_ops["device"].tolist() == [0, 1] and timeline.gpu_ops["correlation"].nunique() == 2
+    assert timeline.gpu_ops["device"].tolist() == [0, 1] and len({*timeline.gpu_ops["correlation"].tolist()}) == 2
     report = analyze(timeline)
     assert [t.device for t in report.time] == [0, 1] and not [h for h in report.health if h.check == "launch-links" and h.status != "ok"]
 
@@ -166,9 +166,9 @@ def test_ranges_are_steps_and_pytorchs_are_ops(tmp_path):
     rows += [(7, None, 34, "a mark", process() | 5, None)]
     work = [s for i in range(5) for s in (call(100_000 * i + 20_000, 100_000 * i + 24_000, i), kernel(100_000 * i + 30_000, 100_000 * i + 60_000, i))]
     timeline = load(export(tmp_path / "a.sqlite", *nvtx, ("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?)", *rows), *work))
-    assert timeline.cpu_ops[["name", "overload"]].drop_duplicates().to_numpy().tolist() == [["aten::mm", "out"]]
+    assert set(timeline.cpu_ops.rows("name", "overload")) == {("aten::mm", "out")}
     assert timeline.cpu_ops["sequence"].tolist() == [12] * 5
-    assert timeline.cpu_ops["dims"].iat[0] == "[[8, 4], [4, 2]]" and timeline.source.shapes
+    assert timeline.cpu_ops["dims"][0] == "[[8, 4], [4, 2]]" and timeline.source.shapes
     window = analyze(timeline).window
     assert window.basis == "nvtx" and window.step_us == 100
 
@@ -263,7 +263,7 @@ def test_reading_leaves_the_file_as_it_was(tmp_path):
 
 def test_bytes_that_are_no_text(tmp_path):
     path = export(tmp_path / "a.sqlite", kernel(2000, 9000, 9), ("UPDATE StringIds SET value = CAST(x'ff41' AS TEXT) WHERE id = 1",))
-    assert load(path).gpu_ops["name"].iat[0] == "\ufffdA"
+    assert load(path).gpu_ops["name"][0] == "\ufffdA"
 
 
 def test_what_the_hardware_measured_is_reported(tmp_path):
@@ -312,7 +312,7 @@ def test_two_gpus_with_communication(name, total_ms):
     path = SHARED / "public" / "nsys" / f"{name}.sqlite"
     ops = nsys.read(path).gpu_ops
     kernels = ops[ops["kind"] == "kernel"]
-    assert sorted(ops["device"].unique()) == [0, 1]
+    assert np.unique(ops["device"]).tolist() == [0, 1]
     assert kernels["dur_us"].sum() / 1000 == pytest.approx(total_ms, abs=0.005)
     assert "communication" in {row.family for row in analyze(nsys.read(path)).kernels}
 
@@ -370,4 +370,4 @@ def test_memory_events_are_of_the_device_or_of_the_host_by_their_kind(tmp_path):
     columns = "start INTEGER, globalPid INTEGER, deviceId INTEGER, address INTEGER, bytes INTEGER, memoryOperationType INTEGER, memKind INTEGER"
     made = (f"CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS ({columns})",)
     timeline = load(export(tmp_path / "a.sqlite", made, memory, call(1000, 5000, 9), kernel(7500, 9501, 9)))
-    assert timeline.memory[["bytes", "device_type"]].to_numpy().tolist() == [[1024, 1], [4096, 0], [-1024, 1]]
+    assert timeline.memory.rows("bytes", "device_type") == [(1024, 1), (4096, 0), (-1024, 1)]

@@ -59,10 +59,10 @@ def test_a_trace_with_lanes_tells_device_stream_scopes_and_work(tmp_path: Path) 
         {"cat": "flow", "ph": "s", "name": "launch->kernel", "id": 3, "pid": 0, "tid": 1, "ts": 0, "bp": "e"},
     )
     found = timeline(data, tmp_path)
-    assert found.gpu_ops[["name", "device", "stream", "start_us"]].to_numpy().tolist() == [["a", 0, 7, 10.0], ["a", 0, 7, 16.0], ["b", 1, 9, 20.0]]
-    assert found.compiled_ops[["name", "flops", "bytes"]].to_numpy().tolist() == [["a", 101.0, 40.0]] and found.gpu_ops["compiled"].tolist() == [0, 0, -1]
-    assert found.annotations[["name", "tid", "dur_us"]].to_numpy().tolist() == [["step", 1, 30.0]]
-    around = sorted(map(tuple, found.gpu_annotations[["name", "device", "start_us", "dur_us"]].to_numpy().tolist()))
+    assert found.gpu_ops.rows("name", "device", "stream", "start_us") == [("a", 0, 7, 10.0), ("a", 0, 7, 16.0), ("b", 1, 9, 20.0)]
+    assert found.compiled_ops.rows("name", "flops", "bytes") == [("a", 101.0, 40.0)] and found.gpu_ops["compiled"].tolist() == [0, 0, -1]
+    assert found.annotations.rows("name", "tid", "dur_us") == [("step", 1, 30.0)]
+    around = sorted(found.gpu_annotations.rows("name", "device", "start_us", "dur_us"))
     assert around == [("inner", 0, 10.0, 11.0), ("step", 0, 10.0, 11.0), ("step", 1, 20.0, 2.0)]
 
 

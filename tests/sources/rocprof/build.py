@@ -7,10 +7,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline
 
 ID = "_0000a3f1_17c2"
@@ -64,9 +66,10 @@ def rows(timeline: Timeline) -> tuple[list[Any], list[Any], list[Any], list[Any]
     """Kernels, copies, calls and ranges, times in whole ns."""
     base = timeline.base_ns
 
-    def of(frame: pd.DataFrame) -> list[Any]:
-        start = (frame["start_us"] * 1000).round().astype("int64") + base
-        return list(frame.assign(start=start, end=start + (frame["dur_us"] * 1000).round().astype("int64")).itertuples(index=False))
+    def of(rows: Table) -> list[Any]:
+        start = np.rint(rows["start_us"] * 1000).astype("int64") + base
+        whole = rows.with_columns(start=start, end=start + np.rint(rows["dur_us"] * 1000).astype("int64"))
+        return [SimpleNamespace(**dict(zip(whole, row, strict=True))) for row in zip(*(whole[name].tolist() for name in whole), strict=True)]
 
     ops = timeline.gpu_ops
     kernels = ops[ops["kind"].isin((GpuKind.KERNEL.value, GpuKind.MEMSET.value))]

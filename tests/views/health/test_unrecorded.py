@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from advisor import load
@@ -284,7 +285,7 @@ def test_a_file_that_goes_on_after_its_first_document_says_so(tmp_path):
 def test_ranks_that_a_file_names_are_a_job(tmp_path, first, second, numbers):
     both = document(first)["traceEvents"] + document(second, pid=9)["traceEvents"]
     (part,) = read(written(tmp_path, {"traceEvents": both})).parts
-    by_pid = sorted((one.timeline.api_calls["pid"].unique().tolist(), one.named, len(one.timeline.gpu_ops), one.timeline.source.rank) for one in part.traces)
+    by_pid = sorted((np.unique(one.timeline.api_calls["pid"]).tolist(), one.named, len(one.timeline.gpu_ops), one.timeline.source.rank) for one in part.traces)
     assert by_pid == [([7], numbers[0], 4, numbers[0]), ([9], numbers[1], 4, numbers[1])]
     alone = load(written(tmp_path, document(first)))
     assert len(alone.gpu_ops) == 4 and not alone.source.issues
@@ -311,4 +312,4 @@ def test_numbered_ranks_are_told_apart_by_their_devices(lag_us, split):
     parts = ranks.split(trace.timeline())
     assert len(parts) == 1 + split
     if split:
-        assert [(part.api_calls["pid"].unique().tolist(), part.gpu_ops["device"].unique().tolist()) for part in parts] == [([7], [0]), ([9], [1])]
+        assert [(np.unique(part.api_calls["pid"]).tolist(), np.unique(part.gpu_ops["device"]).tolist()) for part in parts] == [([7], [0]), ([9], [1])]

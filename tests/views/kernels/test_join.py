@@ -1,5 +1,8 @@
 """Measured kernels found again in a timeline: a share of each launch becomes µs of the step."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from advisor.engine.rule import built_in
@@ -23,9 +26,9 @@ def timeline() -> Recording:
         trace.op("aten::gather", host, 15).launch(host + 5, gpu, gpu + 60, dur=4, name="void gather<int>(float const*, int)")
         trace.op("aten::other", host + 16, 15).launch(host + 20, gpu + 60, gpu + 90, dur=4, name="other")
     made = trace.timeline()
-    made.gpu_ops["grid_blocks"] = 4096
-    made.gpu_ops["block_threads"] = 256
-    return Recording("trace", "trace.json", (made,))
+    count = len(made.gpu_ops)
+    ops = made.gpu_ops.with_columns(grid_blocks=np.full(count, 4096), block_threads=np.full(count, 256, "i4"))
+    return Recording("trace", "trace.json", (replace(made, gpu_ops=ops),))
 
 
 def joined(*kernels: KernelProfile, trace: Recording | None = None):
@@ -77,9 +80,9 @@ def twice() -> Recording:
         for start, end, name in ((0, 60, "k"), (60, 70, "between"), (70, 100, "k")):
             op.launch(host + 5 + start / 10, gpu + start, gpu + end, dur=4, name=name)
     made = trace.timeline()
-    made.gpu_ops["grid_blocks"] = 4096
-    made.gpu_ops["block_threads"] = 256
-    return Recording("trace", "trace.json", (made,))
+    count = len(made.gpu_ops)
+    ops = made.gpu_ops.with_columns(grid_blocks=np.full(count, 4096), block_threads=np.full(count, 256, "i4"))
+    return Recording("trace", "trace.json", (replace(made, gpu_ops=ops),))
 
 
 @pytest.mark.parametrize(

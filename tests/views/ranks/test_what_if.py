@@ -61,8 +61,8 @@ def read_step(ops):
             parent[root(i)] = root(first.setdefault(key, i))
     _, node = np.unique([root(i) for i in range(len(ops))], return_inverse=True)
     begin, end = np.full(node.max() + 1, -np.inf), np.full(node.max() + 1, -np.inf)
-    np.maximum.at(begin, node, ops.start_ts.to_numpy())
-    np.maximum.at(end, node, (ops.start_ts + ops.duration).to_numpy())
+    np.maximum.at(begin, node, ops.start_ts)
+    np.maximum.at(end, node, (ops.start_ts + ops.duration))
     kinds = [set() for _ in begin]
     for i, optype in zip(node, ops.optype, strict=True):
         kinds[i].add(optype)

@@ -1,15 +1,15 @@
 """Pauses: the program's own, or what comes over it now and then; by hand."""
 
 import numpy as np
-import pandas as pd
 
+from advisor.recordings.columns import Categorical, Table
 from advisor.views.replay.pauses import Pauses
 
 
 def pauses(*starts: float, names: str = "", steps: int = 3) -> Pauses:
     """Of events of 10 µs that begin then, each called by a letter, `a` unless said otherwise."""
-    name = pd.Categorical(list(names or "a" * len(starts)))
-    return Pauses.create([pd.DataFrame({"name": name, "start_us": np.array(starts, float), "dur_us": 10.0})], steps)
+    name = Categorical.of_texts(list(names or "a" * len(starts)))
+    return Pauses.create([Table({"name": name, "start_us": np.array(starts, float), "dur_us": np.full(len(starts), 10.0)})], steps)
 
 
 def test_one_long_pause_at_a_place_that_is_passed_often_is_odd():
@@ -35,7 +35,7 @@ def test_short_pauses_are_none():
 
 def test_a_pause_while_the_host_waits_for_a_batch_is_the_programs_however_seldom():
     starts = (0, 20, 40, 60, 80, 200, 220)
-    events = pd.DataFrame({"name": pd.Categorical(list("a" * len(starts))), "start_us": np.array(starts, float), "dur_us": 10.0})
+    events = Table({"name": Categorical.of_texts(list("a" * len(starts))), "start_us": np.array(starts, float), "dur_us": np.full(len(starts), 10.0)})
     waiting = Pauses.create([events], 3, (np.array([85.0]), np.array([205.0])))
     assert not len(waiting.odd[0]) and waiting.own[0].tolist() == [140.0]
     elsewhere = Pauses.create([events], 3, (np.array([300.0]), np.array([400.0])))

@@ -551,7 +551,7 @@ def test_memory_is_freed_when_the_device_is_idle_whether_the_host_came_late_or_n
         trace.step(at, 399, s + 1).launch(at, at + 5, at + 205, "mine(float*)", dur=4)
         trace.copy(at + 5, 208, at + 205, at + 209, kind="DtoH").call("cudaFree", at + 220, 50)
     schedule = of(trace)
-    freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree").to_numpy()[schedule.call_row])
+    freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree")[schedule.call_row])
     assert len(freeing) and (schedule.waits_for[freeing] >= 0).all() and (schedule.tail_us[freeing] == 0).all()
     assert schedule.call_us[freeing] == pytest.approx(50)
 
@@ -565,7 +565,7 @@ def test_an_allocator_that_is_refused_memory_waits_before_it_gives_some_back(ker
         trace.step(at, 2999, s + 1).op("aten::mm", at, 10).launch(at, at + 5, at + 5 + kernel_us, "mine(float*)", dur=4)
         trace.op("aten::cat", at + 12, 2900).call(asked, at + 20, 10).call("cudaFree", at + 2530, 380)
     schedule = of(trace)
-    freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree").to_numpy()[schedule.call_row])
+    freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree")[schedule.call_row])
     assert len(freeing) and schedule.host_us[freeing] == pytest.approx(host_us, abs=40)
 
 

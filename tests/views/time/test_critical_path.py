@@ -108,10 +108,10 @@ def test_delays_agree_with_those_that_hta_publishes():
     edges = np.array([mark.start_us, mark.start_us + mark.dur_us])
     steps = Steps("nvtx", "one range", edges[0], edges[1], edges, 1, np.diff(edges), "host")
     schedule = Workspace(timeline, steps).get(Replay).recorded
-    ops = timeline.gpu_ops.iloc[schedule.op_row]
-    start = ops["start_us"].to_numpy()
-    end = start + ops["dur_us"].to_numpy()
-    launched = timeline.api_calls["start_us"].to_numpy()[schedule.call_row][schedule.op_call]
+    ops = timeline.gpu_ops[schedule.op_row]
+    start = ops["start_us"]
+    end = start + ops["dur_us"]
+    launched = timeline.api_calls["start_us"][schedule.call_row][schedule.op_call]
     ahead = _ahead(schedule, start, end, launched)
     (fft,), (gemm,) = (np.flatnonzero(ops["correlation"] == n) for n in (5597, 5604))
     assert ahead[fft] == -1 and start[fft] - launched[fft] == 27
@@ -125,7 +125,7 @@ def test_ops_that_each_end_within_the_clocks_skew_of_the_other_lead_back_in_time
     trace.call("cudaEventRecord", 115, 1).call("cudaStreamWaitEvent", 117, 1)
     trace.launch(120, 509.0, 509.4, "Z", stream=2).launch(130, 510.95, 900, "W", stream=2)
     schedule = trace.get(Replay).recorded
-    start, end = (np.array([trace.timeline().gpu_ops[column].iloc[row] for row in schedule.op_row]) for column in ("start_us", "dur_us"))
+    start, end = (np.array([trace.timeline().gpu_ops[column][row] for row in schedule.op_row]) for column in ("start_us", "dur_us"))
     ahead = _ahead(schedule, start, start + end, start - 400)
     assert all(start[before] <= start[at] for at, before in enumerate(ahead.tolist()) if before >= 0)
     assert trace.get(CriticalPath).parts

@@ -110,10 +110,10 @@ def test_graphs_on_a_gpu_are_named_as_the_same_work_without_graphs(name):
     workspace = Workspace(*recording.parts)
     captured, timeline = workspace.get(CapturedGraphs), workspace.get(Timeline)
     assert (captured.share, captured.sizes) == (1, (16,))
-    rows = np.flatnonzero((captured.replay >= 0) & timeline.gpu_ops["name"].str.startswith("nvjet").to_numpy())
+    rows = np.flatnonzero((captured.replay >= 0) & [name.startswith("nvjet") for name in timeline.gpu_ops["name"]])
 
     def of_products(workspace, rows):
-        origins, names = workspace.get(Origins), workspace.get(Timeline).gpu_ops["name"].astype(str).to_numpy()
+        origins, names = workspace.get(Origins), workspace.get(Timeline).gpu_ops["name"].texts()
         places, place = origins.places(rows)
         modules = [places[at].modules[-1].rpartition("_")[0] for at in place.tolist()]
         return [
@@ -121,7 +121,7 @@ def test_graphs_on_a_gpu_are_named_as_the_same_work_without_graphs(name):
             for row, module in zip(rows.tolist(), modules, strict=True)
         ]
 
-    truth = of_products(Workspace(eager), np.flatnonzero(eager.gpu_ops["name"].str.startswith("nvjet").to_numpy()))
+    truth = of_products(Workspace(eager), np.flatnonzero([name.startswith("nvjet") for name in eager.gpu_ops["name"]]))
     assert of_products(workspace, rows) == truth and len(truth) == 3 * (4 * 4 + 1)
     assert not np.isnan(workspace.get(Roofline).flops[rows]).any()
     products = next(row for row in workspace.get(OpTable).rows if row.name == "aten::mm")
@@ -154,5 +154,5 @@ def test_captures_of_several_files_stand_one_behind_the_other():
     both = joined(replays((3, LAYERS), (5, LAYERS)), capture(rows=4), replace(capture(rows=8)))
     captured = both.get(CapturedGraphs)
     assert captured.sizes == (4, 8) and len(captured.timeline.cpu_ops) == 2 * len(LAYERS)
-    dims = captured.timeline.cpu_ops["dims"].astype(str).to_numpy()[captured.op]
+    dims = captured.timeline.cpu_ops["dims"][captured.op]
     assert dims.tolist() == [text for _, text in told(both)]

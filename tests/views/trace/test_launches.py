@@ -12,7 +12,7 @@ def names(trace):
     """For each GPU op in order of start: the call that launched it, by name and start."""
     timeline, launches = trace.timeline(), trace.get(Launches)
     calls = timeline.api_calls
-    return [(calls["name"].iloc[c], calls["start_us"].iloc[c]) if c >= 0 else None for c in launches.call]
+    return [(calls["name"][c], calls["start_us"][c]) if c >= 0 else None for c in launches.call]
 
 
 def test_a_kernel_belongs_to_the_call_with_its_correlation_in_whatever_order():

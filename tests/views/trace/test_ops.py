@@ -82,13 +82,12 @@ def test_an_op_around_a_launch_was_running_then_on_its_thread(rows, at, tid):
     found = int(ops.of_gpu[0])
     # An op that began inside another one is cut at that one's end, so a running op may have none around it; never a wrong one.
     if found >= 0:
-        row = table.iloc[found]
-        assert row["tid"] == tid and row["start_us"] <= at < row["start_us"] + row["dur_us"]
+        assert table["tid"][found] == tid and table["start_us"][found] <= at < table["start_us"][found] + table["dur_us"][found]
     else:
         mine = [(s, s + d) for s, d, thread in rows if thread == tid and d]
         roots = [(s, e) for s, e in mine if not any(a <= s < b for a, b in mine if (a, b) != (s, e))]
         assert not [1 for s, e in roots if s <= at < e], "an op that began inside no other one was running"
     for op, parent in enumerate(ops.parent):
         if parent >= 0:
-            a, b = table.iloc[op], table.iloc[parent]
-            assert a["tid"] == b["tid"] and b["start_us"] <= a["start_us"] < b["start_us"] + b["dur_us"]
+            start, end = table["start_us"], table["start_us"] + table["dur_us"]
+            assert table["tid"][op] == table["tid"][parent] and start[parent] <= start[op] < end[parent]

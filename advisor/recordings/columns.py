@@ -1,0 +1,184 @@
+"""Tables as named numpy columns of one length: what sources fill and views read.
+
+A column of numbers is an array; a column of text is a `Categorical`. Rows are chosen as numpy chooses them (a mask, row numbers, a slice),
+and what aggregates them is numpy too. `to_pandas` gives a DataFrame to whoever wants one: nothing here imports pandas otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = NDArray[np.bool_] | NDArray[np.integer[Any]] | slice
+"""Which rows: a mask, their numbers, or a slice."""
+Objects = NDArray[np.object_]
+
+
+class Categorical:
+    """A column of text: row i holds `categories[codes[i]]`, or a text that is not known where its code is -1.
+
+    categories: the distinct texts, an array of str. codes: the narrowest signed integers that number them.
+    """
+
+    __slots__ = ("categories", "codes")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, codes: Any, categories: Sequence[str] | Objects) -> None:
+        self.categories = objects(categories)
+        narrow = np.int8 if len(categories) < 1 << 7 else np.int16 if len(categories) < 1 << 15 else np.int32
+        self.codes: NDArray[np.signedinteger[Any]] = np.asarray(codes).astype(narrow, copy=False)
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> Categorical:
+        """A column that holds these texts, its categories in order."""
+        rows = list(texts)
+        number = {text: code for code, text in enumerate(sorted(set(rows)))}
+        return cls(np.fromiter(map(number.__getitem__, rows), np.int32, len(rows)), list(number))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, rows: int | np.integer[Any]) -> str: ...
+    @overload
+    def __getitem__(self, rows: Rows) -> Categorical: ...
+    def __getitem__(self, rows: Any) -> str | Categorical:
+        codes = self.codes[rows]
+        return Categorical(codes, self.categories) if isinstance(codes, np.ndarray) else str(self.categories[codes])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        """Which rows hold the text."""
+        return self.isin([text])
+
+    def __ne__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return ~self.isin([text])
+
+    def isin(self, texts: Iterable[object]) -> NDArray[np.bool_]:
+        """Which rows hold one of the texts."""
+        asked = {*texts}
+        wanted = [code for code, text in enumerate(self.categories.tolist()) if text in asked]
+        return self.codes == wanted[0] if len(wanted) == 1 else np.isin(self.codes, wanted)
+
+    def without_unused(self) -> Categorical:
+        """The same rows, without categories that none holds."""
+        held = np.unique(self.codes[self.codes >= 0])
+        return Categorical(np.where(self.codes >= 0, np.searchsorted(held, self.codes), -1), self.categories[held])
+
+    def texts(self) -> Objects:
+        """(n,) the text of each row."""
+        return self.categories[self.codes]
+
+    def tolist(self) -> list[str]:
+        """The text of each row."""
+        return self.texts().tolist()
+
+    def __repr__(self) -> str:
+        return f"Categorical({self.tolist()!r})" if len(self) < 10 else f"Categorical of {len(self)} rows, {len(self.categories)} texts"
+
+
+Column = NDArray[Any] | Categorical
+
+
+class Table:
+    """Columns of one length by name. `table["dur_us"]` is a column, `table[rows]` a table of those rows."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self.columns = dict(columns)
+        if len({len(column) for column in self.columns.values()}) > 1:
+            raise ValueError(f"columns differ in length: { {name: len(column) for name, column in self.columns.items()} }")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    @overload
+    def __getitem__(self, key: str) -> Any: ...
+    @overload
+    def __getitem__(self, key: Rows) -> Table: ...
+    def __getitem__(self, key: Any) -> Any:
+        return self.columns[key] if isinstance(key, str) else Table({name: column[key] for name, column in self.columns.items()})
+
+    def select(self, *names: str) -> Table:
+        """The columns of those names."""
+        return Table({name: self.columns[name] for name in names})
+
+    def rows(self, *names: str) -> list[tuple[Any, ...]]:
+        """Each row's values of some columns, of all without names."""
+        return list(zip(*(self.columns[name].tolist() for name in names or self.columns), strict=True))
+
+    def with_columns(self, **columns: Column) -> Table:
+        """The table with these columns, in place of those of the same name."""
+        return Table({**self.columns, **columns})
+
+    def sorted_by(self, name: str) -> Table:
+        """The rows in order of a column of numbers, ties as they are."""
+        return self[np.argsort(self.columns[name], kind="stable")]  # type: ignore[arg-type]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A DataFrame of the columns, text as pandas' categoricals. Raises ImportError where pandas is not installed."""
+        import pandas as pd
+
+        def column(values: Column) -> Any:
+            return pd.Categorical.from_codes(values.codes, pd.Index(values.categories, dtype=object)) if isinstance(values, Categorical) else values
+
+        return pd.DataFrame({name: column(values) for name, values in self.columns.items()})
+
+    def __repr__(self) -> str:
+        return f"Table of {len(self)} rows: {', '.join(self.columns)}"
+
+
+def objects(values: Sequence[Any] | Objects) -> Objects:
+    """An array of Python objects, whatever they are."""
+    made = np.empty(len(values), object)
+    made[:] = values
+    return values if isinstance(values, np.ndarray) and values.dtype == object else made
+
+
+def concatenated(tables: Sequence[Table]) -> Table:
+    """The rows of tables with the columns of the first, one behind the other."""
+    return Table({name: joined([table[name] for table in tables]) for name in tables[0]})
+
+
+def joined(columns: Sequence[Any]) -> Column:
+    """Columns of one kind, one behind the other. Categories follow each other in the order in which the columns bring them."""
+    if not isinstance(columns[0], Categorical):
+        return np.concatenate(columns)
+    number: dict[str, int] = {}
+    codes = []
+    for column in columns:
+        renumbered = [number.setdefault(text, len(number)) for text in column.categories.tolist()]
+        codes.append(np.array([*renumbered, -1], np.int32)[column.codes])
+    return Categorical(np.concatenate(codes), list(number))
+
+
+def numbered(values: Any) -> tuple[NDArray[np.int64], Any]:
+    """Each value's number in the order in which they are first met, and the values: (n,) integers and the distinct ones.
+
+    values: an array of numbers or of objects.
+    """
+    values = np.asarray(values)
+    if values.dtype == object:
+        number: dict[Any, int] = {}
+        codes = np.fromiter((number.setdefault(value, len(number)) for value in values.tolist()), np.int64, len(values))
+        return codes, objects(list(number))
+    known, first, which = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return place[which], known[order]
