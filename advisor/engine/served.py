@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from math import isnan
+from math import isnan, nan
 
 import msgspec
 
 from advisor.engine.served_load import decoding, judged, load_beside
-from advisor.knowledge.server_marks import VERIFY
+from advisor.knowledge.server_marks import DECODE, VERIFY
 from advisor.knowledge.stacks import packs
 from advisor.recordings.served_load import LoadBeside
 from advisor.report import serving as told
@@ -33,7 +33,7 @@ def served(workspace: Workspace) -> told.Serving | None:
     found = told.Serving(
         serving.engine,
         _version(workspace, serving.engine),
-        tuple(_row(*one) for one in zip(serving.phases, time.shares, time.knees, strict=True)),
+        tuple(_row(*one) for one in zip(serving.phases, time.shares, time.knees, time.weight_bytes, time.kv_bytes, strict=True)),
         decoding=traced,
     )
     return _measured(found, traced, beside) if beside else found
@@ -80,8 +80,10 @@ def _version(workspace: Workspace, engine: str) -> str:
     return next((one.version for one in workspace.get(Stack).frameworks if packs()[one.package].name == engine), "")
 
 
-def _row(phase: ServedPhase, shares: tuple[float, ...] | None, knee: float) -> told.ServingPhase:
+def _row(phase: ServedPhase, shares: tuple[float, ...] | None, knee: float, weight_bytes: float, kv_bytes: float) -> told.ServingPhase:
     rate = phase.tokens_per_s
+    parts = None if shares is None else told.ServingParts(**dict(zip(CLASSES, shares, strict=True)))
+    cached = kv_bytes / phase.kv_tokens if phase.kv_tokens > 0 else nan
     return told.ServingPhase(
         phase=phase.phase,  # type: ignore[arg-type]
         requests=None if phase.requests < 0 else phase.requests,
@@ -94,9 +96,25 @@ def _row(phase: ServedPhase, shares: tuple[float, ...] | None, knee: float) -> t
         graph_coverage=None if isnan(phase.graph_coverage) else phase.graph_coverage,
         padded_to=None if phase.padded_to < 0 else phase.padded_to,
         tokens_per_s=None if isnan(rate) else rate,
-        parts=None if shares is None else told.ServingParts(**dict(zip(CLASSES, shares, strict=True))),
+        parts=parts,
         knee_rows=None if isnan(knee) else knee,
+        weight_bytes_most=weight_bytes if weight_bytes > 0 else None,
+        kv_bytes_most=cached if cached > 0 else None,
+        bound_by=_bound(phase, parts, knee) if parts else None,
     )
+
+
+_BOUND: dict[told.Held, told.Bound] = {"products": "compute", "attention": "compute", "communication": "communication", "other": "others", "idle": "launches"}
+
+
+def _bound(phase: ServedPhase, parts: told.ServingParts, knee: float) -> told.Bound:
+    """By the largest part. GEMMs on fewer rows than the knee read weights; attention of one query per request reads the cache: it has fewer FLOP/byte than a device's ridge."""
+    rows = phase.padded_to if phase.padded_to > 0 else phase.query_tokens
+    if parts.largest == "products" and 0 < rows < knee:
+        return "weights"
+    if parts.largest == "attention" and phase.phase == DECODE:
+        return "kv-cache"
+    return _BOUND[parts.largest]
 
 
 def _known(value: float) -> float | None:

@@ -10,6 +10,9 @@ Phase = Literal["prefill", "decode", "mixed", "verify", "draft"]
 
 Held = Literal["products", "attention", "communication", "other", "idle"]
 
+Bound = Literal["weights", "kv-cache", "compute", "communication", "launches", "others"]
+"""What bounds a step: reading weights or cached keys and values, computing, communication, the host while the device idles, or further kernels."""
+
 
 class ServingParts(msgspec.Struct, frozen=True):
     """Shares of a step, 0 to 1, that sum to 1. products: matrix products, which read the weights; attention: which reads keys and values from the cache;
@@ -50,6 +53,12 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
     parts: ServingParts | None = None
     knee_rows: float | None = None
     """Rows of a step up to which its GEMMs are bound by reading their weights: fewer rows take as long."""
+    weight_bytes_most: float | None = None
+    """What its GEMMs can have read in a step at most, as long as they ran and at the memory's peak rate."""
+    kv_bytes_most: float | None = None
+    """The same of its attention, for each token that the mark counts as cached."""
+    bound_by: Bound | None = None
+    """What most of the step is bound by; None where no part of it is known."""
 
 
 class Latency(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from advisor.report.model import Report
-from advisor.report.numbers import UNKNOWN, counted, duration, large_count, mean, percent, three
-from advisor.report.serving import Held, Latency, Serving, ServingPhase, Steady
+from advisor.report.numbers import UNKNOWN, counted, duration, large_count, mean, percent, size, three
+from advisor.report.serving import Bound, Held, Latency, Serving, ServingPhase, Steady
 
 HEADINGS = ("Phase", "Requests", "Steps", "A step", "Tokens/s", "Tokens", "Cached", "In graphs", "Launched", "Rows", "Most of it")
 """A row's cells: tokens that a step computes, and those in the cache that its attention reads; the share of the device's time in graphs; launches of
@@ -20,6 +20,8 @@ _HELD: dict[Held, str] = {
     "other": "others",
     "idle": "idle",
 }
+_BOUND: dict[Bound, str] = {"weights": " (weights)", "kv-cache": " (KV cache)"}
+"""Behind what holds most of a step, what it reads."""
 LINES = 12
 """Rows where a page has to be short."""
 
@@ -58,7 +60,7 @@ def load(report: Report) -> str:
     served = report.serving
     if served is None:
         return ""
-    notes = [*_knees(served)]
+    notes = [*_knees(served), *_read(served)]
     if any(phase.phase == "verify" and phase.tokens_per_s is None for phase in served.phases):
         notes.append("How many tokens a verified step yields is not in a trace: --serving FILE says it.")
     measured = served.load
@@ -87,6 +89,15 @@ def _knees(served: Serving) -> Iterator[str]:
         yield f"Decode GEMMs on {_count(most.padded_to or most.query_tokens)} rows are bound by reading weights, up to about {large_count(most.knee_rows or 0.0)} rows."
 
 
+def _read(served: Serving) -> Iterator[str]:
+    """What the decode steps with most time can have read, which shows how near to the memory's rate they are once the model's own sizes are known."""
+    decodes = [phase for phase in served.phases if phase.phase == "decode" and phase.weight_bytes_most]
+    if decodes:
+        most = max(decodes, key=lambda phase: phase.steps * phase.step_us)
+        cached = f", and attention {size(most.kv_bytes_most)} per cached token" if most.kv_bytes_most else ""
+        yield f"At the memory's peak rate its GEMMs could have read {size(most.weight_bytes_most or 0.0)} of weights per decode step{cached}; compare the model's sizes."
+
+
 def _latency(value: Latency) -> str:
     usual = UNKNOWN if value.usual_ms is None else duration(1e3 * value.usual_ms)
     return usual if value.p99_ms is None else f"{usual} (p99 {duration(1e3 * value.p99_ms)})"
@@ -107,7 +118,11 @@ def lines(report: Report) -> list[str]:
 
 def _cells(phase: ServingPhase) -> tuple[str, ...]:
     launched = f"{_count(phase.graph_launches)} + {_count(phase.eager_launches)}" if phase.graph_launches else _count(phase.eager_launches)
-    held = f"{_HELD[phase.parts.largest]} {percent(getattr(phase.parts, phase.parts.largest))}" if phase.parts else UNKNOWN
+    held = (
+        f"{_HELD[phase.parts.largest]} {percent(getattr(phase.parts, phase.parts.largest))}{_BOUND.get(phase.bound_by or 'others', '')}"
+        if phase.parts
+        else UNKNOWN
+    )
     return (
         phase.phase,
         _count(phase.requests),

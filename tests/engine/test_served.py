@@ -42,6 +42,27 @@ def test_parts_of_a_step_sum_to_it(report):
     assert (nine.other, nine.attention, nine.products) == pytest.approx((76 / 364, 76 / 364, 152 / 364))
 
 
+def test_what_bounds_decode_and_what_it_can_have_read_at_most(report):
+    prefill, nine, _ = report.serving.phases
+    mean_us, peak = 364.0, 4800e9  # the H200's memory
+    assert nine.bound_by == "weights" and prefill.bound_by != "kv-cache"
+    assert nine.weight_bytes_most == pytest.approx(152e-6 * peak, rel=1e-6)
+    assert nine.kv_bytes_most == pytest.approx(76e-6 * peak / 900, rel=1e-6)
+    assert nine.parts.products * mean_us == pytest.approx(152)
+    assert "730 MB of weights per decode step" in text.render(report) or "of weights per decode step" in " ".join(text.render(report).split())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rows", "bound"), [("nvjet_tst", 8, "weights"), ("nvjet_tst", 8000, "compute"), ("flash_fwd_splitkv_kernel", 8, "kv-cache")]
+)
+def test_gemms_on_few_rows_read_weights_and_on_many_compute(kernel, rows, bound):
+    trace = Trace()
+    for step in range(4):
+        at = 100.0 * step
+        trace.note(f"step[DECODE bs={rows}]", at, 50).launch(at + 1, at + 10, at + 100, f"{kernel}_bf16")
+    assert analyze(trace.timeline()).report.serving.phases[0].bound_by == bound
+
+
 def test_the_headline_begins_with_what_the_server_does(report):
     assert report.headline.summary.startswith("vLLM decodes 12 requests per step, ") or "9 to 12 requests" in report.headline.summary
     assert "100% of the GPU's time in CUDA graphs" in report.headline.summary

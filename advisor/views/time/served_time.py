@@ -20,15 +20,19 @@ CLASSES = ("products", "attention", "communication", "other", "idle")
 @dataclass(frozen=True)
 class ServedTime:
     """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None if no device worked in them. knees: of each, rows of a step
-    up to which its GEMMs are bound by reading their weights, NaN if the device's rates are not known."""
+    up to which its GEMMs are bound by reading their weights, NaN if the device's rates are not known. weight_bytes, kv_bytes: of each, the most that its GEMMs and its
+    attention can have read in a step, as long as they ran and at the memory's peak rate; NaN as well."""
 
     shares: tuple[tuple[float, ...] | None, ...]
     knees: tuple[float, ...]
+    weight_bytes: tuple[float, ...]
+    kv_bytes: tuple[float, ...]
 
     @classmethod
     def build(cls, timeline: Timeline, serving: Serving, kernels: Kernels, rates: DeviceRates) -> ServedTime:
         if not serving.steps or not len(timeline.gpu_ops):
-            return cls((None,) * len(serving.phases), (np.nan,) * len(serving.phases))
+            unknown = (np.nan,) * len(serving.phases)
+            return cls((None,) * len(serving.phases), unknown, unknown, unknown)
         ops = timeline.gpu_ops
         device = ops["device"]
         busiest = np.bincount(device - device.min(), ops["dur_us"]).argmax() + device.min()
@@ -37,9 +41,15 @@ class ServedTime:
         products, attention = kernels.of(Family.GEMM, Family.CONV), kernels.of(Family.ATTENTION)
         computing = [kernels.compute & chosen for chosen in (products, attention, ~(products | attention))]
         peaks = rates.peaks_of(timeline.device(int(busiest)))
+        shares = tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases)
+        rate = (peaks.bytes_per_s if peaks else None) or np.nan
+        per_step = [np.mean([step.lasts_us for step in phase.steps]) / 1e6 for phase in serving.phases]
+        most = [[(of[at] if of else np.nan) * step_s * rate for of, step_s in zip(shares, per_step, strict=True)] for at in (0, 1)]
         return cls(
-            tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases),
+            shares,
             tuple(_knee(phase, start, end, here & products, kernels, peaks) for phase in serving.phases),
+            tuple(map(float, most[0])),
+            tuple(map(float, most[1])),
         )
 
 
