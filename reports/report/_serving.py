@@ -20,8 +20,8 @@ _HELD: dict[Held, str] = {
     "other": "others",
     "idle": "idle",
 }
-_BOUND: dict[Bound, str] = {"weights": " (weights)", "kv-cache": " (KV cache)"}
-"""Behind what holds most of a step, what it reads."""
+_READ: dict[Bound, str] = {"weights": "weights", "kv-cache": "KV cache"}
+"""Names of the largest part by the data that it reads."""
 LINES = 12
 """Rows where a page has to be short."""
 
@@ -60,7 +60,7 @@ def load(report: Report) -> str:
     served = report.serving
     if served is None:
         return ""
-    notes = [*_knees(served), *_read(served)]
+    notes = [*_knees(served), *_bytes_read(served)]
     if any(phase.phase == "verify" and phase.tokens_per_s is None for phase in served.phases):
         notes.append("How many tokens a verified step yields is not in a trace: --serving FILE says it.")
     measured = served.load
@@ -89,13 +89,14 @@ def _knees(served: Serving) -> Iterator[str]:
         yield f"Decode GEMMs on {_count(most.padded_to or most.query_tokens)} rows are bound by reading weights, up to about {large_count(most.knee_rows or 0.0)} rows."
 
 
-def _read(served: Serving) -> Iterator[str]:
-    """What the decode steps with most time can have read, which shows how near to the memory's rate they are once the model's own sizes are known."""
+def _bytes_read(served: Serving) -> Iterator[str]:
+    """The most that decode steps can have read: divided by it, the model's sizes are shares of the memory's peak rate."""
     decodes = [phase for phase in served.phases if phase.phase == "decode" and phase.weight_bytes_most]
     if decodes:
         most = max(decodes, key=lambda phase: phase.steps * phase.step_us)
         cached = f", and attention {size(most.kv_bytes_most)} per cached token" if most.kv_bytes_most else ""
-        yield f"At the memory's peak rate its GEMMs could have read {size(most.weight_bytes_most or 0.0)} of weights per decode step{cached}; compare the model's sizes."
+        read = f"At the memory's peak rate, the GEMMs of a decode step can have read at most {size(most.weight_bytes_most or 0.0)} of weights"
+        yield f"{read}{cached}; compare the model's sizes."
 
 
 def _latency(value: Latency) -> str:
@@ -118,11 +119,10 @@ def lines(report: Report) -> list[str]:
 
 def _cells(phase: ServingPhase) -> tuple[str, ...]:
     launched = f"{_count(phase.graph_launches)} + {_count(phase.eager_launches)}" if phase.graph_launches else _count(phase.eager_launches)
-    held = (
-        f"{_HELD[phase.parts.largest]} {percent(getattr(phase.parts, phase.parts.largest))}{_BOUND.get(phase.bound_by or 'others', '')}"
-        if phase.parts
-        else UNKNOWN
-    )
+    held = UNKNOWN
+    if phase.parts:
+        largest = phase.parts.largest
+        held = f"{_READ.get(phase.bound_by or 'others', _HELD[largest])} {percent(getattr(phase.parts, largest))}"
     return (
         phase.phase,
         _count(phase.requests),
