@@ -44,7 +44,7 @@ _REPLICA = re.compile(r"(?<![a-z])dp[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 def served_by(job: Job, beside: LoadBeside | None) -> told.Serving | None:
-    """What the ranks of a server do: the first's steps, since ranks that share a model's copy share them. Copies, by the names of the traces, take requests of their own."""
+    """The first rank's steps, as ranks of a model's copy share them. Copies, by the traces' names, take separate requests."""
     first: dict[str, tuple[int, told.Serving]] = {}
     for one in job.ranks:
         if one.facts.serving:
@@ -62,7 +62,7 @@ def served_by(job: Job, beside: LoadBeside | None) -> told.Serving | None:
 
 
 def _measured(serving: told.Serving, traced: told.Decoding | None, beside: LoadBeside) -> told.Serving:
-    """With what was measured of the server beside its trace. traced: the steps of all that it was measured of."""
+    """Adds measurements of the server. traced: the decode steps of all copies."""
     load = judged(beside.load, traced)
     phases = tuple(_verifying(phase, load.accepted_tokens) for phase in serving.phases) if load.accepted_tokens else serving.phases
     return msgspec.structs.replace(serving, version=serving.version or beside.version, phases=phases, load=load)
@@ -108,7 +108,7 @@ _BOUND: dict[told.Held, told.Bound] = {"products": "compute", "attention": "comp
 
 
 def _bound(phase: ServedPhase, parts: told.ServingParts, knee: float) -> told.Bound:
-    """By the largest part. GEMMs on fewer rows than the knee read weights; attention of one query per request reads the cache: it has fewer FLOP/byte than a device's ridge."""
+    """By the largest part. GEMMs on fewer rows than the knee read weights. Decode attention reads the KV cache, at fewer FLOP/byte than any ridge."""
     rows = phase.padded_to if phase.padded_to > 0 else phase.query_tokens
     if parts.largest == "products" and 0 < rows < knee:
         return "weights"

@@ -24,7 +24,7 @@ def load_beside(beside: LoadBeside) -> LoadBeside:
 
 
 def decoding(serving: Serving) -> Decoding | None:
-    """What the traced steps that decode are like; None if none does."""
+    """The traced decode steps; None without any."""
     steps = [step for step in serving.steps if step.mark.phase in (DECODE, MIXED, VERIFY) and step.mark.decodes > 0]
     if not steps:
         return None
@@ -39,7 +39,7 @@ def decoding(serving: Serving) -> Decoding | None:
 
 
 def judged(load: ServingLoad, traced: Decoding | None) -> ServingLoad:
-    """The same with whether the traced steps that decode are of the state that was measured."""
+    """Compares the traced decode steps with the measured state."""
 
     def is_steady(steady: str, why: str) -> ServingLoad:
         return msgspec.structs.replace(load, steady=steady, why=why)

@@ -11,7 +11,7 @@ Phase = Literal["prefill", "decode", "mixed", "verify", "draft"]
 Held = Literal["products", "attention", "communication", "other", "idle"]
 
 Bound = Literal["weights", "kv-cache", "compute", "communication", "launches", "others"]
-"""What bounds a step: reading weights or cached keys and values, computing, communication, the host while the device idles, or further kernels."""
+"""The limit of a step: reading weights or cached keys and values, computing, communication, launches by the host, or further kernels."""
 
 
 class ServingParts(msgspec.Struct, frozen=True):
@@ -54,11 +54,11 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
     knee_rows: float | None = None
     """Rows of a step up to which its GEMMs are bound by reading their weights: fewer rows take as long."""
     weight_bytes_most: float | None = None
-    """What its GEMMs can have read in a step at most, as long as they ran and at the memory's peak rate."""
+    """The most that its GEMMs can have read in a step: their time at the memory's peak rate."""
     kv_bytes_most: float | None = None
     """The same of its attention, for each token that the mark counts as cached."""
     bound_by: Bound | None = None
-    """What most of the step is bound by; None where no part of it is known."""
+    """None if no part is known."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -104,8 +104,7 @@ class ServingLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of the steps that decode: the median of all, and the mean of their first and last third. step_us: the median of whole steps that only decode,
-    None if there is none."""
+    """Requests of decode steps: the median, and the means of their first and last third. step_us: the median whole step, None without any."""
 
     requests: float
     first: float
@@ -115,7 +114,7 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True):
 
 class Serving(msgspec.Struct, frozen=True):
     """One row a phase and batch. version: "" where the recording does not hold it. load: what was measured beside the trace, None where nothing was given.
-    decoding: None where no step decodes. Of a job, the rows are of one rank, and replicas are the copies of the model that take requests of their own."""
+    decoding: None if no step decodes. rank: of a job, the rank of these rows. replicas: copies of the model with separate requests."""
 
     engine: str
     version: str

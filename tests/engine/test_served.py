@@ -49,7 +49,7 @@ def test_what_bounds_decode_and_what_it_can_have_read_at_most(report):
     assert nine.weight_bytes_most == pytest.approx(152e-6 * peak, rel=1e-6)
     assert nine.kv_bytes_most == pytest.approx(76e-6 * peak / 900, rel=1e-6)
     assert nine.parts.products * mean_us == pytest.approx(152)
-    assert "730 MB of weights per decode step" in text.render(report) or "of weights per decode step" in " ".join(text.render(report).split())
+    assert "at most 730 MB of weights, and attention 405 kB per cached token" in " ".join(text.render(report).split())
 
 
 @pytest.mark.parametrize(
