@@ -2,67 +2,96 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from collections.abc import Collection
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from advisor.cli import agents, analyze, compare, convert, fleet, init, lab, rules, streams, trying
+from advisor.cli import completion, streams
 from advisor.cli.streams import say, visible
-from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError, Terminated
-from advisor.files import of_system
 from advisor.integrations import status
-from advisor.knowledge.secrets import SHOW
 
-app = typer.Typer(
-    help="Reads a GPU profile and reports what makes the program slow, what to change, and the gain.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-for _command in (
-    analyze.analyze,
-    analyze.report,
-    rules.rules,
-    rules.explain,
-    convert.redact,
-    convert.convert,
-    fleet.merge,
-    lab.validate,
-    lab.record,
-    lab.verify,
-    lab.bench,
-    lab.attention,
-    compare.diff,
-    compare.check,
-    compare.history,
-    agents.mcp,
-    agents.schema,
-    agents.skill,
-    init.init,
-):
-    app.command()(_command)
-app.command(name="try")(trying.try_)
+COMMANDS = {
+    "analyze": ("analyze", "Report what makes the traced program slow and what to change."),
+    "report": ("analyze", "Render a saved JSON report in another format."),
+    "rules": ("rules", "List the rules."),
+    "explain": ("rules", "Print the page of a rule, or its result for a trace."),
+    "redact": ("convert", "Write a copy to give away, with the same analysis."),
+    "convert": ("convert", "Write a trace in another format."),
+    "merge": ("fleet", "Report on a job from the summaries of its ranks."),
+    "validate": ("lab", "Compare predicted savings with measured savings."),
+    "record": ("lab", "Run a PyTorch program, time its steps, then record a few."),
+    "verify": ("lab", "Measure the gain of a change on this machine."),
+    "bench": ("lab", "Time functions, or a function over several batch sizes."),
+    "attention": ("lab", "Measure attention on this machine, and what makes it faster."),
+    "diff": ("compare", "Show the changes between two traces."),
+    "check": ("compare", "Check a trace against budgets; exit with 1 if any is crossed."),
+    "history": ("compare", "Show step and findings from commit to commit."),
+    "mcp": ("agents", "Serve traces to an agent over the Model Context Protocol."),
+    "schema": ("agents", "Print the JSON Schema of `--format json`."),
+    "skill": ("agents", "Print the skill for agents, or install it for an agent."),
+    "init": ("init", "Write budgets, settings for agents and a GitHub workflow."),
+    "try": ("trying", "Measure the gain of each fix on your own program."),
+}
+"""The module of each command, and the first line of its help: a command's own module is imported when the command is run, or asked for its options."""
 
 
-@app.callback(invoke_without_command=True)
-def _main(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show names that look like secrets as they were recorded.")] = False,
-) -> None:
-    if show_secrets:
-        os.environ[SHOW] = "1"  # the processes that read ranks inherit it
-    if version:
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return _whole()
+    raise AttributeError(f"module 'advisor.cli' has no attribute {name!r}")
+
+
+@cache
+def _whole() -> typer.Typer:
+    return application(COMMANDS)
+
+
+def application(wanted: Collection[str]) -> typer.Typer:
+    """The command line. Commands that are not wanted are there by name and first line alone."""
+    made = typer.Typer(
+        help="Reads a GPU profile and reports what makes the program slow, what to change, and the gain.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback(invoke_without_command=True)(_main)
+    for name, (module, line) in COMMANDS.items():
+        if name in wanted:
+            function = getattr(importlib.import_module(f"advisor.cli.{module}"), "try_" if name == "try" else name)
+            made.command(name=name)(function)
+        else:
+            made.command(name=name, help=line)(_unwanted)
+    return made
+
+
+def _unwanted() -> None: ...
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
         from advisor.knowledge.release import release
 
         print(f"advisor {release()}")
         raise typer.Exit
+
+
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)] = False,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show names that look like secrets as they were recorded.")] = False,
+) -> None:
+    if show_secrets:
+        from advisor.knowledge.secrets import SHOW
+
+        os.environ[SHOW] = "1"  # the processes that read ranks inherit it
 
 
 def _fail(error: AdvisorError) -> NoReturn:
@@ -87,7 +116,9 @@ def main() -> None:
             signal.signal(number, _terminated)
     streams.install()
     status.begin()
-    complete_at_once_in_zsh()
+    completion.complete_at_once_in_zsh()
+    word = next((word for word in completion.words() if not word.startswith("-")), "")
+    app = application((word,))
     try:
         try:
             code = app(prog_name="advisor", standalone_mode=False)
@@ -98,6 +129,8 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         raise SystemExit(130) from None
     except OSError as error:  # of a path that is none, wherever it is touched first
+        from advisor.files import of_system
+
         _fail(of_system(error))
     except MemoryError:
         say("advisor: the memory does not suffice for this recording")

@@ -14,7 +14,6 @@ import unicodedata
 from typing import Any
 
 from advisor.errors import OutputError
-from advisor.knowledge.secrets import masked, shown
 
 _COMMAND = re.compile(r"^([^\S\n]*):(?=:)|##(?=[\w.-]*\[)", re.MULTILINE)
 """What runners of CI obey: GitHub's lines that begin with ::, spaces before it or not, and ##[…], Azure's ##vso[…], TeamCity's ##teamcity[…]
@@ -28,7 +27,8 @@ def no_command(text: str) -> str:
 
 def visible(text: str, lines: bool = False) -> str:
     """A text that may quote a trace: secrets masked, nothing in it unseen; one line, unless `lines` are wanted."""
-    from advisor.reports._clean import visible as made  # not before it is needed: --help costs nothing
+    from advisor.knowledge.secrets import masked, shown  # neither is imported before it is needed: --help costs nothing
+    from advisor.reports._clean import visible as made
 
     return made(text if shown() else masked(text), lines=lines)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from advisor.cli import app
+from advisor.cli import COMMANDS, app
 from tests.command import advisor
 from tests.paths import ROOT, slowly
 
@@ -61,3 +61,17 @@ def test_help_survives_the_way_through_a_shell():
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         said = [command.get_short_help_str(), *(option.help or "" for option in command.params if option.param_type_name == "option")]
         assert not [text for text in said if set("'[") & set(text)], name
+
+
+def test_commands_are_listed_as_they_say_of_themselves():
+    """`advisor --help` imports no command: it has the first lines in a table."""
+    for name, (_, line) in COMMANDS.items():
+        command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+        assert command.help.split("\n\n")[0].replace("\n", " ") == line, name
+
+
+def test_help_and_version_import_no_command_and_no_numpy(tmp_path):
+    for option in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-X", "importtime", "-m", "advisor", option], cwd=ROOT, capture_output=True, text=True, check=True)
+        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+        assert "typer" in imported and not imported & {"numpy", "msgspec", "pydantic", "advisor.cli.terminal", "advisor.cli.analyze"}

@@ -249,8 +249,8 @@ def test_bad_arguments_are_2_and_an_error_of_our_own_is_70(tmp_path):
     assert advisor("no-such-command", cwd=tmp_path).returncode == 2
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import sys\nfrom advisor import cli\nfrom advisor.cli import analyze\ncli.app.registered_commands.clear()\n"
-        "@cli.app.command()\ndef boom():\n    raise KeyError('\\x1b]0;x')\n@cli.app.command()\ndef other(): ...\nsys.argv = ['advisor', 'boom']\ncli.main()\n"
+        "import sys\nfrom advisor import cli\nfrom advisor.cli import rules\n"
+        "def boom():\n    raise KeyError('\\x1b]0;x')\nrules.rules = boom\nsys.argv = ['advisor', 'rules']\ncli.main()\n"
     )
     done = subprocess.run([sys.executable, broken], capture_output=True, text=True, check=False)
     assert done.returncode == 70 and "\x1b" not in done.stderr and "please report it" in done.stderr
