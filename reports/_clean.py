@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,8 +17,7 @@ _PROSE = frozenset({"steps", "why", "detail", "risk", "removes", "title"})
 """Written by rules, perhaps over several lines of source: a line break is a space."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The most of each that a format shows. Lists are cut at their end: they come with what matters first."""
 
     text: int = 2_000

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from functools import lru_cache
 from hashlib import blake2s
 
-_NAMESPACES = re.compile(r"\(anonymous namespace\)::|<?unnamed>::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
-_WORD = re.compile(r"\b[A-Za-z_]\w{3,}\b(?!::)")
-_SHELL = re.compile(r"(?i)(?:device_)?kernel2?$")
+from advisor.knowledge.expressions import expression
+
+_NAMESPACES = expression(r"\(anonymous namespace\)::|<?unnamed>::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
+_WORD = expression(r"\b[A-Za-z_]\w{3,}\b(?!::)")
+_SHELL = expression(r"(?i)(?:device_)?kernel2?$")
 """Says nothing: what runs is the template's argument."""
-_GENERIC = re.compile(r"(?i)(?:elementwise_\w*kernel\w*|multi_tensor_apply_kernel|reduce_kernel|^foreach_\w*kernel)$")
+_GENERIC = expression(r"(?i)(?:elementwise_\w*kernel\w*|multi_tensor_apply_kernel|reduce_kernel|^foreach_\w*kernel)$")
 """Runs whatever function it is given: which one stands among the template's arguments."""
-_PLUMBING = re.compile(
+_PLUMBING = expression(
     r"(?i)(?:float|double|long|bool|char|void|half|bfloat16|__nv_\w+|u?int\d*_t|unsigned|const|array|tuple|type|false|true|lambda|operator|"
     r"[ab]unaryfunctor|binaryfunctor|gpu_kernel_\w+|tensoriterator\w*|\w*tensorlist\w*metadata|\w*offsetcalculator|loadwithoutcast|"
     r"storewithoutcast|func_wrapper_t|reduceop|opmath\w*|function)$"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from advisor.errors import AdvisorError
+from advisor.knowledge.expressions import expression
 from advisor.reports._clean import visible
 
-_HEADING = re.compile(r"(#{1,6})\s+(?P<text>.+?)\s*#*$")
-_LINK = re.compile(r"https?://\S+")
-_RULER = re.compile(r"[|: -]+")
-_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+_HEADING = expression(r"(#{1,6})\s+(?P<text>.+?)\s*#*$")
+_LINK = expression(r"https?://\S+")
+_RULER = expression(r"[|: -]+")
+_ITEM = expression(r"\s*(?:[-*•]|\d+[.)])\s+")
 
 
 class Block(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.how_to_record import counters
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear, Evidence, Fix, Severity, ShareSaved, Skipped, SourceLine
 from advisor.report.numbers import cut
 from advisor.views.kernels.limits import Gain

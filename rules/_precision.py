@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
+from advisor.knowledge.structs import replace
 from advisor.rules._kernels import Fine, Question, Seen
 from advisor.rules.fixes.tensor_cores import IN_KERNEL, in_16_bits
 from advisor.views.kernels import counters, limits

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.occupancy import WARP
+from advisor.knowledge.structs import replace
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import active_threads, fetch_waits, waits_for_atomics

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import has_token
+from advisor.knowledge.structs import replace
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules.fixes import known_fix
 from advisor.views.kernels.counters import pipe_busy, thread_ops

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules.fixes import for_program, known_fix, of_server

@@ -20,6 +20,7 @@ import advisor
 import advisor.reports
 import advisor.rules
 from advisor.knowledge import formats
+from advisor.knowledge.expressions import Expression
 from tests.fuzz.targets import ANALYSED, check_analysis, check_redacted
 from tests.paths import slow
 
@@ -40,7 +41,9 @@ PARTS = (
 
 def patterns_in(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any]]:
     """Patterns in a module's value, in containers too."""
-    if isinstance(value, re.Pattern):
+    if isinstance(value, Expression):
+        yield re.compile(value.pattern, value.flags)
+    elif isinstance(value, re.Pattern):
         yield value
     elif depth < 4 and isinstance(value, dict):
         for item in (*value.keys(), *value.values()):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
+import msgspec
 import typer
 
 from advisor.cli.fleet import INDEX, PAGES, SAVED, JobOutput, check_directory, directory_of, one_path, part_of, prints_beside, reduced_job, write_directory
@@ -44,6 +44,7 @@ from advisor.cli.terminal import (
 )
 from advisor.errors import RuleError, UsageError
 from advisor.knowledge import formats
+from advisor.knowledge.structs import replace
 
 if TYPE_CHECKING:
     from advisor.cli.terminal import Selection
@@ -139,8 +140,7 @@ def analyze(
         _analyze_together(trace, request)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the options ask for, of every trace alike. part: (i, n), the ranks of a job that are reduced and no more."""
 
     chosen: Selection
@@ -175,8 +175,7 @@ _Target: TypeAlias = "tuple[str, Path | None]"
 """A format, and the file that it is written to; None is standard output."""
 
 
-@dataclass(frozen=True)
-class _Outputs:
+class _Outputs(msgspec.Struct, frozen=True):
     """Where a report of some traces is written: into files, and of a job into a `directory`."""
 
     trace: list[str]

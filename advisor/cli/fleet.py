@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from advisor.cli.outputs import check_target, file_name, make_directory, write, write_report
@@ -40,8 +40,7 @@ INDEX, SAVED, PAGES, SUMMARIES = "index.html", "report.json", "ranks", "summarie
 """What a job's directory holds: its page, the same as JSON, its ranks' pages, and what it is made of."""
 
 
-@dataclass(frozen=True)
-class JobOutput:
+class JobOutput(msgspec.Struct, frozen=True):
     """Where and how the ranks of a job are reduced: `executor` with so many `workers`; into a `directory`, where one was given; of
     the traces only a `part` (i, n)."""
 

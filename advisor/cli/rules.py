@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from advisor.cli.terminal import ConfigOption, FrameworkOption, RulesOption, progress_of, rule_names
 from advisor.errors import unknown_name
+from advisor.knowledge.structs import replace
 
 MEASURED = "How it is measured"
 

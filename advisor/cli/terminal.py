@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,6 +15,7 @@ import typer
 from advisor.cli.outputs import check_target, file_name
 from advisor.cli.streams import say, visible
 from advisor.errors import UsageError, unknown_name
+from advisor.knowledge.structs import replace
 
 if TYPE_CHECKING:
     from advisor.engine.analysis import Analysis
@@ -173,16 +173,6 @@ def rule_names(incomplete: str) -> list[str]:
     return [name for name in sorted(catalog()) if name.startswith(incomplete)]
 
 
-def complete_at_once_in_zsh() -> None:
-    """zsh loads a completion when Tab is first pressed. The script that typer installs then only says who completes, so that this Tab
-    does nothing; ours goes on to complete."""
-    from typer import _completion_shared as shared
-
-    scripts: dict[str, str] = getattr(shared, "_completion_scripts", {})
-    if "zsh" in scripts and "loadautofunc" not in scripts["zsh"]:
-        scripts["zsh"] += 'if [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s "$@"; fi\n'
-
-
 def unjudged(report: Report, allowed: bool) -> bool:
     """Whether a gate must close because nobody could look; says so."""
     head = report.headline
@@ -272,7 +262,7 @@ def destination(
     """
     check_format(name, formats)
     target = None if output is None or str(output) == "-" else output
-    chosen = format_into(name, target, {one: form.SUFFIX for one, form in formats.items()})
+    chosen = format_into(name, target, {one: form.SUFFIX for one, form in formats.items()} if target else {})
     if chosen == "html" and output is None:
         target = page()
     for source in sources:

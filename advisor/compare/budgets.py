@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
 from advisor.compare.model import Comparison
 from advisor.compare.shares import share
 from advisor.errors import UsageError, unknown_name
+from advisor.knowledge.structs import replace
 from advisor.report.finding import SEVERITIES, Finding
 from advisor.report.model import Report
 from advisor.report.numbers import changed_by, counted, duration, percent, points, size

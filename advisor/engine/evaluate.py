@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +19,7 @@ from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_
 from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.shares import MOST
+from advisor.knowledge.structs import replace
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
 from advisor.report.finding import SEVERITIES, BytesSaved, Clear, Failed, Skipped

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from advisor.engine.reduce import Judging, Outcome
 from advisor.errors import TraceError, UsageError
 from advisor.files import begins_as_ours, write_whole
 from advisor.knowledge.release import release
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.served_load import LoadBeside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import msgspec
 
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
+from advisor.knowledge.structs import replace
 from advisor.report.finding import MEDIUM_SHARE, SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
 from advisor.report.numbers import whole_clauses
 from advisor.report.wording import outcomes
@@ -24,8 +24,7 @@ class Open(NamedTuple):
     decide_with: str
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(msgspec.Struct, frozen=True):
     """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, what was seen to be lost:
     no error of a prediction makes more of it; why it is no fix, "" if it may be one; what recording leaves open, None if nothing; and removable, what
     is not work that the fix leaves."""

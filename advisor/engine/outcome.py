@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,14 +18,13 @@ OF_THE_HOST = MOST
 """A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
 
 
-@dataclass
-class Outcomes:
+class Outcomes(msgspec.Struct):
     """Every rule that ran is in one of these."""
 
-    found: list[Judged] = field(default_factory=list)
-    clear: list[Clear] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
+    found: list[Judged] = msgspec.field(default_factory=list)
+    clear: list[Clear] = msgspec.field(default_factory=list)
+    skipped: list[Skipped] = msgspec.field(default_factory=list)
+    failed: list[Failed] = msgspec.field(default_factory=list)
 
     @property
     def ran(self) -> frozenset[str]:

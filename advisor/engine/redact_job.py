@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ from advisor.engine.fleet import SUFFIX, UNREAD_SUFFIX, unread_rank
 from advisor.errors import TraceError, UsageError
 from advisor.files import PART, umask, write_whole
 from advisor.knowledge.collectives import element_bytes
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health, UnseenWork
 from advisor.sources import redact as recordings

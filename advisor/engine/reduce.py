@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from advisor.engine.evaluate import evaluate
 from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError, TraceError
 from advisor.knowledge.devices import Peaks
+from advisor.knowledge.structs import replace
 from advisor.recordings.captures import CaptureTraces
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
@@ -27,8 +27,7 @@ KEPT_FINDINGS = 12
 """Findings of one rank that its job looks at."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a rank's trace: its summary, packed, with its own page where one was asked for; or why there is none."""
 
     summary: bytes = b""
@@ -36,14 +35,13 @@ class Outcome:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Judging:
+class Judging(msgspec.Struct, frozen=True):
     """What a worker needs to judge a rank by itself. rules: ids, None for all; paths: files with a team's own rules; pages: whether
     to draw each rank's own page; kernels: what was measured one by one, to be found in every rank's timeline."""
 
     rules: tuple[str, ...] | None = None
     paths: tuple[str, ...] = ()
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     max_bytes: int = DEFAULT_MAX_BYTES
     pages: bool = False
     devices: tuple[Peaks, ...] = ()

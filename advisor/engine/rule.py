@@ -15,12 +15,12 @@ import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.engine.page_sections import SECTIONS, method_beside, with_current_titles
@@ -40,8 +40,7 @@ LEAST_GAIN = "min_saving_share"
 """The option that the engine itself reads: a finding that gains a smaller share than this is reported as clear."""
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """Values that an option may have, in its annotation: `Annotated[int, Range(1)]`."""
 
     least: float = 0.0
@@ -52,8 +51,7 @@ Share = Annotated[float, Range(0.0, 1.0)]
 """An option whose value is a share."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule saw. The engine replays the edits, works out severity and confidence, and makes a `Finding` of it.
 
     summary: one line; cut if it is longer than `SUMMARY_CHARACTERS`. evidence: at least one place that shows it.
@@ -126,8 +124,7 @@ class Table(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, dict=True):
     """A function with its id, title and options. Raises RuleError if its page, its id or what it relies on is wrong."""
 
     id: str

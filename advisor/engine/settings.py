@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from advisor.engine.rule import Rule
 from advisor.errors import UsageError, unknown_name
@@ -53,18 +54,17 @@ FORMS: dict[str, tuple[type, str]] = {
 """Each setting, what it is in TOML, and that in words."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own.
     budgets: limits as they stand; `advisor.compare.budgets` reads them. devices: peak rates of devices, before those that are known.
     framework: the one that the program is written in, whatever a recording tells."""
 
     disable: tuple[str, ...] = ()
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    allow: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    allow: Mapping[str, str] = msgspec.field(default_factory=dict)
     rules: tuple[Path, ...] = ()
     path: Path | None = None
-    budgets: Mapping[str, Any] = field(default_factory=dict)
+    budgets: Mapping[str, Any] = msgspec.field(default_factory=dict)
     devices: tuple[Peaks, ...] = ()
     framework: GivenFramework | None = None
 

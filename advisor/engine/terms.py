@@ -3,20 +3,20 @@ for steps, which most recordings hold."""
 
 from __future__ import annotations
 
-import re
 from typing import TypeVar
 
 import msgspec
 
 from advisor.knowledge.accelerators import Accelerator
 from advisor.knowledge.data import load
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Skipped
 from advisor.report.model import Report
 from advisor.report.recording import Health
 
 _Hinted = TypeVar("_Hinted", Skipped, Health)
-_OF_TORCH = re.compile(r"torch|profile\(|ProfilerActivity|schedule\(|schedule's|prof\.|with_stack|record_shapes|DataLoader")
+_OF_TORCH = expression(r"torch|profile\(|ProfilerActivity|schedule\(|schedule's|prof\.|with_stack|record_shapes|DataLoader")
 
 
 def in_terms_of_jax(report: Report) -> Report:
@@ -58,7 +58,7 @@ def _of_cuda(item: _Hinted) -> _Hinted:
     return msgspec.structs.replace(item, record_with="" if item.record_with in (RECORD_BOTH, RECORD_SHAPES) else _OF_NSYS)
 
 
-_TOOLS_OF_CUDA = re.compile(r"CUDA|cuda|\bnsys\b|\bncu\b|Nsight")
+_TOOLS_OF_CUDA = expression(r"CUDA|cuda|\bnsys\b|\bncu\b|Nsight")
 
 
 def in_terms_of_device(report: Report, device: Accelerator) -> Report:
@@ -85,10 +85,10 @@ def in_terms_of_rocm(report: Report) -> Report:
     return msgspec.structs.replace(report, findings=findings, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
 
 
-_OF_NVIDIA = re.compile(r"\bnsys\b|\bncu\b|Nsight|nvidia-smi|cuda-graph-trace")
+_OF_NVIDIA = expression(r"\bnsys\b|\bncu\b|Nsight|nvidia-smi|cuda-graph-trace")
 
 _OF_A_STEP = tuple(
-    (re.compile(pattern), said)
+    (expression(pattern), said)
     for pattern, said in (
         (r"\b(?:of )?each ((?:[\d.,]+ ?)\S+) step\b", r"of the \1 traced"),
         (r"\ba step of ((?:[\d.,]+ ?)\S+)", r"\1 traced"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
+
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.how_to_record import RECORD_BOTH
 
 
-@dataclass(frozen=True)
-class Accelerator:
+class Accelerator(msgspec.Struct, frozen=True):
     """name: as torch calls devices of the kind. record: how its work is recorded next to the host's. wait: the call that waits for it.
     of_cuda: whether CUDA's tools are its own, ROCm's under CUDA's names among them."""
 
@@ -33,11 +34,11 @@ OTHER = _by_activity("PrivateUse1", "accelerator")
 """A device of a backend of its own: torch knows it by no name but this."""
 
 _TOLD_BY: tuple[tuple[Accelerator, re.Pattern[str]], ...] = (
-    (CUDA, re.compile(r"^(cuda|cu|hip)[A-Z]")),
-    (XPU, re.compile(r"^(ur|pi|piext|ze|zes|cl|sycl)[A-Z]|(?i:\b(xpu|level.zero|sycl)\b)")),
-    (NPU, re.compile(r"^(acl(rt|nn|op)?[A-Z]|AscendCL|Enqueue@|Dequeue@)|\b(Ascend|CANN|NPU)\b")),
-    (HPU, re.compile(r"^syn[A-Z]|(?i:\b(hpu|habana|gaudi)\b)")),
-    (MTIA, re.compile(r"(?i:\bmtia\b)|^runFunction - job_prep")),
+    (CUDA, expression(r"^(cuda|cu|hip)[A-Z]")),
+    (XPU, expression(r"^(ur|pi|piext|ze|zes|cl|sycl)[A-Z]|(?i:\b(xpu|level.zero|sycl)\b)")),
+    (NPU, expression(r"^(acl(rt|nn|op)?[A-Z]|AscendCL|Enqueue@|Dequeue@)|\b(Ascend|CANN|NPU)\b")),
+    (HPU, expression(r"^syn[A-Z]|(?i:\b(hpu|habana|gaudi)\b)")),
+    (MTIA, expression(r"(?i:\bmtia\b)|^runFunction - job_prep")),
 )
 
 

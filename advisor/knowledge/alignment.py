@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
+
+import msgspec
 
 from advisor.knowledge.op_costs import DTYPE_BYTES
 
@@ -21,8 +22,7 @@ _TENSORS = re.compile(r"^aten::(_int_mm|_scaled_mm|mm|bmm)$")
 _AFTER_BIAS = re.compile(r"^aten::(addmm|_addmm_activation|baddbmm)$")
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """Sizes of one product, elements that 16 bytes hold, and which of M, K, N begin rows that are not aligned."""
 
     m: int

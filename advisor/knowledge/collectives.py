@@ -7,6 +7,7 @@ from enum import Enum
 from functools import cache
 
 from advisor.knowledge.data import load
+from advisor.knowledge.expressions import expression
 
 
 class Collective(str, Enum):
@@ -24,13 +25,13 @@ class Collective(str, Enum):
 
 # Order matters: "reduce_scatter" and "all_reduce" hold "reduce".
 _NAMES = (
-    (re.compile(r"all_?to_?all", re.I), Collective.ALL_TO_ALL),
-    (re.compile(r"reduce_?scatter", re.I), Collective.REDUCE_SCATTER),
-    (re.compile(r"all_?gather|^gather|_gather", re.I), Collective.ALL_GATHER),
-    (re.compile(r"all_?reduce|barrier", re.I), Collective.ALL_REDUCE),
-    (re.compile(r"broadcast|scatter", re.I), Collective.BROADCAST),
-    (re.compile(r"send_?recv|\bsend|\brecv|nccl:coalesced", re.I), Collective.POINT_TO_POINT),
-    (re.compile(r"reduce", re.I), Collective.REDUCE),
+    (expression(r"all_?to_?all", re.I), Collective.ALL_TO_ALL),
+    (expression(r"reduce_?scatter", re.I), Collective.REDUCE_SCATTER),
+    (expression(r"all_?gather|^gather|_gather", re.I), Collective.ALL_GATHER),
+    (expression(r"all_?reduce|barrier", re.I), Collective.ALL_REDUCE),
+    (expression(r"broadcast|scatter", re.I), Collective.BROADCAST),
+    (expression(r"send_?recv|\bsend|\brecv|nccl:coalesced", re.I), Collective.POINT_TO_POINT),
+    (expression(r"reduce", re.I), Collective.REDUCE),
 )
 
 

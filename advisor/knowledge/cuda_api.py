@@ -6,6 +6,8 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from advisor.knowledge.expressions import expression
+
 
 class ApiRole(str, Enum):
     """What a call means for a timeline."""
@@ -23,9 +25,9 @@ class ApiRole(str, Enum):
 
 # nsys writes cudaLaunchKernel_v7000; per-thread default streams add _ptsz or _ptds.
 _SUFFIX_LENGTH = 32
-_SUFFIX = re.compile(r"(_v\d{1,9}|_ptsz|_ptds|_spt){1,4}$")
+_SUFFIX = expression(r"(_v\d{1,9}|_ptsz|_ptds|_spt){1,4}$")
 _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
-    (role, re.compile(pattern))
+    (role, expression(pattern))
     for role, pattern in (
         (ApiRole.GRAPH_LAUNCH, r"(cuda|cu|hip)GraphLaunch$"),
         (ApiRole.LAUNCH, r"(cuda|cu|hip)(Ext|Module|Cooperative|Hcc)*Launch(Cooperative|Multi)?(Kernel|Grid|HostFunc|ByPtr|$)"),
@@ -55,22 +57,22 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 )
 
 
-WAITS_IN_THE_RUNTIME = re.compile(r"^[a-z]+[A-Z]\w*Synchronize|synchronizeStream$")
+WAITS_IN_THE_RUNTIME = expression(r"^[a-z]+[A-Z]\w*Synchronize|synchronizeStream$")
 """Calls that return as soon as the device is done: none of the program's own work lies in them, as it does in a range of JAX."""
 
-FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+|_ptsz|_ptds)*$")
+FREES = expression(r"^(cudaFree|hipFree|cuMemFree)(_v\d+|_ptsz|_ptds)*$")
 """Calls that give memory back at once, for which the device must be idle: they wait for it."""
 
-BEGINS_CAPTURE, ENDS_CAPTURE = (re.compile(rf"^(cuda|cu|hip)Stream{side}Capture") for side in ("Begin", "End"))
+BEGINS_CAPTURE, ENDS_CAPTURE = (expression(rf"^(cuda|cu|hip)Stream{side}Capture") for side in ("Begin", "End"))
 """Between them, launches add nodes to a graph and run nothing."""
 
-HOST_NODE = re.compile(r"LaunchHostFunc")
+HOST_NODE = expression(r"LaunchHostFunc")
 """A launch of the host's own code, which no device runs."""
 
-ASYNCHRONOUS = re.compile(r"Async\b|Async_")
+ASYNCHRONOUS = expression(r"Async\b|Async_")
 """Calls that queue a copy and return, where the device reaches both ends of it: of pageable memory they copy on the host."""
 
-RETURNS = re.compile(r"Free|Release|Unmap")
+RETURNS = expression(r"Free|Release|Unmap")
 """Calls that give memory back, of whichever kind."""
 
 

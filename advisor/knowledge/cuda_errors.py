@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from advisor.knowledge.data import load
 
@@ -11,8 +12,7 @@ NOT_READY = 600
 """cudaErrorNotReady: what was asked about still runs. An answer, no failure."""
 
 
-@dataclass(frozen=True)
-class CudaError:
+class CudaError(msgspec.Struct, frozen=True):
     """code: as a call returns it. name: of the runtime's enum, "" where the code is not known. means, fix: in a sentence each."""
 
     code: int

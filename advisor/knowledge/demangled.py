@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_UNNAMED = re.compile(r"\(anonymous namespace\)::|<?unnamed>::")
-_INSTANCE = re.compile(r"\(instance (\d+)\)")
-_PARENS = re.compile(r"\([^()]*\)")
-_RETURNS = re.compile(r"\bvoid\s+(?=[\w<])")
-_QUALIFIER = re.compile(r"\b\w+::")
-_LITERAL = re.compile(r"\b(\d+)[ul]+\b", re.IGNORECASE)
+from advisor.knowledge.expressions import expression
+
+_UNNAMED = expression(r"\(anonymous namespace\)::|<?unnamed>::")
+_INSTANCE = expression(r"\(instance (\d+)\)")
+_PARENS = expression(r"\([^()]*\)")
+_RETURNS = expression(r"\bvoid\s+(?=[\w<])")
+_QUALIFIER = expression(r"\b\w+::")
+_LITERAL = expression(r"\b(\d+)[ul]+\b", re.IGNORECASE)
 _BRACKETS = str.maketrans("[]", "{}")
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from advisor.knowledge.data import load
 
 _VENDOR_WORDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}
 
 
-@dataclass(frozen=True)
-class Peaks:
+class Peaks(msgspec.Struct, frozen=True):
     """What one GPU can do, dense; None if no document says. Each number's source is in devices.toml."""
 
     name: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePath
 from typing import Literal
+
+import msgspec
 
 from advisor.knowledge.data import load
 
@@ -31,8 +32,7 @@ GROUPS = {
 """Groups of formats and their titles, in the order in which they are shown."""
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """One format. name: with its article, as a sentence takes it. why: what keeps it from being read. give: what to do instead, or how to
     record it if it is read. The rest are the marks that `formats.toml` explains."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from advisor.knowledge.expressions import expression
 
-BY_FRAMEWORK = re.compile(
+BY_FRAMEWORK = expression(
     r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|TorchDynamo|AOTDispatcher|DistributedDataParallel"
     r"|FullyShardedDataParallel|FSDP::|nccl:|gloo:|c10d::|PyTorch Profiler"
     r"|^\[\d+\] \w+:|ComputeSemaphoreAcquire|\(\w+\[[\d,]*\]\)|^\[range-[a-z]+\]"

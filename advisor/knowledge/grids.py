@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens.families import Family
 
-FEW_ON_PURPOSE = re.compile(
+FEW_ON_PURPOSE = expression(
     r"nvjet|stream_?k|split_?k|persist|cooperative|splitkv|flash_fwd_split|num_splits|sm90_xmma|warpspecialized|device_kernel"
     r"|rnn|lstm|gru_|ctc|spin|sleep|barrier|signal|wait|multi_tensor_apply",
     re.IGNORECASE,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class IdleCause:
+class IdleCause(msgspec.Struct, frozen=True):
     """name: the field of `report.recording.Idle`. title: in tables and charts. bound: the bottleneck's name if it holds most of the
     idle time. why: how "the device is idle ..." goes on. compared: where two sides are held against each other."""
 

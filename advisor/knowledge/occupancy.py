@@ -7,8 +7,8 @@ CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -19,8 +19,7 @@ WARP = 32  # threads, on every NVIDIA GPU
 _KIB = 1024  # bytes
 
 
-@dataclass(frozen=True)
-class Multiprocessor:
+class Multiprocessor(msgspec.Struct, frozen=True):
     """What one SM of a compute capability holds."""
 
     warps: int
@@ -62,8 +61,7 @@ def multiprocessor(capability: tuple[int, int]) -> Multiprocessor | None:
     return _MULTIPROCESSORS.get(capability)
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """Of n kernels: how many blocks of each fit on an SM."""
 
     limits: np.ndarray

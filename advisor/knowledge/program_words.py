@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+from advisor.knowledge.expressions import expression
+
 _WORDS = {
-    "training": re.compile(
+    "training": expression(
         r"\bbackward\b|\bgradients?\b|\.grad\b|\boptimi[sz]er\b|DistributedDataParallel|GradScaler|gradient_as_bucket_view|zero_grad|no_sync|value_and_grad",
         re.IGNORECASE,
     ),
-    "loader": re.compile(r"\bDataLoader\b|num_workers"),
-    "torch": re.compile(r"\btorch\b|\bnn\.|\bautocast\b|\bInductor\b|\bDataLoader\b|\bnon_blocking\b|\bpin_memory\b"),
-    "jax": re.compile(r"\bjax\b|\bjnp\b|\blax\b|\bXLA_"),
-    "cuda": re.compile(r"<<<|\bcuda[A-Z]\w+\(|\bcublas[A-Z]|\bnvcc\b"),
+    "loader": expression(r"\bDataLoader\b|num_workers"),
+    "torch": expression(r"\btorch\b|\bnn\.|\bautocast\b|\bInductor\b|\bDataLoader\b|\bnon_blocking\b|\bpin_memory\b"),
+    "jax": expression(r"\bjax\b|\bjnp\b|\blax\b|\bXLA_"),
+    "cuda": expression(r"<<<|\bcuda[A-Z]\w+\(|\bcublas[A-Z]|\bnvcc\b"),
 }
 TRAINING, LOADER = "training", "loader"
 FRAMEWORKS = ("torch", "jax", "cuda")

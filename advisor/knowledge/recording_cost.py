@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import msgspec
 
 from advisor.knowledge import data
+from advisor.knowledge.expressions import expression
 from advisor.recordings.timeline import Source
 
-DOES_NOTHING = re.compile(
+DOES_NOTHING = expression(
     r"<built-in (function|method) (isinstance|issubclass|len|getattr|hasattr|callable|id|iter|next|get|items|keys|values|append|pop|add)\b"
 )
 """Python calls that take some 0.05 µs: what they take in a trace is what recording them costs there."""
 
-MAKES_A_VIEW = re.compile(r"aten::(view|as_strided|alias|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|detach|_unsafe_view|result_type)$")
+MAKES_A_VIEW = expression(r"aten::(view|as_strided|alias|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|detach|_unsafe_view|result_type)$")
 """Ops that take some 0.5 µs where another op calls them: what they take between NVTX ranges is what writing the ranges costs."""
 
 
-@dataclass(frozen=True)
-class EventCosts:
+class EventCosts(msgspec.Struct, frozen=True):
     """µs of the host for each recorded event."""
 
     op_us: float
@@ -26,8 +25,7 @@ class EventCosts:
     python_call_us: float
 
 
-@dataclass(frozen=True)
-class Added(EventCosts):
+class Added(EventCosts, frozen=True):
     """µs that recording an event adds. kept: the share of the host's time that is left of what lies between events. graph_node_us: for an op
     that a graph launch launches. in_waits: whether the framework runs code of its own in a wait, which recording slows like any other."""
 
@@ -36,8 +34,7 @@ class Added(EventCosts):
     in_waits: bool = False
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Between what recording can be told from the program's own work.
 
     max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work, unless at
@@ -56,8 +53,7 @@ class Limits:
     python_times: float
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(msgspec.Struct, frozen=True):
     """How far estimates lie from the truth.
 
     added, needed: standard deviation of the logarithm of what is left once recording is taken off, and of what a host

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from advisor.knowledge.expressions import expression
+
 MASK = "[secret]"
 SHOW = "ADVISOR_SHOW_SECRETS"
 """Of the environment: set to 1, what was recorded is shown as it stands. On the command line: advisor --show-secrets …"""
@@ -39,7 +41,7 @@ _HOLDS = {
     "a JSON web token": ("eyJ",),
 }
 """What a text that holds one has in it: looking for that takes a fiftieth of the expression's time."""
-_ANY_VENDOR = re.compile(rf"(?<![A-Za-z0-9_])(?:{'|'.join(_VENDORS.values())})")
+_ANY_VENDOR = expression(rf"(?<![A-Za-z0-9_])(?:{'|'.join(_VENDORS.values())})")
 _STARTS = (
     "hf_", "gh", "AKIA", "ASIA", "xox", "hooks.slack", "sk-", "AIza", "nvapi-", "r8_", "ya29.", "key-", "gl", "npm_", "pypi-", "dckr_", "dop_", "SG.", "dapi",
     "sq0", "_live_", "_test_", "-----BEGIN", "eyJ",
@@ -58,16 +60,16 @@ _LONGEST_BEFORE = 2 + 4 * 21
 """Of an option's name, before the word: two dashes and four parts."""
 # A number of tokens, or a flag, is no secret. Nor is a package's version, as pip pins it.
 _PLAIN = r"(?:-?\d{1,9}(?:\.\d{1,9})?|true|false|none|null)(?![^\s,;)\]}>\"'])"
-_ASSIGNED = re.compile(
+_ASSIGNED = expression(
     rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?!==\d{{1,9}}\.)(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})",
     re.IGNORECASE,
 )
-_OPTION = re.compile(
+_OPTION = expression(
     rf"(?P<name>(?<![\w-])--?(?:[a-z]{{1,20}}[-_]){{0,4}}(?:{_NAMED})(?:[-_][a-z]{{1,20}}){{0,2}})(?P<is>[\s=]\s{{0,3}})(?P<value>[^\s\"',;]{{2,}})",
     re.IGNORECASE,
 )
-_BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic))(?P<is>\s{1,3})(?P<value>(?=[A-Za-z]{0,40}[0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,})")
-_IN_URL = re.compile(r"(?P<name>://)(?P<is>)(?P<value>[^\s/@:\"']{0,80}:[^\s/@\"']{1,200}@)")
+_BEARER = expression(r"(?P<name>\b(?:Bearer|Basic))(?P<is>\s{1,3})(?P<value>(?=[A-Za-z]{0,40}[0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,})")
+_IN_URL = expression(r"(?P<name>://)(?P<is>)(?P<value>[^\s/@:\"']{0,80}:[^\s/@\"']{1,200}@)")
 _AFTER_NAME = (_BEARER, _ASSIGNED, _OPTION, _IN_URL)
 
 
@@ -117,7 +119,7 @@ def kinds_in(text: str) -> set[str]:
 
 @cache
 def _of_kind(kind: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![A-Za-z0-9_])(?:{_VENDORS[kind]})")
+    return expression(rf"(?<![A-Za-z0-9_])(?:{_VENDORS[kind]})")
 
 
 def _named(text: str) -> list[int]:

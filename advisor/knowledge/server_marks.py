@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+
+import msgspec
+
+from advisor.knowledge.expressions import expression
+from advisor.knowledge.structs import replace
 
 PREFILL, DECODE, MIXED, VERIFY, DRAFT = "prefill", "decode", "mixed", "verify", "draft"
 PHASES = (PREFILL, DECODE, MIXED, VERIFY, DRAFT)
 VLLM, SGLANG, TENSORRT_LLM = "vLLM", "SGLang", "TensorRT-LLM"
 
 
-@dataclass(frozen=True)
-class ServerMark:
+class ServerMark(msgspec.Struct, frozen=True):
     """What the name of a server's range says. -1 if it does not say it.
 
     phase: of `PHASES`, or another kind in the server's own word, as "idle". requests: in the step, `decodes` of them past their prompt. query_tokens: Σq,
@@ -33,7 +36,7 @@ class ServerMark:
 
     def filled_by(self, other: ServerMark) -> ServerMark:
         """The same mark with what it leaves open as another mark of the same step says it."""
-        left = {f.name: getattr(other, f.name) for f in fields(self) if getattr(self, f.name) == -1}
+        left = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(self, name) == -1}
         return replace(self, **left)
 
 
@@ -42,25 +45,25 @@ _SUMS = r"(?:\((?P<{0}>[\dsqk_]{{0,200}})\))?"
 _VLLM = (
     # gpu_worker.py: execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(…); without the sums execute_context_1(888_788544)_generation_0(0);
     # before 0.14 execute_new_1_cached_31.
-    re.compile(
+    expression(
         rf"execute_(?:{_NUMBER}_)?context_(?P<prefills>\d{{1,12}}){_SUMS.format('of_prefill')}_generation_(?P<decodes>\d{{1,12}}){_SUMS.format('of_decode')}"
     ),
-    re.compile(r"execute_new_(?P<prefills>\d{1,12})_cached_(?P<decodes>\d{1,12})"),
+    expression(r"execute_new_(?P<prefills>\d{1,12})_cached_(?P<decodes>\d{1,12})"),
 )
 # py_executor.py.
-_TENSORRT_LLM = re.compile(
+_TENSORRT_LLM = expression(
     r"\[Executor\] _forward_step(?: \d{1,12})?: (?P<prefills>\d{1,12}) ctx reqs,(?: (?P<tokens>\d{1,18}) ctx tokens,)? (?P<decodes>\d{1,12}) gen reqs"
 )
-_SUM = re.compile(rf"(sqsq|sqsk|sq|sk)({_NUMBER})")
+_SUM = expression(rf"(sqsq|sqsk|sq|sk)({_NUMBER})")
 
 # scheduler.py: step[DECODE bs=31], step[EXTEND bs=15 toks=15360]; with detailed annotations step[DECODE bs=2 g_sq=2 g_sqsq=2 g_sqsk=80 g_sk=80].
-_SGLANG = re.compile(r"step\[(?P<mode>[A-Z][A-Z_0-9]{0,31})(?P<figures>(?: [\w-]{1,24}=\d{1,18}){0,16})\]")
+_SGLANG = expression(r"step\[(?P<mode>[A-Z][A-Z_0-9]{0,31})(?P<figures>(?: [\w-]{1,24}=\d{1,18}){0,16})\]")
 IDLE_STEP = "step[IDLE]"
 """SGLang's mark of a step without requests."""
-_FIGURE = re.compile(r"([\w-]{1,24})=(\d{1,18})")
+_FIGURE = expression(r"([\w-]{1,24})=(\d{1,18})")
 _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "TARGET_VERIFY": VERIFY, "DRAFT_EXTEND": DRAFT, "DRAFT_EXTEND_V2": DRAFT, "DRAFT_LOOP": DRAFT}
 
-_BY_WORD = re.compile(r"(?<![a-z])(prefill|decode)(?![a-z])", re.IGNORECASE)
+_BY_WORD = expression(r"(?<![a-z])(prefill|decode)(?![a-z])", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -133,6 +136,6 @@ def phase(name: str) -> str:
     return words.pop() if len(words) == 1 else ""
 
 
-A_BLOCK_A_ROW = re.compile(r"rms_?norm|layer_?norm|reshape_and_cache|store_kv_?cache|(act|silu|gelu)_and_mul|set_(mla_)?kv_buffer", re.IGNORECASE)
+A_BLOCK_A_ROW = expression(r"rms_?norm|layer_?norm|reshape_and_cache|store_kv_?cache|(act|silu|gelu)_and_mul|set_(mla_)?kv_buffer", re.IGNORECASE)
 """Kernels of servers that launch a block for each row of a step (vLLM's csrc/, FlashInfer's norm.cuh, torch's layer_norm_kernel.cu), padding among the rows;
 where several heads are normed, a block for each head of each row."""

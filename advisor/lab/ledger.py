@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.engine.run import report_of
 from advisor.errors import RuleError, TraceError
+from advisor.knowledge.structs import replace
 from advisor.lab import tables
 from advisor.report.model import Report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.lab import tables
 from advisor.sources import load
 from advisor.views.replay.replay import Replay

@@ -9,7 +9,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -18,6 +18,7 @@ import numpy as np
 
 from advisor.errors import AdvisorError, TraceError, UsageError, require
 from advisor.knowledge.devices import same_device
+from advisor.knowledge.structs import replace
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.numbers import counted
 

@@ -6,17 +6,16 @@ It rides on a `Report` and stays out of its JSON: a saved report has numbers and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """A host thread, a GPU stream, or the idle time of a GPU."""
 
     label: str
@@ -27,8 +26,7 @@ class Lane:
     """The thread, or the stream."""
 
 
-@dataclass(frozen=True, eq=False)
-class Cut:
+class Cut(msgspec.Struct, frozen=True, eq=False):
     """What hosts and devices did from `start_us` to `end_us`: one row a slice, by lane, then start.
 
     lane, depth, kind, name, op: (n,) codes; `kind` of `kinds`, `name` and `op` (the framework op that launched a GPU
@@ -52,8 +50,7 @@ class Cut:
     """Slices that were too many: the shortest."""
 
 
-@dataclass(frozen=True, eq=False)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, eq=False):
     """A stretch of a cut that shows the problem, on one lane, or on all where `lane` is -1."""
 
     lane: int
@@ -61,8 +58,7 @@ class Mark:
     end_us: float
 
 
-@dataclass(frozen=True, eq=False)
-class Moment:
+class Moment(msgspec.Struct, frozen=True, eq=False):
     """The surroundings of a finding's largest evidence."""
 
     cut: Cut
@@ -70,8 +66,7 @@ class Moment:
     label: str
 
 
-@dataclass(frozen=True, eq=False)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, eq=False):
     """(n,) each step's period and its parts on the busiest device, in µs; `middle` is the step drawn whole."""
 
     period_us: Floats
@@ -84,8 +79,7 @@ class StepTimes:
     middle: int
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(msgspec.Struct, frozen=True):
     """GPU time of one kernel, or the host's own time of an op, under its modules and ops, outermost first."""
 
     path: tuple[str, ...]
@@ -98,8 +92,7 @@ class Leaf:
     """How many of the path are modules."""
 
 
-@dataclass(frozen=True)
-class CopyRow:
+class CopyRow(msgspec.Struct, frozen=True):
     """Copies or memsets of one direction and kind of memory in the window. `exposed_us` overlaps no other work."""
 
     what: str
@@ -109,8 +102,7 @@ class CopyRow:
     exposed_us: float
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryCurve:
+class MemoryCurve(msgspec.Struct, frozen=True, eq=False):
     """(n,) the allocator's totals of one device over the window, the most within each stretch."""
 
     device: int
@@ -122,8 +114,7 @@ class MemoryCurve:
     """Whether they are sums of what was asked of the driver and given back since recording began: what was held before is missing."""
 
 
-@dataclass(frozen=True, eq=False)
-class QueueCurve:
+class QueueCurve(msgspec.Struct, frozen=True, eq=False):
     """GPU ops of one device that the host has launched and that have not begun: (n,) `length` of them from each `time_us` to the next, over
     all of the trace. Over the window: the most, the number that is there for half of the time, the share of the time in which none
     does, and how long before its begin an op was launched, in the median."""
@@ -137,16 +128,14 @@ class QueueCurve:
     ahead_us: float
 
 
-@dataclass(frozen=True, eq=False)
-class Launched:
+class Launched(msgspec.Struct, frozen=True, eq=False):
     """(n,) launches of one kernel in the window: when each ran, from the window's start, and for how long."""
 
     start_us: Floats
     dur_us: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class Picture:
+class Picture(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Charts' data: a step drawn whole, the moment of each finding, and tables that the JSON has no room for."""
 
     cut_whole: Callable[[], Cut | None]
@@ -161,7 +150,7 @@ class Picture:
     host_leaves: tuple[Leaf, ...]
     copies: tuple[CopyRow, ...]
     memory: tuple[MemoryCurve, ...]
-    launched: Mapping[str, Launched] = field(default_factory=dict)
+    launched: Mapping[str, Launched] = msgspec.field(default_factory=dict)
     """Of kernels that were measured one by one too, by their name in the timeline."""
     queues: tuple[QueueCurve, ...] = ()
     """How far the host runs ahead of each device."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import msgspec
 
+from advisor.knowledge.expressions import expression
+
 # Control characters, bidirectional overrides, invisible and unpaired ones: a name could use them to drive a terminal,
 # or to look like something else (CVE-2021-42574).
-UNSEEN = re.compile(
+UNSEEN = expression(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = expression("[\ud800-\udfff]")
 
 
 def as_json(shown: Any, indent: int = 1) -> bytes:

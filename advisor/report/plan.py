@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """One line of a plan: a view or a rule, the views and parts that it takes, and the wall time it took without these, in ms.
 
     depth: 0 if it was asked for by itself, else one more than that of what needed it first. missing: why it could not be made.

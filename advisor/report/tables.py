@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -39,7 +38,10 @@ def of_picture(picture: Picture) -> dict[str, pd.DataFrame]:
     """What only the recording holds: `steps`, a row a step with its times in µs and whether it is far from the others, and `copies`."""
     times = picture.steps
     columns = ("period_us", "compute_us", "communication_us", "copy_us", "memset_us", "idle_us", "outlier")
-    return {"steps": pd.DataFrame({name: getattr(times, name) for name in columns}), "copies": pd.DataFrame([asdict(row) for row in picture.copies])}
+    return {
+        "steps": pd.DataFrame({name: getattr(times, name) for name in columns}),
+        "copies": pd.DataFrame([msgspec.structs.asdict(row) for row in picture.copies]),
+    }
 
 
 def _flat(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from advisor.knowledge.devices import Peaks, of_device, same_device
 from advisor.recordings.timeline import Device
 
 
-@dataclass(frozen=True)
-class DeviceRates:
+class DeviceRates(msgspec.Struct, frozen=True):
     """own: rates that the user gave, in `[tool.advisor.devices]`; they go before all that is known."""
 
     own: tuple[Peaks, ...] = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -14,8 +14,7 @@ DENSE = 4
 FEW = 1 << 12  # keys: as small a table fits the first cache
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
+class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
     """of: (n,) each row's group, numbered as they are first met. first: (n_groups,) the row where each is."""
 
     of: Ints

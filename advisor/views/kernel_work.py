@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.replay.gpu_work import GpuWork
@@ -14,8 +15,7 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 
 
-@dataclass(frozen=True, eq=False)
-class InSteps:
+class InSteps(msgspec.Struct, frozen=True, eq=False):
     """The kernels of a timeline, and what says how fast they could be and where they come from."""
 
     work: GpuWork
@@ -25,8 +25,7 @@ class InSteps:
     shapes: Shapes
 
 
-@dataclass(frozen=True, eq=False)
-class KernelWork:
+class KernelWork(msgspec.Struct, frozen=True, eq=False):
     """Kernels in the steps of a timeline, or measured one by one. With both the timeline's: there a gain is one of the step."""
 
     of: InSteps | MeasuredKernels

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from time import perf_counter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from advisor.errors import Unavailable
+from advisor.knowledge.structs import replace
 from advisor.report.plan import Made
 
 T = TypeVar("T")

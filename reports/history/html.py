@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from advisor.compare.history import Trend
+from advisor.knowledge.structs import replace
 from advisor.reports._clean import visible
 from advisor.reports.history import text
 from advisor.reports.report.html import page

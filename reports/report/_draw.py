@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from advisor.knowledge.structs import replace
 from advisor.report.charts import Cut, Leaf, MemoryCurve, Picture, QueueCurve, StepTimes
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report

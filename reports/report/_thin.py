@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.structs import replace
 from advisor.report.charts import Cut
 
 _PIXELS = (4_000_000, 1_000_000, 250_000, 60_000, 15_000, 4_000, 1_000, 250, 125)
 """Of the whole cut, tried in order: levels of detail, of which the finest that fits is taken."""
 
 
-@dataclass(frozen=True, eq=False)
-class Thin:
+class Thin(msgspec.Struct, frozen=True, eq=False):
     """Columns as in `Cut`; `count` slices are in each row, named and coloured as the longest of them."""
 
     lane: Ints
@@ -52,7 +52,7 @@ def thin(cut: Cut, most: int, deepest: int, whole: Sequence[tuple[float, float]]
         kept = np.sort(np.argsort(made.start_us - made.end_us, kind="stable")[:most])
         place = np.full(len(made.lane) + 1, -1)
         place[kept] = np.arange(len(kept))
-        columns = {field.name: getattr(made, field.name)[kept] for field in fields(Thin) if field.name != "of"}
+        columns = {name: getattr(made, name)[kept] for name in Thin.__struct_fields__ if name != "of"}
         made = replace(made, **columns, of=place[made.of])
     return made
 

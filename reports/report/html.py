@@ -6,12 +6,12 @@ import base64
 import hashlib
 import re
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.engine.analysis import Analysis, picture_in, report_in
+from advisor.knowledge.structs import replace
 from advisor.report import numbers, wording
 from advisor.report.finding import Finding
 from advisor.report.model import Kind, Report

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from advisor.knowledge.expressions import expression
 from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.report.numbers import counted, cut, duration, percent, rate, share, size
@@ -71,7 +72,7 @@ _DEVICES = 8
 # Shares of the limit: the table of findings, then their details, leave room for what follows.
 _TABLE_END, _DETAILS_END, _END = 26_000, 54_600, 64_500
 
-_MARKUP = re.compile(
+_MARKUP = expression(
     r"[&<>|`*\[\]\\~$!^{}]"  # always markup, or the start of some
     r"|(?<![^\W_])_|_(?![^\W_])"  # an underscore inside a word is none
     r"|:(?=\S)"  # addresses, :emoji:
@@ -79,8 +80,8 @@ _MARKUP = re.compile(
     r"|^[-+=#]|(?<=^\d)[.)](?=\s|$)|(?<=^\d\d)[.)](?=\s|$)"  # a list, a heading
 )
 # GitHub looks for mentions and references after entities are decoded: a zero-width space breaks them there.
-_REFERENCE = re.compile(r"@|#(?=\d)|(?<=\b[Gg][Hh])-(?=\d)")
-_EITHER = re.compile(f"(?P<reference>{_REFERENCE.pattern})|{_MARKUP.pattern}")
+_REFERENCE = expression(r"@|#(?=\d)|(?<=\b[Gg][Hh])-(?=\d)")
+_EITHER = expression(f"(?P<reference>{_REFERENCE.pattern})|{_MARKUP.pattern}")
 
 
 def escape(text: str) -> str:

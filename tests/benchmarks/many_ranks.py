@@ -11,7 +11,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from dataclasses import replace
 
 import msgspec
 
@@ -19,6 +18,7 @@ from advisor.engine.fleet import Reduced, merged, reduced
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.report.model import Report
 from advisor.sources import read
 from advisor.views.ranks.job import RankSummaries

@@ -1,12 +1,11 @@
 """A good trace with one defect: the rules that rely on what it touches abstain, and no other."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical, concatenated
 from advisor.recordings.timeline import ReadIssue
 from advisor.sources import load

@@ -6,7 +6,6 @@ import http.client
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -20,6 +19,7 @@ from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.sources import columns, read
 from tests.paths import ROOT, slow
 from tests.views.ranks.build import rank_timeline

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import TraceError, UsageError
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped

@@ -1,13 +1,12 @@
 """Which findings are symptoms of others: what each adds is told by the same mean over the host's time as what it gains."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 
 from advisor.engine.folding import folded
 from advisor.engine.rule import Judged
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Saving
 from advisor.views.replay.edits import Edits, WithDurations, WithoutHostTime
 from advisor.views.replay.replay import Replay

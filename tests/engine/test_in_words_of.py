@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
@@ -13,6 +11,7 @@ from advisor.engine.run import run
 from advisor.engine.settings import framework_named
 from advisor.errors import UsageError
 from advisor.knowledge.stacks import Asked, packs
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Code, Fix, StackOption
 from advisor.report.model import Report
 from advisor.reports import formats

@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import TraceError, UsageError
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear, Evidence, Failed, Finding, Fix, Saving, Skipped, SourceLine
 from advisor.report.recording import Health
 from advisor.sources import load, read

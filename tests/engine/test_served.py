@@ -1,12 +1,11 @@
 """What a report says of a server: rows by phase and batch, what holds a step, a sentence in the headline."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
 from advisor.engine.run import analyze
 from advisor.engine.served import served_by
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording
 from advisor.recordings.served_load import LoadBeside
 from advisor.report.model import Report

@@ -1,7 +1,5 @@
 """Findings that rest on the host's time as recording leaves it open are possible, not found."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from advisor.engine.rule import Found, Judged, built_in
 from advisor.engine.run import run
 from advisor.engine.uncertainty import doubted, first_seen
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Evidence, Fix
 from advisor.report.recording import Health
 from advisor.views.replay.edits import CheaperDispatch, Edits, WithDurations, WithHostTime, combine

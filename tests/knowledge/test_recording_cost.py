@@ -1,10 +1,9 @@
 """What recording is taken to cost: by who recorded, and by what the trace itself shows."""
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.knowledge import recording_cost
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Source
 
 KINETO = Source("t", "kineto", 0, 0)

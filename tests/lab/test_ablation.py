@@ -4,7 +4,7 @@ import ast
 import json
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ from advisor import analyze
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import UsageError
+from advisor.knowledge.structs import replace
 from advisor.lab import ledger, tables
 from advisor.lab.ablation import run as ablation
 from advisor.lab.ablation import traces as listed

@@ -2,12 +2,12 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.lab import ledger, tables
 from advisor.lab.accuracy import Pair, Validated, validate
 from advisor.lab.accuracy_chart import by_set_as_svg

@@ -1,7 +1,6 @@
 import json
 import shlex
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 import advisor
 from advisor.cli import main
 from advisor.errors import TraceError, UsageError
+from advisor.knowledge.structs import replace
 from advisor.lab import accuracy
 from advisor.lab.verify import Gain, Prediction, Verification, append, gain, prediction, verify_commands, with_prediction, words
 from tests.lab.programs import TRAIN, written

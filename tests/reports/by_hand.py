@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -12,6 +11,7 @@ from advisor.compare import compare
 from advisor.compare.model import Comparison
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline

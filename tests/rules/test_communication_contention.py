@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
 from advisor.engine.rule import built_in
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.ranks.contention import contention

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -15,6 +14,7 @@ from advisor.engine.kinds.job import _headline, _of_recording
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import Judged, catalog
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Evidence, Finding, Fix, Saving
 from advisor.report.recording import Health
 from advisor.sources import read

@@ -1,11 +1,10 @@
 """The rules for measured kernels: found, and quiet on both sides of each threshold and on look-alikes."""
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.report.finding import ShareSaved

@@ -1,10 +1,9 @@
 """precision where the device was not named: kernels tell that it has Tensor Cores for BF16, and the ratio of its rates is a range."""
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.knowledge.op_tokens.families import precision
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Device
 from advisor.views.patterns.precision import DoubleWork
 from advisor.views.replay.gpu_work import GpuWork

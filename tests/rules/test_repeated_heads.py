@@ -1,10 +1,10 @@
 """repeated-heads: copies of keys and values for each head that shares them, told from all else that is expanded and copied."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
+from advisor.knowledge.structs import replace
 from advisor.views.patterns.shared_heads import RepeatedHeads, expansion
 from tests.build import H200, Trace
 from tests.rules.test_rules import clear, found, queued, skipped, widened

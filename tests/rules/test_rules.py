@@ -1,6 +1,5 @@
 """Each rule on traces of a few lines: found, quiet on both sides of its thresholds, quiet on look-alikes, skipped."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,6 +8,7 @@ from advisor.engine.page_sections import SECTIONS
 from advisor.engine.rule import built_in
 from advisor.engine.run import run as run_rules
 from advisor.knowledge.interval_margins import interval_margins
+from advisor.knowledge.structs import replace
 from advisor.report.numbers import percent
 from advisor.views.replay.true_step import Calibration
 from advisor.views.trace.steps import Steps

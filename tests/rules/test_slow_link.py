@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from advisor.engine.rule import built_in
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear
 from advisor.views.ranks.job import Job, RankSummaries
 from tests.views.ranks import build

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording
 from advisor.views.ranks.culprit import Culprit
 from advisor.views.ranks.job import Job, RankSummaries

@@ -2,10 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from advisor.knowledge.structs import replace
 
 torch = pytest.importorskip("torch")
 

@@ -6,8 +6,9 @@ no cost: None, never a guess. Ops nest (aten::linear above aten::addmm): ask for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from advisor.knowledge.op_costs import products as p
 from advisor.knowledge.op_costs import streams as s
@@ -17,8 +18,7 @@ from advisor.knowledge.op_tokens.families import Family
 __all__ = ["DTYPE_BYTES", "OPS", "Cost", "op_cost"]
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """What one op must do at least."""
 
     flops: float

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+import msgspec
 
 from advisor.knowledge import data
 
@@ -31,8 +32,7 @@ class NotRecorded(Exception):
     """A formula needs something that this record does not hold."""
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     """One tensor argument: shape in elements, type as recorded."""
 
     shape: tuple[int, ...]
@@ -66,8 +66,7 @@ def _distinct(shape: Sequence[int], strides: Any) -> int:
     return prod(size for size, stride in zip(shape, strides, strict=True) if stride != 0)
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True):
     """Positional inputs of one op, in the order of its schema; keyword-only ones follow, as the dispatcher boxes them."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.measured_costs import cost
@@ -13,8 +14,7 @@ PREFER_CUDNN = (9, 10)
 plans its kernel anew for each length: 48 to 75 ms on an H200 with torch 2.11, 167 ms with the backward pass, once a length."""
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """of_peak: share of the peak rate of the inputs' type that a kernel reaches on long rows with heads of HEAD. first: what a row of
     tiles costs next to its tiles, in tiles: starting it, the end of the softmax."""
 
@@ -22,8 +22,7 @@ class Rate:
     first: float
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Of one type of inputs: the side of a tile of scores (forward a shorter sequence takes as long), rates forward and backward plain, masked
     and with dropout, how the time of a tile grows with heads wider than HEAD (the power), the part of it that heads take which are half as wide or
     narrower, and of a kernel that is told of a causal mask the tiles in a row up to which it leaves none out, and the part of the time that is left
@@ -81,8 +80,7 @@ def _rates(dtype: str) -> Rates:
     return SINGLE if dtype == "float" else HALF
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(msgspec.Struct, frozen=True):
     """The work of one attention: heads of all sequences together, rows and columns of each one's scores, and the width of a head."""
 
     heads: int

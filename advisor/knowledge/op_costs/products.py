@@ -5,8 +5,9 @@ Bytes are the least a kernel must move: each operand read once, the result writt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 from advisor.knowledge.op_costs.arguments import Inputs, NotRecorded, Numbers, Tensor, dtype_bytes
 
@@ -97,8 +98,7 @@ def matmul(op: Inputs) -> Numbers:
     return _product(batch, left[-2], _inner(left[-1], right[-2]), right[-1], [a, b], a.dtype)
 
 
-@dataclass(frozen=True)
-class Convolution:
+class Convolution(msgspec.Struct, frozen=True):
     """A forward convolution, input and weight first, the other arguments at the positions given.
 
     2·∏(weight dims 1..)·∏(out) FLOPs, for a transposed one ∏(in): every weight meets every output, or input, of its
@@ -151,8 +151,7 @@ def convolution_backward(op: Inputs) -> Numbers:
     return forward * (mask[0] + mask[1]), operands * (mask[0] + mask[1]) + bias
 
 
-@dataclass(frozen=True)
-class _Attention:
+class _Attention(msgspec.Struct, frozen=True):
     """Positions of what attention ops name alike."""
 
     causal: int
@@ -183,8 +182,7 @@ class _Attention:
         return 0 if mask is None else mask.bytes
 
 
-@dataclass(frozen=True)
-class Attention(_Attention):
+class Attention(_Attention, frozen=True):
     """Forward, Q, K and V first: reads them and an additive mask, writes O; the scores stay on the chip.
 
     FLOPs as in torch `sdpa_flop_count`, which does not halve.
@@ -196,8 +194,7 @@ class Attention(_Attention):
         return self.flops(op, q, k, v, score=1, value=1), float(q.bytes + k.bytes + v.bytes + out + self.mask_bytes(op))
 
 
-@dataclass(frozen=True)
-class AttentionBackward(_Attention):
+class AttentionBackward(_Attention, frozen=True):
     """Backward, grad_out, Q, K and V first: reads them and O, writes dQ, dK and dV.
 
     The scores are computed again: three products of QKᵀ's size (recompute, dQ, dK) and two of PV's (dV, dP), as in

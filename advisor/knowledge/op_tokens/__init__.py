@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from advisor.knowledge.data import read
+from advisor.knowledge.expressions import expression
 
 TORCH = "aten::"
 """How the names of PyTorch's own ops begin."""
@@ -19,7 +20,7 @@ AUTOGRAD = "autograd::engine::evaluate_function"
 
 _TABLE = read(Path(__file__).with_name("table.toml"))
 
-_OVERLOADED = re.compile(r"(?P<op>(?:[\w.]+::)+\w+)\.(?P<overload>\w+)")
+_OVERLOADED = expression(r"(?P<op>(?:[\w.]+::)+\w+)\.(?P<overload>\w+)")
 """A name in a namespace and what is behind its last dot (torch/csrc/profiler/collection.cpp). Ranges like `Optimizer.step#SGD.step` have no namespace,
 and that of DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots of its own."""
 
@@ -28,8 +29,8 @@ and that of DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots
 def names_of(token: str) -> re.Pattern[str]:
     """What finds the names of a token: whole names of PyTorch's own ops, or parts of any name. KeyError where the table has no such token."""
     if token in _TABLE["ops"]:
-        return re.compile(rf"^{TORCH}({'|'.join(_TABLE['ops'][token].split())})$")
-    return re.compile("".join(line.lstrip() for line in _TABLE["names"][token].splitlines()))
+        return expression(rf"^{TORCH}({'|'.join(_TABLE['ops'][token].split())})$")
+    return expression("".join(line.lstrip() for line in _TABLE["names"][token].splitlines()))
 
 
 def has_token(name: str, token: str) -> bool:

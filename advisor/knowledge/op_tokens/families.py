@@ -9,6 +9,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens import names_of
 
 
@@ -42,17 +43,17 @@ PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 
 
 def _rules(*rules: tuple[Family, str]) -> tuple[tuple[Family, re.Pattern[str]], ...]:
-    return tuple((family, re.compile(pattern)) for family, pattern in rules)
+    return tuple((family, expression(pattern)) for family, pattern in rules)
 
 
-_COMMUNICATION = re.compile(
+_COMMUNICATION = expression(
     r"^nccl|^rccl|nccldevkernel|ncclkernel|^hccl|msccl|multimem_|nvshmem|deep_?ep\b|deep_ep|symm_mem"
     r"|internode(_ll)?::|intranode::|::ep::(internode|intranode|layout)|one_shot_|two_shot_|lamport|quick_?reduce|custom_ar\b|get_dispatch_layout"
     r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|sendrecv"
 )
 
 # Ops whose kernels communicate whatever they are called. `symm_mem::fused_*` also multiply: there the kernel's name decides.
-_COMMUNICATION_OP = re.compile(
+_COMMUNICATION_OP = expression(
     r"^(symm_mem::(?!fused_)|c10d::|_?c10d_functional::|record_param_comms|nccl:|deep_ep::|.*::(all_reduce|all_gather|reduce_scatter|all_to_all)\b)"
 )
 
@@ -174,12 +175,12 @@ def family(kernel_name: str, op_name: str = "", collective: str = "") -> Family:
     return named
 
 
-_LIBRARY = re.compile(
+_LIBRARY = expression(
     r"(?<![a-z0-9])(cub|thrust|cudnn|cutlass\w{0,40}|cublas\w{0,40}|cusparse\w{0,40}|cufft|npp\w{0,40}|rocprim|hipcub|at|c10)(_?detail)?::|^_zn?k?[0-9]+(cub|thrust|cudnn|cutlass)"
 )
 
 
-_GENERATED_PRODUCT = re.compile(
+_GENERATED_PRODUCT = expression(
     r"^(ampere|volta|turing|maxwell|pascal|kepler|hopper|sm\d+)_|_\d+x\d+\w{0,40}_[nt]{2}(_|$)|gemmsn_|_lds64|convolve_\w{0,8}gemm|nvjet|tensile"
 )
 """How libraries name their products: by the architecture, the tile, the layouts."""
@@ -198,7 +199,7 @@ def of_library(kernel_name: str) -> bool:
     return bool(_LIBRARY.search(_function_name(kernel_name)))
 
 
-_ENGINE = re.compile(r"_trt(_|$)|^trt_|__myl_", re.IGNORECASE)
+_ENGINE = expression(r"_trt(_|$)|^trt_|__myl_", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -216,7 +217,7 @@ _PRECISIONS = {
 # because its kernels read FP32 and say so: `sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32`; `s1688` without a type
 # is TF32 too. FP64 by its operands stands first: on Hopper its tiles are `tensor16x8x8`, as those of TF32 are. FP32 stands last: it is also what the others accumulate in.
 _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (precision, re.compile(pattern))
+    (precision, expression(pattern))
     for precision, pattern in (
         ("fp64", r"(?<![a-z0-9])f64f64"),
         ("fp4", r"e2m1|mxfp4|nvfp4|_f4_|fp4"),
@@ -233,18 +234,18 @@ _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 # nvjet, cuBLAS from Hopper on: letters for A (and B where it differs), accumulator and output. Observed: `tst` on all
 # nvjet kernels of the shared corpus, all of them bf16 products (sm90 and sm103, aten::mm, addmm, bmm); elsewhere
 # `hsh`, `hss` for half, `qqtst`, `qqhsh` for FP8 and `sss_tf32` (found by its token). Other letters say nothing here.
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z]+)_")
+_NVJET = expression(r"nvjet_(?:sm\d+_)?([a-z]+)_")
 _NVJET_OPERAND = {"t": "bf16", "h": "fp16", "q": "fp8"}
 
 # Tensile, ROCm: Cijk_<index order A>_<index order B>_<types>_…; the first letter is the type of A and B.
-_TENSILE = re.compile(r"^Cijk_A[a-z]+_B[a-z]+_(F8|B8|I8|4xi8|[DSHB])")
+_TENSILE = expression(r"^Cijk_A[a-z]+_B[a-z]+_(F8|B8|I8|4xi8|[DSHB])")
 _TENSILE_OPERAND = {"F8": "fp8", "B8": "fp8", "I8": "int8", "4xi8": "int8", "D": "fp64", "S": "fp32", "H": "fp16", "B": "bf16"}
 
 # Composable Kernel: template arguments, layouts first, then the types of A, B, accumulator and shuffle; bf16 is a 16-bit integer.
-_CK = re.compile(r"\bck::.{0,600}?[<, ](unsigned short|_float16|float|double|signed char)\b")
+_CK = expression(r"\bck::.{0,600}?[<, ](unsigned short|_float16|float|double|signed char)\b")
 _CK_OPERAND = {"unsigned short": "bf16", "_float16": "fp16", "float": "fp32", "double": "fp64", "signed char": "int8"}
 
-_HELPER = re.compile(
+_HELPER = expression(
     r"splitkreduce|reducesplitk|reduce_1block|postgsu|compute\w{0,64}offsets|nchwtonhwc|nhwctonchw|nchw_helper|subtensorop"
     r"|init_device_workspace|compute_dot_do_o|convert_dq_to_16bits",
     re.IGNORECASE,
@@ -285,8 +286,8 @@ def precision(kernel_name: str, input_types: str = "") -> str:
     return by_token or _by_inputs(input_types)
 
 
-_CUDA_CORE = re.compile(r"ffma|simt_|scudnn|gemv|gemmsn|gemmk1|dot_kernel|convolve_|alg0_engine|dgrad_engine|winograd|(?<![a-z])[sc]gemm|gcgemm|im2col")
-_MATRIX_UNIT = re.compile(r"_tensorop|wmma|[hqwu]?gmma|hmma|imma|utcmma|tensor16x8|[shdi](884|1688|16816|161616|16832)|nvjet|xdl|mfma|_mi\d+x\d+|tf32")
+_CUDA_CORE = expression(r"ffma|simt_|scudnn|gemv|gemmsn|gemmk1|dot_kernel|convolve_|alg0_engine|dgrad_engine|winograd|(?<![a-z])[sc]gemm|gcgemm|im2col")
+_MATRIX_UNIT = expression(r"_tensorop|wmma|[hqwu]?gmma|hmma|imma|utcmma|tensor16x8|[shdi](884|1688|16816|161616|16832)|nvjet|xdl|mfma|_mi\d+x\d+|tf32")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from advisor.intervals import EMPTY
+from advisor.knowledge.structs import replace
 from advisor.lab.ablation.switch import Number, Result, Switch
 from advisor.views.replay.edits import combine
 

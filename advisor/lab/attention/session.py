@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.errors import UsageError, require
+from advisor.knowledge.structs import replace
 from advisor.lab.attention.components import COMPONENTS, AttentionProfile, profile_attention_components
 from advisor.lab.attention.levels import LEVELS, Level, run_level
 from advisor.lab.bottleneck import identify_bottleneck

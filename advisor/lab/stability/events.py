@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from advisor.errors import AdvisorError
+from advisor.knowledge.structs import replace
 from advisor.sources import columns, load
 from advisor.sources.kineto.fields import GPU_KINDS, TABLE_OF
 from advisor.sources.kineto.write import not_held, write

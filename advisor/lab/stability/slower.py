@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from advisor.engine.rule import catalog
 from advisor.knowledge.data import load
 from advisor.knowledge.devices import Peaks, all_peaks
+from advisor.knowledge.structs import replace
 
 _RATES = ("_tflops", "_tops", "_gbps")
 _TIME, _PER_TIME = "_us", ("_PER_S", "_PER_US")
@@ -32,7 +34,7 @@ def rates(times: float) -> list[Peaks]:
 
 
 def _slower(peaks: Peaks, times: float) -> Peaks:
-    told = {name: value / times for name, value in vars(peaks).items() if name.endswith(_RATES) and value is not None}
+    told = {name: value / times for name, value in msgspec.structs.asdict(peaks).items() if name.endswith(_RATES) and value is not None}
     return replace(peaks, **told)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from advisor.engine.run import report_of
 from advisor.errors import AdvisorError, Terminated, TraceError, UsageError
+from advisor.knowledge.structs import replace
 from advisor.lab.interventions.catalogue import Intervention, Numerics, intervention, interventions
 from advisor.lab.launch import launch
 from advisor.lab.options import Options

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import DEVICE_BOUND, Kind, Report
@@ -81,8 +82,7 @@ def _path(parts: tuple[PathPart, ...]) -> str:
     return ", ".join(f"{link(part.link)} {percent(part.share)}" for part in parts[:3] if part.share >= 0.01)
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """One class of a device's time. `key` is stable, `share` is of the window."""
 
     key: str

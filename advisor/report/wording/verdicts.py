@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, rough_duration, span, speedup, speedups
@@ -54,8 +55,7 @@ def nothing_found(report: Report) -> str:
     }[report.headline.judged]
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """Whether a report can be relied on: a word, and its reason."""
 
     status: Literal["ok", "degraded", "failed", "unknown"]

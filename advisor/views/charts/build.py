@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, overlap_with
@@ -118,8 +118,7 @@ def _launched(measured: MeasuredKernels, steps: Steps) -> dict[str, Launched]:
     return found
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True):
     """The window's GPU time, and the host's, by module, line and op, and copies by direction; most time first."""
 
     leaves: tuple[Leaf, ...]

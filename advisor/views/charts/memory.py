@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -37,8 +36,7 @@ def curves(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
     return tuple(made)
 
 
-@dataclass(frozen=True)
-class TracedPeaks:
+class TracedPeaks(msgspec.Struct, frozen=True):
     """The peaks of the curves, for whoever does not draw."""
 
     devices: tuple[TracedMemory, ...]

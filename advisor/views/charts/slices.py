@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, nest, over_ancestors
@@ -37,8 +37,7 @@ AROUND = 0.85
 """Of the frames that are open for this much of a stretch only the innermost is shown: the others say nothing of it."""
 
 
-@dataclass(frozen=True)
-class Cutter:
+class Cutter(msgspec.Struct, frozen=True, dict=True):
     """Cuts any stretch out of a timeline."""
 
     timeline: Timeline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
@@ -21,8 +21,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.unseen import Unseen
 
 
-@dataclass(frozen=True)
-class TraceHealth:
+class TraceHealth(msgspec.Struct, frozen=True):
     """Every check with its answer, in a fixed order."""
 
     results: tuple[Health, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from advisor.knowledge.stalls import STALLS
 from advisor.recordings.kernel_profiles import KernelProfile
@@ -14,8 +14,7 @@ _SECTORS = "memory_l2_theoretical_sectors_global"
 _IDEAL = "memory_l2_theoretical_sectors_global_ideal"
 
 
-@dataclass(frozen=True)
-class GlobalAccess:
+class GlobalAccess(msgspec.Struct, frozen=True):
     """Sectors of 32 bytes that global loads and stores touch, and how many the same data would take packed."""
 
     sectors: float
@@ -104,8 +103,7 @@ def active_threads(kernel: KernelProfile) -> float | None:
     return kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
 
 
-@dataclass(frozen=True)
-class Atomics:
+class Atomics(msgspec.Struct, frozen=True):
     """Atomic operations on global memory. `busiest` and `mean`: of L2's slices, how much of the time their atomic units work."""
 
     operations: float

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -24,8 +24,7 @@ SHARED = LITTLE
 """Of the report's time: kernels that fill or copy tensors are in any program of a framework, and take little."""
 
 
-@dataclass(frozen=True, eq=False)
-class Join:
+class Join(msgspec.Struct, frozen=True, eq=False):
     """Positions of the schedule by kernel.
 
     turn: (n,) of each position, how many launches of the same kernel its step made before. turns: of each measured launch, which of a step's

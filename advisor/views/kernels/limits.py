@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from advisor.knowledge.measured_costs import costs
 from advisor.recordings.kernel_profiles import KernelProfile
@@ -58,8 +59,7 @@ _MEMORY = (
 REACHED = costs("reached-limit")
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How busy each resource is, 0 to 1 of its peak; only those that were collected."""
 
     busy: Mapping[str, float]
@@ -104,8 +104,7 @@ BUSY = 0.6
 """Share of its peak from which ncu calls a resource well used (`SOLBottleneck`)."""
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(msgspec.Struct, frozen=True):
     """Share of the kernel's time that a fix saves, 0 to 1: low <= expected <= high."""
 
     low: float

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -20,8 +20,7 @@ from advisor.views.kernels.limits import BUSY, COMPUTE, Limits
 from advisor.views.replay.gpu_work import GpuWork
 
 
-@dataclass(frozen=True)
-class Occupancy:
+class Occupancy(msgspec.Struct, frozen=True):
     """theoretical: warps that fit on an SM over those that it holds, 0 to 1. achieved: on average, of those that it
     holds. limiter: what keeps more from fitting, of `occupancy.LIMITERS`. blocks: those that fit at once, by limiter in `limits`.
     """
@@ -33,8 +32,7 @@ class Occupancy:
     limits: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class MeasuredKernel:
+class MeasuredKernel(msgspec.Struct, frozen=True):
     """Launches of one kernel with one grid and block: `profile` is the one of median duration.
 
     turn: which of a step's launches of it these are, in the timeline that it was joined to; `EVERY` if that is not known.
@@ -79,8 +77,7 @@ class MeasuredKernel:
         return self.profile.blocks / places if places and self.profile.blocks else None
 
 
-@dataclass(frozen=True)
-class MeasuredKernels:
+class MeasuredKernels(msgspec.Struct, frozen=True):
     """Every kernel, most time first. join: where in a timeline they run, where one was given with them."""
 
     kernels: tuple[MeasuredKernel, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from advisor.knowledge.op_tokens import families
 from advisor.knowledge.stalls import NO_STALL, STALLS
@@ -18,8 +19,7 @@ from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 _SHOWN_STALLS = 6  # of some twenty: the rest is next to nothing
 
 
-@dataclass(frozen=True)
-class MeasuredTable:
+class MeasuredTable(msgspec.Struct, frozen=True):
     """Rows of the report, most time first."""
 
     rows: tuple[KernelRow, ...]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 MIN_BLOCK = 512  # c10/cuda/CUDACachingAllocator: kMinBlockSize, as the sizes below
 SMALL_REQUEST = 1 << 20
@@ -25,8 +26,7 @@ _FIRST_DIVISION = 20
 """roundup_power2_divisions names 16 ranges of sizes: from 1 MiB (2^20) doubling."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What PYTORCH_CUDA_ALLOC_CONF says, as far as it changes what is reserved."""
 
     expandable: bool = False
@@ -80,9 +80,8 @@ class PoolKey(NamedTuple):
     private: tuple[int, int] = (0, 0)
 
 
-@dataclass
-class _Pool:
-    free: list[tuple[int, int]] = field(default_factory=list)
+class _Pool(msgspec.Struct):
+    free: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(size, address) of its free blocks, smallest first."""
     end: int = -1
     """Of an expandable segment: where its mapped part ends; -1 before there is one."""

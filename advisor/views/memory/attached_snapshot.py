@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.recordings.snapshot import Action, SnapshotBeside
@@ -30,8 +30,7 @@ class _Cause(NamedTuple):
     advice: str
 
 
-@dataclass(frozen=True)
-class MemoryBeside:
+class MemoryBeside(msgspec.Struct, frozen=True):
     """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
     start_us, end_us: of its events, µs since the epoch; 0 if they were not recorded. trains: whether it allocates in backward passes or updates, None
     where no stacks tell."""

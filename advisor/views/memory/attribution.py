@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -39,8 +39,7 @@ class Category(str, Enum):
 CATEGORIES = tuple(Category)
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(msgspec.Struct, frozen=True):
     """The phases of the window in turn, as the allocations show them."""
 
     phase: npt.NDArray[np.int8]
@@ -58,8 +57,7 @@ class Runs:
         return self.start[self.phase == phase]
 
 
-@dataclass(frozen=True)
-class Attribution:
+class Attribution(msgspec.Struct, frozen=True, dict=True):
     """The allocations of the device that holds most, with what each is for."""
 
     device: DeviceMemory

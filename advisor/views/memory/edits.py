@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.recordings.snapshot import Ints
@@ -42,8 +42,7 @@ class Layers(NamedTuple):
         return int(self.layer.max(initial=-1) + 1) // max(len(np.unique(self.passes)), 1)
 
 
-@dataclass(frozen=True)
-class ForwardLayers:
+class ForwardLayers(msgspec.Struct, frozen=True):
     """The layers of each forward pass; None where too little is kept."""
 
     found: Layers | None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.knowledge.shares import MOST
@@ -24,8 +23,7 @@ FAITHFUL = 0.02
 """How far the replay may be from the recorded peak of reserved bytes."""
 
 
-@dataclass(frozen=True)
-class MemoryHealth:
+class MemoryHealth(msgspec.Struct, frozen=True):
     """The checks, in order."""
 
     results: tuple[Health, ...]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,8 +15,7 @@ from advisor.views.memory.layout import lives_of, sizes_of
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Allocations:
+class Allocations(msgspec.Struct, frozen=True):
     """One row an allocation, those older than the window first, then in order of birth. Columns of one length."""
 
     address: Ints
@@ -41,8 +40,7 @@ class Allocations:
         return alive
 
 
-@dataclass(frozen=True)
-class DeviceMemory:
+class DeviceMemory(msgspec.Struct, frozen=True, dict=True):
     """One device's memory over its events."""
 
     device: int
@@ -107,8 +105,7 @@ class DeviceMemory:
         return self.allocations.alive(self.peak)
 
 
-@dataclass(frozen=True)
-class MemoryHistory:
+class MemoryHistory(msgspec.Struct, frozen=True):
     """The memory of each device; `main` is the one that holds most."""
 
     devices: tuple[DeviceMemory, ...]

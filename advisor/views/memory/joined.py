@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from pathlib import PurePath
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -36,8 +36,7 @@ SHARED = LITTLE
 _LIBRARY = re.compile(IN_LIBRARY)
 
 
-@dataclass(frozen=True)
-class MemoryJoined:
+class MemoryJoined(msgspec.Struct, frozen=True):
     """same_run: whether both were recorded at the same time, None if a time was not recorded. sizes: of the sizes at the snapshot's peak, the share
     of which the timeline has tensors; files: the program's own that both name; each None if one of both does not tell. differ: how they
     contradict each other on whether the program trains, "" if they do not.

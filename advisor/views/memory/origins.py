@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import PurePosixPath
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.snapshot import Frame, MemorySnapshot, Stack
@@ -25,8 +25,7 @@ class Phase(IntEnum):
     OPTIMIZER = 2
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """What one stack says; "" and 0 if it does not."""
 
     op: str = ""
@@ -65,17 +64,16 @@ _MAKES_ROOM = names_of("frame_makes_room")
 _OP = names_of("frame_op")
 _NODE = names_of("frame_node")
 _WORKSPACE = names_of("frame_workspace")
-_LIBRARY = re.compile(
+_LIBRARY = expression(
     IN_LIBRARY + r"|(^|/)(torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton|jax|jaxlib|flax|optax|numpy)/"
     r"|(^|/)(contextlib|functools|runpy|threading)\.py$"
 )
-_INSTALLED = re.compile(r"(.*/(?:site|dist)-packages/([^/]+)/)")
-_OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam(w|ax|_?mini|w?_?8bit)?\.py|sgd\.py|adafactor\.py)")
+_INSTALLED = expression(r"(.*/(?:site|dist)-packages/([^/]+)/)")
+_OPTIMIZER = expression(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam(w|ax|_?mini|w?_?8bit)?\.py|sgd\.py|adafactor\.py)")
 _SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameters", "from_pretrained", "_load_state_dict_into_model"}
 
 
-@dataclass(frozen=True)
-class Origins:
+class Origins(msgspec.Struct, frozen=True):
     """The origin of each stack of a snapshot; the last one represents allocations without a stack (index -1)."""
 
     of: tuple[Origin, ...]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.knowledge.shares import HARDLY_ANY
@@ -20,8 +20,7 @@ LEAKING_STEPS = 0.6
 """Share of the steps since it began in which a leak adds something: some are conditional, as logging each tenth step is."""
 
 
-@dataclass(frozen=True)
-class Leaks:
+class Leaks(msgspec.Struct, frozen=True):
     """What is kept from step after step until the window ends."""
 
     rows: Bools
@@ -61,8 +60,7 @@ def _leaks(born_in: Ints, some_given_back: bool, steps: int) -> bool:
     return born_in[-1] >= steps - 2 and len(born_in) >= LEAKING_STEPS * (steps - 1 - int(born_in[0]))
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """One buffer that grew: its allocations in order of size, each a copy of the one before with a little more. The first may be
     of another place: what the first copy was made from."""
 
@@ -73,8 +71,7 @@ MOST_GROWTH = 0.3
 """By how much of itself such a buffer grows at a time; batches of other lengths differ by more."""
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """Buffers that grow by being copied, as `torch.cat` does to a cache."""
 
     chains: tuple[Chain, ...]

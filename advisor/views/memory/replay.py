@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
+from advisor.knowledge.structs import replace
 from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.allocator import Allocator, PoolKey, Settings
 from advisor.views.memory.history import Bools, DeviceMemory, MemoryHistory
@@ -54,8 +55,7 @@ class Peaks(NamedTuple):
     reserved: int
 
 
-@dataclass(frozen=True)
-class MemoryReplay:
+class MemoryReplay(msgspec.Struct, frozen=True, dict=True):
     """Replays of the device that holds most."""
 
     device: DeviceMemory

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.knowledge.op_tokens import names_of
@@ -20,8 +19,7 @@ SQUARE_LIKE = 4 << 20
 """Bytes below which a softmax is of something small: a router, a pooling."""
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(msgspec.Struct, frozen=True):
     """The allocations that a fused attention never makes."""
 
     rows: Bools

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.knowledge.shares import MOST
@@ -22,8 +22,7 @@ COVERS = MOST
 """Share of the window that repeats must span: what happens only while a program starts is no step."""
 
 
-@dataclass(frozen=True)
-class MemorySteps:
+class MemorySteps(msgspec.Struct, frozen=True):
     """start: the event at which each step starts; a step ends where the next one starts, the last one with the window."""
 
     start: Ints

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.recordings.snapshot import Action, Ints, MemorySnapshot
@@ -26,8 +26,7 @@ PIECES = 60
 """Blocks of a segment that are drawn."""
 
 
-@dataclass(frozen=True)
-class MemorySummary:
+class MemorySummary(msgspec.Struct, frozen=True):
     """The report's part about memory."""
 
     memory: Memory

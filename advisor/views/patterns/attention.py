@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans, subtract, union
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
+from advisor.knowledge.structs import replace
 from advisor.views.patterns.dataflow import REACH, Tensor, multiplied
 from advisor.views.patterns.dataflow import Product as Batched
 from advisor.views.replay.gpu_work import GpuWork
@@ -41,8 +42,7 @@ _MASKING = names_of("write_mask")
 _ADD = names_of("add")
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """A batched product [batch, rows, inner] x [batch, inner, columns] and the kernels (positions) that compute it."""
 
     at: Ints
@@ -59,8 +59,7 @@ class Product:
         return 2.0 * self.batch * self.rows * self.inner * self.columns
 
 
-@dataclass(frozen=True)
-class WrittenOut:
+class WrittenOut(msgspec.Struct, frozen=True):
     """One attention, forward or backward: its kernels (positions, in order), of which the products; work and type.
 
     scores: [batch and heads, queries, keys]. flops: of the products. masked, dropped: whether scores are masked, weights dropped.
@@ -80,8 +79,7 @@ class WrittenOut:
     axes: int
 
 
-@dataclass(frozen=True)
-class Attentions:
+class Attentions(msgspec.Struct, frozen=True):
     """Every written-out attention of the steps replayed; none if shapes were not recorded."""
 
     found: tuple[WrittenOut, ...]
@@ -99,8 +97,7 @@ class Attentions:
         return np.concatenate([work.op[:0], *found])
 
 
-@dataclass(frozen=True, eq=False)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
     work: GpuWork
     shapes: Shapes
 

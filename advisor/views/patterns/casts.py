@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import has_token, names_of, plain
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, op_family
+from advisor.knowledge.structs import replace
 from advisor.views.patterns.dataflow import Dataflow, Sure
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -41,8 +42,7 @@ _FLOATING = {"double", "float", "c10::Half", "c10::BFloat16"}
 _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16": "BF16"}
 
 
-@dataclass(frozen=True)
-class Cast:
+class Cast(msgspec.Struct, frozen=True):
     """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, the ops between it
     and the way back, and the op of the product that it is for, -1 without."""
 
@@ -70,8 +70,7 @@ class Cast:
         }.get(self.purpose, f"{way} {shape}")
 
 
-@dataclass(frozen=True)
-class Casts:
+class Casts(msgspec.Struct, frozen=True):
     """Every kernel of the replayed steps that only changes a tensor's floating type. Unavailable without recorded types."""
 
     all: tuple[Cast, ...]
@@ -149,8 +148,7 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
     return told
 
 
-@dataclass(frozen=True)
-class _CastContext:
+class _CastContext(msgspec.Struct, frozen=True):
     """The casting ops around a kernel and the first op outside them, -1 if there is none."""
 
     casting: list[int]
@@ -188,8 +186,7 @@ def _fitting(arguments: Arguments, op: int, kind: str, shape: tuple[int, ...]) -
     return [i for i, (dims, text) in enumerate(pairs) if text == kind and tuple(dims) == shape]
 
 
-@dataclass(frozen=True)
-class _Readers:
+class _Readers(msgspec.Struct, frozen=True):
     """What is done with what a cast makes. casts: by their calls."""
 
     flow: Dataflow
@@ -247,8 +244,7 @@ _NARROW = ("c10::Half", "c10::BFloat16")
 _STREAMS = (Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX, Family.REDUCTION)
 
 
-@dataclass(frozen=True)
-class WideActivations:
+class WideActivations(msgspec.Struct, frozen=True):
     """Pointwise kernels, norms and softmaxes (positions) of FP32 between the first and the last product in 16 bits of a step, outside of stretches that the program itself
     put in FP32; share: (n,) of what each reads and writes that would be left in 16 bits."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, clip, length, union
@@ -30,8 +30,7 @@ _COUNTS = re.compile(r"(u?int\d+|bool)\[\]( (u?int\d+|bool)\[\])*")
 """Operands of a loop's own arithmetic: its counter, and where to slice."""
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledLoops:
+class CompiledLoops(msgspec.Struct, frozen=True, eq=False):
     """The t turns of all loops of the window, in order; loops inside of others, but not those around them.
 
     number: (t,) how many turns its loop made before. of_op, of_call: (n_ops,), (n_calls,) the turn that issued each, -1 outside of loops. own: (n_ops,) what a loop

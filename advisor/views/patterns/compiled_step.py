@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -42,8 +41,7 @@ UNALIGNED = names_of("unaligned")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledStep:
+class CompiledStep(msgspec.Struct, frozen=True, eq=False):
     """parts: how many graphs a step compiles to: one, or as many as have enough to fuse between reads of values that the forward pass goes on with. overhead: what
     they cost the host of a training step, as inference can be replayed from a graph. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with elementwise work between, as graph networks pass messages (positions), none if there is no such work.

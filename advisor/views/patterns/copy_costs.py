@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans
@@ -40,8 +39,7 @@ MIN_WAIT_SHARE = HARDLY_ANY
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
-@dataclass(frozen=True)
-class CopyCost:
+class CopyCost(msgspec.Struct, frozen=True):
     """What some copies cost. Times in µs a step: exposed, that overlap no computing; waited, by the host as recorded; issuing, of small ones by the host;
     launching and paused, what the device then waits for the host; at_most and likely_at_most, what no fix gains more than.
 
@@ -69,8 +67,7 @@ class CopyCost:
     edits: Edits
 
 
-@dataclass(frozen=True)
-class CopyCosts:
+class CopyCosts(msgspec.Struct, frozen=True):
     """What copies between host and device cost, and the step without: which of them count, a size in bytes decides."""
 
     steps: Steps

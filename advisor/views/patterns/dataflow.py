@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -53,8 +53,7 @@ class Product(NamedTuple):
     columns: int
 
 
-@dataclass(frozen=True, eq=False)
-class Dataflow:
+class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     """n calls, numbered in the order of their streams: ops, with the kernels that each launched in a row, and kernels whose op is unknown.
 
     op: (n,) rows of `cpu_ops`, -1 where unknown. part: (n,) numbers of the stretches of one stream in one step, which no edge leaves.

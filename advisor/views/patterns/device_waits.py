@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, overlap_with
@@ -35,8 +35,7 @@ MOST_TIMED = 100
 """Waits for the whole device in a recording that does not repeat: two time a run, and some each of its parts; a hundred are the program's way."""
 
 
-@dataclass(frozen=True)
-class DeviceWaits:
+class DeviceWaits(msgspec.Struct, frozen=True, dict=True):
     """Calls of the window that make the host wait for the GPU. every: positions of all; at: those that are none of timing, of start-up, of the run's end, for what
     is left to work on, or a server's between its steps."""
 

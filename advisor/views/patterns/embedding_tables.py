@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -20,8 +20,7 @@ _FILL = names_of("fill")
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class DenseGradients:
+class DenseGradients(msgspec.Struct, frozen=True):
     """The dense gradients of tables in the steps replayed.
 
     gradients: rows of `cpu_ops` that make one, in order. table, read: (n_gradients,) rows of its table, and rows of it that were read. lookups: rows of

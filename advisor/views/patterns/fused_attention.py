@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
 from advisor.knowledge.op_tokens.families import Family
+from advisor.knowledge.structs import replace
 from advisor.views.patterns.attention import Attentions, WrittenOut, host_between
 from advisor.views.replay.edits import Edit, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -22,8 +23,7 @@ SLOWEST, LIKELY, FASTEST, SINGLE = costs("fused-attention")
 SLOWER, FASTER = costs("fused-attention-spread")
 
 
-@dataclass(frozen=True, eq=False)
-class FusedAttentions:
+class FusedAttentions(msgspec.Struct, frozen=True, eq=False):
     """found: kernels (positions) of each attention that shapes tell; kept: the products in whose place the one is launched; times_us: (n, 3) of it, at most, likely, at least."""
 
     found: list[Ints]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -21,8 +20,7 @@ from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class Chains:
+class Chains(msgspec.Struct, frozen=True):
     """at: positions of each chain. durations_us: (n, 3) of each as one kernel, at the slowest, likely, at the fastest. members: positions of all."""
 
     at: list[Ints]
@@ -35,8 +33,7 @@ class Chains:
         return saved
 
 
-@dataclass(frozen=True)
-class FusedChains:
+class FusedChains(msgspec.Struct, frozen=True):
     """Pointwise chains, and what compiling them, and the model around them, does to the step."""
 
     work: GpuWork

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -59,8 +59,7 @@ _OF_COMPLEX = names_of("complex_template")
 _PICKING = names_of("gather_or_scatter")
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(msgspec.Struct, frozen=True):
     """What ops in a row move, whichever kernels they launch.
 
     largest: elements of the largest tensor that they read, or make where they read none; 0 if shapes do not tell. least, likely, most: bytes that must cross
@@ -81,8 +80,7 @@ class Traffic:
     moved_on: bool
 
 
-@dataclass(frozen=True)
-class Stretch(Traffic):
+class Stretch(Traffic, frozen=True):
     """Kernels that a compiler fuses, and what their ops move.
 
     members: positions; full: of those on tensors as large as any among them. own_us: their time,
@@ -114,8 +112,7 @@ class Stretch(Traffic):
         return slow, likely, fast
 
 
-@dataclass(frozen=True, eq=False)
-class Fusion:
+class Fusion(msgspec.Struct, frozen=True, eq=False):
     """The stretches of the steps replayed, of two kernels or more, optimizers left out. elements: (n,) of the largest tensor that each op takes, -1 where
     that was not recorded."""
 
@@ -181,8 +178,7 @@ Key = tuple[int, int]
 """Elements and bytes of one."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
     work: GpuWork
     shapes: Shapes
 
@@ -205,7 +201,7 @@ class _Reader:
             full = run[made[run] >= FULL * traffic.largest]
             joining = run[np.isin(self.work.op[run], [[*members][k] for k in traffic.joins])] if traffic.joins else run[:0]
             yield Stretch(
-                **vars(traffic),
+                **msgspec.structs.asdict(traffic),
                 members=run,
                 full=full,
                 own_us=own_us,

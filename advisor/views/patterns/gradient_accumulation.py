@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -29,8 +29,7 @@ _TO_ONE = names_of("send_receive")
 """What stages of a pipeline send each other: their micro-batches are small on purpose."""
 
 
-@dataclass(frozen=True, eq=False)
-class MicroBatches:
+class MicroBatches(msgspec.Struct, frozen=True, eq=False):
     """Positions of GPU ops; none if a step has but one micro-batch, or parts that are not alike.
 
     times: micro-batches of a step, 1 if there are none. kept: what the first of a step launches that others launch again. together_us: how long each of

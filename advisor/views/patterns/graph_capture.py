@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -40,8 +40,7 @@ OF_A_STEP = 0.2
 after each pass of it. Of seventeen programs below it nine are then predicted nearer, by 15 points in the mean, eight further off, by 9."""
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
+class Part(msgspec.Struct, frozen=True, eq=False):
     """Pieces between two waits that launch the same kernels from ops of the same dims, in every step. kernels: of one piece; times: pieces a step;
     calls: positions of the calls from first to last kernel of each; rows: of the GPU ops of all."""
 
@@ -51,8 +50,7 @@ class Part:
     rows: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Capturable:
+class Capturable(msgspec.Struct, frozen=True, eq=False):
     """why_not: what keeps a step from being captured and replayed, "" if nothing does. removable: positions of the calls that wait inside the
     steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
     conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
@@ -18,8 +18,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import Program
 
 
-@dataclass(frozen=True)
-class Grids:
+class Grids(msgspec.Struct, frozen=True):
     """Of each GPU op (n,): its blocks, the device's SMs, and waves: blocks over the places for them on the whole
     device, NaN if what a block needs was not recorded. Unavailable where grids or the device's size were not."""
 

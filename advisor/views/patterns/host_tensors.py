@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, length, union
@@ -28,8 +27,7 @@ _FROM_DATA = names_of("make_of_data")
 """What brings in data of the program's own: what is computed from it cannot be made elsewhere without it."""
 
 
-@dataclass(frozen=True)
-class MadeOnHost:
+class MadeOnHost(msgspec.Struct, frozen=True):
     """Copies (positions) whose tensor was made on the host, and when it was. as_launched_us: what as many ops cost that launch, a copy."""
 
     copies: Ints

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, joined
@@ -42,8 +42,7 @@ IN_PASSES = cost("issuing-in-passes")
 _OF_JAX = re.compile(r"site-packages/(jax|jaxlib)/|PjitFunction\(")
 
 
-@dataclass(frozen=True)
-class LaunchGaps:
+class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
     """What the busiest device loses to launches: the parts of its gaps in which the host was issuing ops, and the step with fewer launches.
 
     waiting_us: (n,) of each gap of `gaps`. at: (k,) those that waited and end with an op. inside: mask of the timeline's GPU ops, those of the window.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask
@@ -22,8 +22,7 @@ _RECURRENT = names_of("recurrent_layer")
 """Ops of a network whose kernels are neither products nor convolutions by their names."""
 
 
-@dataclass(frozen=True)
-class LittleWork:
+class LittleWork(msgspec.Struct, frozen=True, dict=True):
     """How much of a step more requests could share."""
 
     work: GpuWork

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -16,8 +16,7 @@ LOW = 4
 """A rank is low that is so many times smaller than both sides of the layer: those in use are 4 to 256, for layers of 512 and more."""
 
 
-@dataclass(frozen=True)
-class Adapter:
+class Adapter(msgspec.Struct, frozen=True):
     """members: kernels (positions) that are not launched once it is part of the layer's weight; rank: of its two products. ops: rows of `cpu_ops`, first and last of each
     stretch in which the program issues them, without the layer's own product."""
 
@@ -26,8 +25,7 @@ class Adapter:
     ops: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class Adapters:
+class Adapters(msgspec.Struct, frozen=True):
     """Every one of the steps replayed, in order; none if shapes were not recorded."""
 
     found: tuple[Adapter, ...]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -31,8 +31,7 @@ _IMAGE = re.compile(r"\[\d+(,\d+){3,4}\]")
 _PRODUCTS = names_of("product_call")
 
 
-@dataclass(frozen=True)
-class LayoutCopies:
+class LayoutCopies(msgspec.Struct, frozen=True):
     """at: positions of kernels that change the layout of an image-like tensor and nothing else: conversions inside convolutions, and
     copies of recorded strides from channels second to channels last or back. of_sequences: positions of those left out, in convolutions over
     sequences, which have no such layout."""
@@ -124,8 +123,7 @@ PICTURES = 4
 """Axes of the weight of a convolution over pictures: channels out and in, height, width."""
 
 
-@dataclass(frozen=True, eq=False)
-class ChannelsLast:
+class ChannelsLast(msgspec.Struct, frozen=True, eq=False):
     """turned, of_sequences, norms, of_library, depthwise: positions of the kernels that turn images, and sequences, of PyTorch's own and cuDNN's batch norms on NCHW tensors, of cuDNN's alone and, in 16 bits,
     of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, if they do not, cuDNN's norms
     take so long that the layout is known to gain. refused: whether norms between the convolutions

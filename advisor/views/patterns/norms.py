@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, has_token, names_of
+from advisor.knowledge.structs import replace
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
@@ -26,7 +28,7 @@ _TOKEN = {sign: token for token, sign in _SIGN.items()}
 
 def _pattern(text: str) -> re.Pattern[str]:
     """A regular expression over tokens, written with their names."""
-    return re.compile(re.sub(r"[a-z]+", lambda token: _SIGN[token[0]], text).replace(" ", ""))
+    return expression(re.sub(r"[a-z]+", lambda token: _SIGN[token[0]], text).replace(" ", ""))
 
 
 _SHIFT = "((sub|add) mul?)?"
@@ -60,8 +62,7 @@ COMPOSITE = names_of("rms_norm")
 _BACKWARD = names_of("autograd_node_of_op")
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """The kernels (positions) of one written-out op, forward or backward, what it is, and bytes of x and of the result, NaN
     where shapes were not recorded. mixed: an RMSNorm's weight has more bytes an element than x, and PyTorch's kernel takes one type. inside: the op itself
     found no kernel. core, core_bytes: of a mixed chain that is not inside the same without casts, as the op in the type of the weight keeps every digit; None of all others."""
@@ -81,8 +82,7 @@ class Chain:
         return (self.members, self.bytes) if self.core is None else (self.core, self.core_bytes)
 
 
-@dataclass(frozen=True)
-class WrittenOut:
+class WrittenOut(msgspec.Struct, frozen=True):
     """Every norm and softmax that is written out in the replayed steps, those of the backward pass after the others."""
 
     chains: tuple[Chain, ...]

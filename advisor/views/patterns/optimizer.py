@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Spans, in_spans, union
@@ -44,8 +44,7 @@ MOST_IN_ITS_RANGE = 32
 """Likewise inside the range of an optimizer's step, if nothing else stands: Adafactor of transformers launches 24."""
 
 
-@dataclass(frozen=True)
-class OptimizerStep:
+class OptimizerStep(msgspec.Struct, frozen=True):
     """The optimizer's part of the schedule. ops: positions of the GPU ops it launched. spans: its time on the host."""
 
     name: str

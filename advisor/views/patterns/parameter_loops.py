@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Mask, Spans, union
@@ -34,8 +34,7 @@ _OPTIMIZER = names_of("optimizer_step_or_zero_grad")
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class ParameterLoop:
+class ParameterLoop(msgspec.Struct, frozen=True):
     """ops: positions of the GPU ops that loops launched. spans: their time on the host. waits: positions of the calls there that wait
     for the GPU. tensors: how many they go over in a step."""
 
@@ -45,8 +44,7 @@ class ParameterLoop:
     tensors: int
 
 
-@dataclass(frozen=True)
-class ParameterLoops:
+class ParameterLoops(msgspec.Struct, frozen=True):
     """zeroing: loops that only fill, each gradient that the backward pass then adds to. updating: all others.
 
     Parameters are known by the shapes that autograd accumulates gradients of. A run of elementwise work and reductions outside the backward

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
 from math import gcd
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -17,6 +17,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
 from advisor.knowledge.shares import LITTLE, NEARLY_ALL
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
+from advisor.knowledge.structs import replace
 from advisor.views.groups import Groups, distinct
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -50,8 +51,7 @@ def halved(work: GpuWork, at: Ints) -> Edit:
     return WithDurations(at, np.maximum(work.dur_us[at] / 2, SHORTEST_US))
 
 
-@dataclass(frozen=True)
-class WideProducts:
+class WideProducts(msgspec.Struct, frozen=True):
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
     others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
@@ -75,7 +75,7 @@ class WideProducts:
     def of_ops(self, ops: Collection[int]) -> WideProducts:
         """Those that these ops launched."""
         chosen = np.isin(self.op, [*ops])
-        return replace(self, **{field.name: getattr(self, field.name)[chosen] for field in fields(self) if field.name != "others"})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in self.__struct_fields__ if name != "others"})
 
     @classmethod
     def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
@@ -166,8 +166,7 @@ _SHORT_OPERAND = re.compile(r"\bb?float(16|32)\[")
 """Likewise among the operands of an op that a compiler made."""
 
 
-@dataclass(frozen=True)
-class DoubleWork:
+class DoubleWork(msgspec.Struct, frozen=True):
     """at: positions of the kernels whose op takes FP64, or whose name says so where types were not recorded. likely: half of the bytes at
     the bandwidth reached are no longer moved, products run at the rate of FP32. best: all take half of their time, products also TF32's part of it."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans
@@ -38,8 +38,7 @@ OF_THE_TIME = cost("library-recurrence")
 LAUNCH_US = cost("library-recurrence-launch")
 
 
-@dataclass(frozen=True, eq=False)
-class RecurrentLoop:
+class RecurrentLoop(msgspec.Struct, frozen=True, eq=False):
     """cells: of a step, 0 if there is no loop over a cell and what can wait for its end. edit: what one call for all passes does to the step."""
 
     cells: float

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, clip, union
@@ -19,8 +18,7 @@ from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class ReleasedMemory:
+class ReleasedMemory(msgspec.Struct, frozen=True):
     """spans: in which the host gives it back, disjoint and sorted. us: of a step. Nothing where calls of functions of C were not recorded: what
     such a pause is then, nobody knows."""
 

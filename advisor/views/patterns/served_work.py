@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Mask, Spans, complement, in_spans, union
@@ -14,8 +13,7 @@ from advisor.views.trace.serving import ServedPhase, ServedStep, Serving, phases
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True, eq=False)
-class ServedWork:
+class ServedWork(msgspec.Struct, frozen=True, eq=False):
     """engine, phase: of the steps in the window, "" if none is a server's. steps: those steps. phases: them by requests. elsewhere: other steps of the server,
     of other phases among them. eager, graphs: positions of the calls in them that launch kernels and graphs. forward: host time from the first such call of each step to
     its last. between: host time outside of all steps. in_graph: (n_ops,) positions of the schedule that graphs launch in them."""

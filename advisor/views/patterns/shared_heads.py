@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -33,8 +33,7 @@ class Expanded(NamedTuple):
     sides: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Repeated:
+class Repeated(msgspec.Struct, frozen=True):
     """One copy of keys or values (position), and who reads it.
 
     call: the row of `cpu_ops` that the program called for it, -1 if it is part of the product itself. reader: the kernels (positions) that read it.
@@ -51,8 +50,7 @@ class Repeated:
     dtype: str
 
 
-@dataclass(frozen=True)
-class RepeatedHeads:
+class RepeatedHeads(msgspec.Struct, frozen=True):
     """Every one of the steps replayed, in order; none if shapes and strides were not recorded."""
 
     found: tuple[Repeated, ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, clip, intersect, joined, length
@@ -26,8 +26,7 @@ from advisor.views.trace.table_filters import matches, spans_of
 PINNING_BYTES_PER_US = cost("pinning")
 
 
-@dataclass(frozen=True)
-class HostCopies:
+class HostCopies(msgspec.Struct, frozen=True):
     """Copies between host and device (positions), the bytes of every op, and which of all ops move pageable memory."""
 
     at: Ints
@@ -114,8 +113,7 @@ _RUNS = re.compile(r"LoadedExecutable::Execute\b")
 FILL_BYTES_PER_US = cost("host-fill")
 
 
-@dataclass(frozen=True)
-class StagedCopies:
+class StagedCopies(msgspec.Struct, frozen=True):
     """spans: in which the program waits while its arrays are staged, disjoint and sorted. us: of a step. same: whether these can only be the
     arrays of the step before, since the host had no time to make others."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -21,8 +21,7 @@ MOST_BETWEEN = 12
 _INDIFFERENT = (Family.ELEMENTWISE, Family.COPY, Family.NORM, Family.SOFTMAX, Family.REDUCTION, Family.RANDOM, Family.FILL, Family.FUSED)
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """A copy as it moves elements: sizes in the order of the source in memory, and which of these axes comes when in the target."""
 
     sizes: tuple[int, ...]
@@ -59,8 +58,7 @@ class Turn:
         )
 
 
-@dataclass(frozen=True)
-class RoundTrips:
+class RoundTrips(msgspec.Struct, frozen=True):
     """there, back: positions of the copies of each round trip; none where strides were not recorded. left: copies of the backward pass
     that turn a gradient as a trip turned its tensor; mixed: kernels there that read one tensor turned so and another not, which takes
     a multiple of the time. around_products: whether products of weights lie between the copies of each trip, which contract the axis that

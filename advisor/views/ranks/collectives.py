@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -21,8 +21,7 @@ KINDS = tuple(Collective)
 _PEER = re.compile(r"(to|from) (-?\d{1,18}) of (.*)$")
 
 
-@dataclass(frozen=True)
-class RankCollectives:
+class RankCollectives(msgspec.Struct, frozen=True):
     """One row each communication kernel of the busiest device, by start.
 
     kind: (n,) positions in `KINDS`. step: which step launched it, as `Steps.of_host_time`. known: whether the framework

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from advisor.views.ranks.exposure import Exposure
 from advisor.views.ranks.job import Job
@@ -16,8 +17,7 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class OneRank:
+class OneRank(msgspec.Struct, frozen=True):
     """The views of a single trace, which cannot tell waiting from transfer."""
 
     steps: Steps
@@ -28,8 +28,7 @@ class OneRank:
     program: Program
 
 
-@dataclass(frozen=True)
-class Communication:
+class Communication(msgspec.Struct, frozen=True):
     """Either `rank`, or `job` with `exposure`."""
 
     builds: ClassVar[tuple[Callable[..., Any], ...]] = ()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.knowledge.collectives import Collective
@@ -30,8 +29,7 @@ SAME_WORK = 1.05
 """Ranks do the same work where kernels and threads they launch differ by less than this factor."""
 
 
-@dataclass(frozen=True)
-class Culprit:
+class Culprit(msgspec.Struct, frozen=True):
     """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
     by_cause: the same gain for each cause alone. excess_us: a step as it runs when nobody records, by cause. steady: in every step.
     late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is no culprit.

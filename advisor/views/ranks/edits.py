@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from advisor.knowledge.structs import replace
 from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.schedule import JobSchedule
 

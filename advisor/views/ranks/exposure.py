@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask, intersect, length, overlap_with, union
@@ -21,8 +20,7 @@ BETWEEN_US = 50.0
 """Own work of a rank that is shorter than this does not separate two collectives: the division of a gradient, a copy."""
 
 
-@dataclass(frozen=True)
-class Exposure:
+class Exposure(msgspec.Struct, frozen=True):
     """collectives: numbers (of `Matched`) of those in the window that could run beside computing and do not. gathers: which of
     them are gathers and scatters. transfer_us: what of their transfers is exposed, a step, on the mean rank. all_us: of all
     collectives, whether they could or not. step_us: the job's step. each_us: (n,) what of each is exposed. needed: those whose result the next op needs

@@ -5,9 +5,9 @@ The hot loop is arrays; `JobGraph.graph()` is the same as a networkx.DiGraph, it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
@@ -20,8 +20,7 @@ REPEATS = 6
 """How often the window is run: the period is settled once every rank has waited for every other."""
 
 
-@dataclass(frozen=True)
-class JobGraph:
+class JobGraph(msgspec.Struct, frozen=True):
     """Nodes: dur_us (n,), rank (n,) position of the rank whose segment it is, -1 for a collective; ordered so that an edge goes
     forward within `level`. Edges: source, target, lag_us. Carried: edges from one run of the window to the next.
     begin, begin_us: nodes with the time before which they cannot start in the first run. closing: (ranks,) each rank's last node.

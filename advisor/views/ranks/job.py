@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from advisor.errors import TraceError, Unavailable
@@ -28,16 +28,14 @@ from advisor.views.trace.stack import Framework
 RECORD_RANKS = "record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')"
 
 
-@dataclass(frozen=True)
-class UnreadRank:
+class UnreadRank(msgspec.Struct, frozen=True):
     """A rank's trace that could not be used: which (its rank or file name), and why."""
 
     label: str
     why: str
 
 
-@dataclass(frozen=True)
-class RankSummaries:
+class RankSummaries(msgspec.Struct, frozen=True):
     """The part that a job is made of: one summary a rank, by rank; ranks that could not be read; what was said while reading, and
     what their traces were chosen from."""
 
@@ -54,8 +52,7 @@ MOST_RANKS = MOST
 """What more than this share of ranks show is so: one may have lost events."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, dict=True):
     """ranks: positions are what all arrays here speak of; `numbers` gives the rank of a position. base_ns: zero of the job's clock."""
 
     ranks: tuple[RankSummary, ...]

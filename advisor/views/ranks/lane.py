@@ -6,8 +6,7 @@ collective of this rank, which is nobody's work; the rest is the rank's own, spl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
@@ -43,8 +42,7 @@ _PART_OF_CAUSE = {
 STREAM_WAIT_US = cost("stream-wait")
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """Disjoint, sorted pieces that cover the window of one rank's device, and the gaps that wait for collectives.
 
     start_us, end_us: (n,). parts: (n, len(PARTS)) µs; a row sums to its piece.

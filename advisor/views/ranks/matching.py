@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.collectives import Collective
 from advisor.knowledge.measured_costs import cost
+from advisor.knowledge.structs import replace
 from advisor.report.numbers import duration
 from advisor.report.ranks import Matching
 from advisor.views.ranks.collectives import KINDS
@@ -40,8 +41,7 @@ MOST_SHIFTED = 8
 Token = tuple[int, str, int]
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """The collectives of a job, numbered 0 to count - 1 in order of their ends.
 
     Entries, one a collective and rank: of (position in the job's ranks), collective, row (of that rank's summary), arrival_us and

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from advisor.knowledge.measured_costs import cost
@@ -19,8 +19,7 @@ KERNEL_US = cost("small-kernel")
 FORWARD = cost("forward-share")
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(msgspec.Struct, frozen=True):
     """ranks: positions' ranks in the order of the stages, none if there is no pipeline. micro_batches: a step. bubble_share: the
     mean stage's waits in messages, of the step. own_us: (stages,) a step. kernels: (stages,) a step that micro-batches repeat.
     hop_us: from the end of one stage's part to the start of the next's. host_us: (stages,) a step.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from advisor.knowledge import recording_cost
+from advisor.knowledge.structs import replace
 from advisor.report.finding import Basis, Saving
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits
 from advisor.views.ranks.lane import PARTS
@@ -22,8 +23,7 @@ LEAST_WIDTH = 0.3
 """A saving's interval is at least so wide to either side: what a replay of a few steps cannot see."""
 
 
-@dataclass(frozen=True)
-class JobReplay:
+class JobReplay(msgspec.Struct, frozen=True):
     """recorded: as traced. corrected: with the profiler's own cost taken off the hosts' time. error: how far the unedited replay is
     from the recorded step, as a share. true_step: of the job, as it runs when nobody records."""
 

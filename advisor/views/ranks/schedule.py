@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.structs import replace
 from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.lane import PARTS
 
 
-@dataclass(frozen=True)
-class JobSchedule:
+class JobSchedule(msgspec.Struct, frozen=True):
     """A graph and what its nodes are. Of segments (m,): nodes 0 to m - 1, segment_rank, own (m, parts), held (whether it begins
     when a collective lets the host go on), stretch (which of the rank's stretches between collectives it is in, alike on all ranks;
     0 where their collectives are not alike). Of collectives (k,): nodes m to m + k - 1; collective: number in `Matched`, -1 for one

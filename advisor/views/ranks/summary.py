@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
 import msgspec
 import numpy as np
@@ -122,8 +121,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.step_us - true_us, 0.0) if true_us > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class RankSummary:
+class RankSummary(msgspec.Struct, frozen=True):
     """The facts, the collectives and the segments of the rank's own lane between them.
 
     Of collectives (n,): kind (position in `collectives.KINDS`), known, group, dtype, peers, communicator, split (positions in the
@@ -439,7 +437,7 @@ def _time_before(found: RankCollectives, group: Ints, lane: Lane) -> Floats:
     return made
 
 
-_ARRAYS = {f.name: {"Ints": "i", "Floats": "f", "Mask": "b"}[str(f.type)] for f in fields(RankSummary) if f.name != "facts"}
+_ARRAYS = {name: {"Ints": "i", "Floats": "f", "Mask": "b"}[kind] for name, kind in RankSummary.__annotations__.items() if name != "facts"}
 """With numpy's letter of what each holds."""
 _PEERS = re.compile(r"(?:(?:to|from) -?\d{1,9}(?:,(?:to|from) -?\d{1,9}){0,999})?")
 _LISTS = {"group": "groups", "dtype": "dtypes", "peers": "peers", "communicator": "communicators", "split": "splits"}

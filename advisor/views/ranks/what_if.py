@@ -8,7 +8,7 @@ only these keep their times; M of some ops is the share of all that is lost that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.structs import replace
 from advisor.report.ranks import RankCost, Slowdown
 from advisor.views.ranks.edits import Evened
 from advisor.views.ranks.job import Job

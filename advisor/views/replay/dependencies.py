@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -24,8 +24,7 @@ MOST_LOOKED_AT = 64
 """Ops that ended last on other streams, among which an op's predecessor is looked for."""
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """GPU ops (n,) as they ran, in the order of their launches. idle_us: of moments and positions, how long each op's device ran nothing between
     the moment and the op's start."""
 

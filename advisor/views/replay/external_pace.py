@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats
@@ -16,8 +15,7 @@ FEWEST_STEPS = 8
 """Fewer tell no spread."""
 
 
-@dataclass(frozen=True)
-class OutsideClock:
+class OutsideClock(msgspec.Struct, frozen=True):
     """paces: the host pauses for most of each step, in which nothing of it was recorded, and for as much longer as the rest of a step is shorter."""
 
     paces: bool

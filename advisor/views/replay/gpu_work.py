@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
@@ -29,8 +29,7 @@ from advisor.views.trace.steps import Steps
 HELD_UP = cost("held-up-kernel")
 
 
-@dataclass(frozen=True, eq=False)
-class GpuWork:
+class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The n GPU ops of the recorded schedule, in the order of their launches. Unavailable where the trace holds none at all.
 
     rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 if none was recorded.

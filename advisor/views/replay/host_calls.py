@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
@@ -27,8 +27,7 @@ MOSTLY = MOST
 """What holds more of a call than all else together is what it waits for."""
 
 
-@dataclass(frozen=True, eq=False)
-class HostCalls:
+class HostCalls(msgspec.Struct, frozen=True, eq=False):
     """The n calls of the recorded schedule, in order. Unavailable where no call that launches was recorded.
 
     rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
@@ -12,8 +11,7 @@ from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class HostSpans:
+class HostSpans(msgspec.Struct, frozen=True):
     """start_us, end_us: (n_calls,) the host's time before each call, and `wrap`, what the host does after the last call,
     which the next repeat does before the first one. host_us: (n_calls,) how long they are in the schedule."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
@@ -20,8 +19,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class HostTime:
+class HostTime(msgspec.Struct, frozen=True):
     """Where the host's time before each call of `Replay.recorded` lies, `launch`, the spans in which ops were issued, and
     how much of it is left where nobody records (`corrected`). unseen: why the host is not in the schedule, "" if it is."""
 

@@ -7,9 +7,9 @@ as `networkx.dag_longest_path` of `graph`, in a tenth of the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -32,8 +32,7 @@ NONE, BEGINNING = -1, -2
 """Where an op's number belongs: it waited for no op; it waited for what came before the first repeat."""
 
 
-@dataclass
-class _Run:
+class _Run(msgspec.Struct):
     """A schedule run back to back. Ops are numbered through all repeats, and so are calls.
 
     op_waited: for each op, the op that it followed, NONE where it followed its launch. call_waited: for each call, the op that

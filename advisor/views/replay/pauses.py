@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with
@@ -13,8 +13,7 @@ from advisor.knowledge.shares import MOST
 from advisor.recordings.columns import Table
 
 
-@dataclass(frozen=True)
-class Pauses:
+class Pauses(msgspec.Struct, frozen=True):
     """Disjoint spans without an event, less the first `quiet_us` of each. edges_us: (n,) when events begin and end, once each.
 
     own: of places where the program usually pauses, or does so in each step, and waits for something else of its own. odd: of

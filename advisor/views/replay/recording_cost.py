@@ -9,8 +9,8 @@ needs for so many ops, calls and frames. Their geometric mean, each weighed by h
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, complement, intersect, joined
@@ -40,8 +40,7 @@ MOSTLY = 0.75
 """Of two steps the later one is shorter this often, where steps settle; in steps of any order half of the time."""
 
 
-@dataclass(frozen=True)
-class HostCost:
+class HostCost(msgspec.Struct, frozen=True):
     """The host's time of a schedule, by whether recording can have stretched it.
 
     dispatch_us, own_us, call_us, return_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time, of the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ from advisor.intervals import NANOSECOND_US, Floats, Mask, Spans, clip, length, 
 from advisor.knowledge import recording_cost
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens.families import Family, family
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.finding import LOW_SHARE, Basis, Saving
 from advisor.views.replay.edits import Edit, Edits, least_us

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.structs import replace
 
 if TYPE_CHECKING:
     import networkx as nx

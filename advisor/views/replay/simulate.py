@@ -10,10 +10,10 @@ run one by one. If the extension is installed, all are: in C a loop takes less t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -30,8 +30,7 @@ FEW = 0.05  # of a column: with fewer look-ups, making a list takes longer
 NEVER = -1e18  # before every time
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """What a stretch does to one stream: its ops end `sum_us` after the later of launch and predecessor, as `ready_us` says."""
 
     stream: int
@@ -45,8 +44,7 @@ Watched = tuple[int, int, float, float]
 """Op, lane, sum and ready as in `Lane`."""
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """Calls first to last - 1 without a wait but for the last one's. watched: ops whose end others need."""
 
     first: int

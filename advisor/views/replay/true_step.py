@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Mask
@@ -28,8 +28,7 @@ CALIBRATED = LITTLE
 """How far what this step can take may stay from the step time that was given."""
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(msgspec.Struct, frozen=True):
     """A step timed without a profiler, held against the trace. us: the median. reached_us: what the trace's step comes to that is nearest to it,
     whatever recording cost. working_us, recorded_us: how long a device runs kernels in the trace's step, and how long that step took, recorded."""
 
@@ -54,8 +53,7 @@ class Timed:
         return 0 < (1 + CALIBRATED) * self.recorded_us < self.us
 
 
-@dataclass(frozen=True)
-class TrueStep:
+class TrueStep(msgspec.Struct, frozen=True):
     """low_us, expected_us, high_us: of the step without a profiler; measured ones have no width but their own.
 
     recorded_us: the step as the trace shows it. alone_us: the step by each of the two estimates of the host's time on its
@@ -157,8 +155,7 @@ class TrueStep:
         return cls(recorded_us / spread.gpu_faster, recorded_us, recorded_us * spread.gpu_slower, recorded_us, "recorded")
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True):
     """steps_us: step times measured without a profiler; empty if nobody measured any."""
 
     steps_us: tuple[float, ...] = ()

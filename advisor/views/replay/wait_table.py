@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.knowledge.host_waits import GENERALLY, HostWait, measured_with
@@ -17,8 +16,7 @@ from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.waited_calls import WaitedCalls
 
 
-@dataclass(frozen=True)
-class WaitTable:
+class WaitTable(msgspec.Struct, frozen=True):
     """A row a line and call. A copy that holds its call and the synchronisation of the same op, or right behind it, are one wait. Unavailable where no call that launches was recorded."""
 
     waits: HostWaits

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, overlap_with
@@ -86,8 +86,7 @@ class Made(NamedTuple):
     longest_unknown: str
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """name: the bottleneck, "cpu-only" where no device was asked for work, "unknown" where one was and left none. summary: why, in a sentence. host_share: of the
     critical path, NaN if there is none."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import NANOSECOND_US, Floats, Ints, Spans, overlap_with
@@ -30,8 +30,7 @@ _WRAPPER = "OptimizedModule"
 _SHAPES = 160  # characters of an op's shapes in a table
 
 
-@dataclass(frozen=True)
-class Breakdown:
+class Breakdown(msgspec.Struct, frozen=True):
     """Parts of a step on the busiest device, in the order in which they first ran; they sum to the true step.
 
     Time in which several ops run belongs to computing before communication, copies and memsets, and within one of these

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract, union
 from advisor.knowledge.measured_costs import cost
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.step import Link, PathPart
 from advisor.views.replay.longest_path import longest_path
@@ -19,8 +20,7 @@ from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class CriticalPath:
+class CriticalPath(msgspec.Struct, frozen=True):
     """The path from the start of the window to the end of its last work, in order of time. The links follow without a gap.
 
     links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is no op. unrecorded: the parts

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Spans, clip, complement, joined, length, subtract, union
@@ -12,8 +11,7 @@ from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.steps import Steps
 
 
-@dataclass(frozen=True)
-class DevicePartition:
+class DevicePartition(msgspec.Struct, frozen=True):
     """Disjoint, sorted spans that together are the window. A lower class counts only where no higher one runs."""
 
     device: int
@@ -29,8 +27,7 @@ class DevicePartition:
         return sum(length(s) for s in (self.compute, self.communication, self.copy, self.memset))
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(msgspec.Struct, frozen=True):
     """One partition a device that did anything; `main` is the busiest."""
 
     devices: tuple[DevicePartition, ...]

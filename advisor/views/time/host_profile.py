@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Mask, Spans, clip, joined, length, subtract
@@ -34,8 +34,7 @@ _OPTIMIZER = names_of("optimizer_step_or_zero_grad")
 _COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl|c10d):")
 
 
-@dataclass(frozen=True)
-class HostProfile:
+class HostProfile(msgspec.Struct, frozen=True):
     """time: None if a device did work, or where no op was recorded."""
 
     time: HostTime | None

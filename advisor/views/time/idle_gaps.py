@@ -8,9 +8,9 @@ returns. If the op had been launched earlier, the device waited for other device
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, NANOSECOND_US, Floats, Ints, Spans, joined, overlap_with, subtract
@@ -31,8 +31,7 @@ STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"
 """Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""
 
 
-@dataclass(frozen=True)
-class Gaps:
+class Gaps(msgspec.Struct, frozen=True):
     """Idle gaps of the busiest device in the window.
 
     start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end.
@@ -49,7 +48,7 @@ class Gaps:
     run_us: float
     recording_us: float = 0.0
     replayed_steps: int = 1
-    most_us: Mapping[str, float] = field(default_factory=dict)
+    most_us: Mapping[str, float] = msgspec.field(default_factory=dict)
     """By cause, all of its gaps with the host as slow as recording leaves open."""
     slowest_us: float = 0.0
     """The window then."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -44,8 +44,7 @@ def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
     return np.where(known, np.minimum(blocks / np.maximum(count, 1.0), 1.0), np.nan)
 
 
-@dataclass(frozen=True)
-class KernelTable:
+class KernelTable(msgspec.Struct, frozen=True):
     """The window's GPU ops by name, most time first."""
 
     rows: tuple[KernelRow, ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, levels, nest, walk
@@ -19,8 +18,7 @@ from advisor.views.trace.steps import Steps
 ROWS = 200  # as in `kernel_table`
 
 
-@dataclass(frozen=True)
-class OpTable:
+class OpTable(msgspec.Struct, frozen=True):
     """The window's ops by name, most GPU time first, then most host time; at most `ROWS`. host_self_us: (n_cpu,) each op's own time."""
 
     rows: tuple[OpRow, ...]

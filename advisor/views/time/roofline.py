@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
@@ -29,8 +29,7 @@ MOVES_DATA = (Family.LAYOUT, Family.COPY, Family.FILL)
 ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 
 
-@dataclass(frozen=True)
-class Roofline:
+class Roofline(msgspec.Struct, frozen=True):
     """flops, bytes: (n_gpu,) each op's part of its framework op's or compiled op's work, NaN if shapes or formula are missing.
 
     The work of one op is divided among the kernels it launched, by their time: it is never counted twice. Its FLOPs are those of the kernels

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask, overlap_with, subtract, union
@@ -17,8 +16,7 @@ from advisor.views.trace.serving import ServedPhase, Serving
 CLASSES = ("products", "attention", "communication", "other", "idle")
 
 
-@dataclass(frozen=True)
-class ServedTime:
+class ServedTime(msgspec.Struct, frozen=True):
     """shares: of each phase of `Serving.phases`, the shares of its steps' time by `CLASSES`, which sum to 1; None if no device worked in them. knees: of each, rows of a step
     up to which its GEMMs are bound by reading their weights, NaN if the device's rates are not known. weight_bytes, kv_bytes: of each, the most that its GEMMs and its
     attention can have read in a step, as long as they ran and at the memory's peak rate; NaN as well."""

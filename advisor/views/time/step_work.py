@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.knowledge.op_tokens import names_of
@@ -17,8 +16,7 @@ from advisor.views.trace.steps import Steps
 _ATTENTION = names_of("product_of_scores")
 
 
-@dataclass(frozen=True)
-class StepWork:
+class StepWork(msgspec.Struct, frozen=True):
     """Kernels, their time, copied bytes and FLOPs of a mean step of the window."""
 
     work: Work

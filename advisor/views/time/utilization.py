@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.recordings.timeline import Timeline
@@ -28,8 +28,7 @@ MIN_SAMPLES = 5
 """A mean of fewer says nothing of the window."""
 
 
-@dataclass(frozen=True)
-class Utilization:
+class Utilization(msgspec.Struct, frozen=True):
     """Mean utilisation by device and unit, in percent of peak; empty if no counters were sampled."""
 
     rows: tuple[UtilizationRow, ...]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
+
+import msgspec
 
 from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True):
     """The inputs of each row of `cpu_ops`. Unavailable where shapes were not recorded."""
 
     timeline: Timeline

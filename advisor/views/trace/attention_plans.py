@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Spans, overlap_with
@@ -19,8 +18,7 @@ _ATTENTION = names_of("attention_of_cudnn")
 PLANNED_US = cost("attention-plan")
 
 
-@dataclass(frozen=True)
-class AttentionPlans:
+class AttentionPlans(msgspec.Struct, frozen=True):
     """spans: host time of the calls of cuDNN's attention that plan, on the threads that issue GPU work. calls: their rows of `cpu_ops`, those
     of the window and not inside another. steps: how many steps hold any. sizes: how many sizes they are for, as many as they are where shapes
     were not recorded."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.knowledge.op_tokens import names_of
@@ -18,8 +18,7 @@ _MARK = re.compile(r"\b(?:bs|batch[_ ]?size)[ =:]+(\d{1,12})", re.IGNORECASE)
 _IMAGES = names_of("convolution_of_images")
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """a_step: samples of a mean step, 0 if nothing says; source: what said so."""
 
     a_step: float = 0.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, nest
@@ -31,8 +31,7 @@ _LABEL = re.compile(r"capture_(\d{1,9})_(\w{1,64})")
 _DIM = re.compile(r"\[\[(\d{1,9})[,\]]")
 
 
-@dataclass(frozen=True, eq=False)
-class _Graph:
+class _Graph(msgspec.Struct, frozen=True, eq=False):
     """kinds: what each of its nodes does; call, op: rows of the capture's tables, op -1 if none is around the call."""
 
     kinds: Ints
@@ -40,8 +39,7 @@ class _Graph:
     op: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class _Captured:
+class _Captured(msgspec.Struct, frozen=True, eq=False):
     """Graphs of one size, in the order of their capture. of: which trace they are in. rows: -1 if that is not known."""
 
     of: int
@@ -49,8 +47,7 @@ class _Captured:
     graphs: tuple[_Graph, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class CapturedGraphs:
+class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
     """timeline: the captures that were used, one behind the other; ops: of it. call, op: (n_gpu,) rows of its tables for each op that a graph
     replays, -1 elsewhere. replay: (n_gpu,) the launch that replays it, -1 elsewhere. share: of the time of what graphs replay, that which was found.
     why: what keeps the rest from being found, "" if nothing does. sizes: rows of the captures that were used, if they are known."""
@@ -113,8 +110,7 @@ class CapturedGraphs:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Read:
+class _Read(msgspec.Struct, frozen=True, eq=False):
     """The trace of captures, with what its calls launch and belong to."""
 
     trace: CaptureTrace

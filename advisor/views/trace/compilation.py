@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Spans, joined, overlap_with, union
+from advisor.knowledge.expressions import expression
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import times
 from advisor.views.trace.host_activity import HostActivity
@@ -17,7 +17,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import begins_inside, matches, spans_of
 
 # Frames in which Dynamo, Inductor or Triton compile; their run-time wrappers (`run`, `_fn`, `compile_wrapper`) are no such.
-_COMPILE_FRAME = re.compile(
+_COMPILE_FRAME = expression(
     r"torch/_dynamo/convert_frame\.py\(\d+\): "
     r"|torch/_inductor/compile_fx\.py\(\d+\): (_?compile_fx|_?fx_codegen|codegen_and_compile|fw_compiler|bw_compiler|cudagraphify)"
     r"|torch/_inductor/runtime/triton_heuristics\.py\(\d+\): (_?precompile|autotune_to_one_config|benchmark_all_configs)"
@@ -25,15 +25,14 @@ _COMPILE_FRAME = re.compile(
     r"|jax/(pxla|compiler)\.py\(\d+\): (compile|backend_compile\w*|compile_or_get_cached)$"
 )
 # Ranges that PyTorch 2.6 and later opens around its compilation, stacks or not.
-_COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
+_COMPILE_RANGE = expression(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
 # XLA's, in a program of JAX; and the call in which it happens, which traces and lowers before.
-_XLA_RANGE = re.compile(r"backend_compile\w{0,40}$|PJRT_Client_Compile|PjRt\w{0,40}Client::Compile")
-_JITTED = re.compile(r"PjitFunction\(")
-_COMPILE_ID = re.compile(r"compile_id=\[?(\d{1,18})/(\d{1,18})|Torch-Compiled Region: (\d{1,18})/(\d{1,18})")
+_XLA_RANGE = expression(r"backend_compile\w{0,40}$|PJRT_Client_Compile|PjRt\w{0,40}Client::Compile")
+_JITTED = expression(r"PjitFunction\(")
+_COMPILE_ID = expression(r"compile_id=\[?(\d{1,18})/(\d{1,18})|Torch-Compiled Region: (\d{1,18})/(\d{1,18})")
 
 
-@dataclass(frozen=True)
-class Compilation:
+class Compilation(msgspec.Struct, frozen=True):
     """spans: time in which the threads that issue GPU work compile, as frames and ranges say; disjoint and sorted. compilers: of it,
     the compilers' own, without the tracing before and the first run after it, which one call of a jitted function holds too."""
 
@@ -62,8 +61,7 @@ def _calls_that_compile(timeline: Timeline, host: HostActivity, spans: Spans) ->
     return union(start[compiled], end[compiled])
 
 
-@dataclass(frozen=True)
-class Recompilations:
+class Recompilations(msgspec.Struct, frozen=True):
     """What the trace says of why code is compiled again."""
 
     recompiled: int
@@ -170,7 +168,7 @@ def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, s
     return None
 
 
-_SHAPE = re.compile(r"\[[\d, ]+\]")
+_SHAPE = expression(r"\[[\d, ]+\]")
 
 
 def _one_shape(first: str, second: str) -> tuple[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -12,8 +12,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 
 
-@dataclass(frozen=True)
-class CompiledLines:
+class CompiledLines(msgspec.Struct, frozen=True):
     """of_gpu: (n_gpu,) positions in `lines`, -1 where the compiler said nothing.
 
     A compiled module whose instructions all come from one line is a single op that the framework compiled by itself: it bears the

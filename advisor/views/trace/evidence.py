@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -70,8 +70,7 @@ def _shared(device: Ints | None, members: Ints | Mask) -> int | None:
     return int(device[members][0])
 
 
-@dataclass(frozen=True)
-class Witness:
+class Witness(msgspec.Struct, frozen=True):
     """Evidence of rows of the trace's tables."""
 
     timeline: Timeline

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, length, overlap_with
@@ -28,8 +28,7 @@ _TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Manag
 _GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+|_ptsz|_ptds)*$")
 
 
-@dataclass(frozen=True, eq=False)
-class FirstPass:
+class FirstPass(msgspec.Struct, frozen=True, eq=False):
     """only: whether all of the window is a first pass of a framework's program. A program in plain CUDA is judged by its one run, which is all
     it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory.
     taken: how often the allocator of a framework takes device memory in the only pass that was recorded, if it fills its cache; else 0. brief: whether

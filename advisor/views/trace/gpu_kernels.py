@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -17,8 +16,7 @@ FAMILIES = tuple(Family)
 _ORDER = {f: i for i, f in enumerate(FAMILIES)}
 
 
-@dataclass(frozen=True)
-class Kernels:
+class Kernels(msgspec.Struct, frozen=True):
     """family: (n_gpu,) position in `FAMILIES`. precision: (n_gpu,) categorical, "" where it means nothing.
     communication, copy, memset: (n_gpu,) which class of device time each op is; the rest is compute."""
 

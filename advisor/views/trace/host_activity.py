@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, joined, subtract, union
 from advisor.knowledge import cuda_api
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.measured_costs import cost
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
@@ -25,16 +26,15 @@ UNSEEN_DISPATCH_PAUSE_US = cost("dispatch-pause-unseen")
 
 LONGEST_DISPATCH_US = cost("longest-dispatch")
 
-_LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.{0,200}__next__")
-_LOADER_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")
+_LOADER = expression(r"enumerate\(DataLoader\)|DataLoader.{0,200}__next__")
+_LOADER_FRAME = expression(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")
 # JAX has no loader of its own: what its programs iterate over is grain, tf.data or a class of theirs. Frames have no directories there.
-_ITERATOR_FRAME = re.compile(r"^[\w.]+\.py\(\d+\): (__next__|get_next|_next_internal)$")
+_ITERATOR_FRAME = expression(r"^[\w.]+\.py\(\d+\): (__next__|get_next|_next_internal)$")
 # One-time work of the driver, which the profiler reports beside its own.
-_NOT_PROFILER = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
+_NOT_PROFILER = expression(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class HostActivity:
+class HostActivity(msgspec.Struct, frozen=True):
     """Disjoint spans of what the threads that issue GPU work were doing. Earlier names win where several apply."""
 
     profiler: Spans

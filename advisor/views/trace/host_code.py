@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
@@ -37,8 +38,8 @@ _STEP = names_of("profiler_step")
 _GENERATED = names_of("generated_call")
 """The range in which code that a compiler generated launches one kernel after the other."""
 _AROUND_GENERATED = names_of("around_generated_call")
-_NUMBER = re.compile(r"(?<![A-Za-z])\d+")
-_BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
+_NUMBER = expression(r"(?<![A-Za-z])\d+")
+_BUILT_IN = expression(r"^<built-in (function|method) (?P<name>\w+)")
 _TENSOR_OP = names_of("tensor_op")
 # What changes how a tensor is seen, asks something of it, or makes one without writing to it.
 _WRITES_NOTHING = names_of("write_nothing")
@@ -49,12 +50,11 @@ _WRITTEN = (
     (names_of("lift_fresh"), "a tensor of an array"),
 )
 """Ops that represent what nobody wrote as such."""
-_COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
-_SLEEP = re.compile(r"<built-in (function|method) sleep\b")
+_COLLECT = expression(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
+_SLEEP = expression(r"<built-in (function|method) sleep\b")
 
 
-@dataclass(frozen=True)
-class OwnWork:
+class OwnWork(msgspec.Struct, frozen=True):
     """One stretch of the host's own work: what it was, where, and whether that is known."""
 
     label: str

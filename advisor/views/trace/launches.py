@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge import cuda_api
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 
 
-@dataclass(frozen=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True):
     """For each row of `gpu_ops`, the call that launched it; a CUDA graph's call launches many.
 
     call: (n_gpu,) row of `api_calls`, -1 if none was recorded. start_us: (n_gpu,) start of that call, NaN if none.

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.intervals import Spans, joined
+from advisor.knowledge.expressions import expression
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.table_filters import begins_inside, matches, spans_of
 
-_SINGLE = re.compile(r"SingleProcess")
-_MULTI = re.compile(r"MultiProcess")
+_SINGLE = expression(r"SingleProcess")
+_MULTI = expression(r"MultiProcess")
 # Frames and ops that only one of the two kinds of iterator has in the thread that trains.
-_FETCHES_HERE = re.compile(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
-_WAITS_FOR_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (_try_get_data|_get_data)$")
-STARTS_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator$")
+_FETCHES_HERE = expression(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
+_WAITS_FOR_WORKERS = expression(r"torch/utils/data/dataloader\.py\(\d+\): (_try_get_data|_get_data)$")
+STARTS_WORKERS = expression(r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator$")
 
 
 def loading_spans(timeline: Timeline, host: HostActivity) -> Spans:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask
@@ -15,8 +15,7 @@ MOST_WORK = 0.6
 """Of a process's GPU work, what its steps launch: less, and what is marked is a part of the program."""
 
 
-@dataclass(frozen=True)
-class Unjudged:
+class Unjudged(msgspec.Struct, frozen=True):
     """Marked steps outside of the window: of which kind, how many, and how long each takes."""
 
     kind: str
@@ -32,8 +31,7 @@ def not_judged(unjudged: tuple[Unjudged, ...]) -> str:
     return f"; not judged: {' and '.join(map(str, unjudged))}" if unjudged else ""
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(msgspec.Struct, frozen=True):
     """Start and end of each step on the host. process: whose launches they are of, -1 where nothing tells processes apart. kind: of which kind
     they are, "" where names say none; unjudged: what else is marked; apart: share of the marked work that steps of other kinds hold.
     by_launches: whether a launch sequence that repeats is all that says so."""

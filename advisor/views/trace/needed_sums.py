@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, in_spans, overlap_with, union
@@ -28,8 +27,7 @@ _OF_GRADIENTS = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 """Where something is trained these may be of weights, which are known long before they are needed, or of gradients, which are needed long after."""
 
 
-@dataclass(frozen=True)
-class NeededSums:
+class NeededSums(msgspec.Struct, frozen=True):
     """needed: (n_gpu,) collectives as tensor parallelism makes them: kernels made the operand since the collective before, kernels read the result before the
     next one, and none runs next to it.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask, innermost, nest, over_ancestors
@@ -20,8 +20,7 @@ def thread_ids(*frames: Table) -> Ints:
     return Groups.by_keys(*(np.concatenate([frame[name] for frame in frames]) for name in ("pid", "tid"))).of
 
 
-@dataclass(frozen=True)
-class Ops:
+class Ops(msgspec.Struct, frozen=True):
     """The op tree, built from time alone: ids are missing or wrong in some producers' files.
 
     parent: (n_cpu,) row of the op around each op, or -1. of_call: (n_api,) innermost op around each call, or -1.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -14,8 +13,7 @@ from advisor.views.trace.modules import Place, places_of_calls, places_of_gpu
 from advisor.views.trace.ops import Ops
 
 
-@dataclass(frozen=True, eq=False)
-class Origins:
+class Origins(msgspec.Struct, frozen=True, eq=False):
     """inner, outer: (n_gpu,) positions in `names` of the innermost and the outermost op, -1 if none is known. shape: (n_gpu,) position in `shapes` of the innermost op's dims as
     recorded, -1 where no op is known."""
 

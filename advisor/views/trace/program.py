@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.knowledge.accelerators import CUDA, OTHER, Accelerator, accelerator
+from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.server_marks import engine_of
 from advisor.knowledge.shares import MOST
@@ -23,21 +24,21 @@ _BACKWARD = names_of("backward_or_update")
 # Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward, and
 # `unfold_backward`, by which an inverse STFT adds its windows up.
 _TRAINING_KERNEL = names_of("training_kernel")
-_TRAINING_FRAME = re.compile(r"\bzero_grad\b|\btorch[/\\]optim[/\\]")
+_TRAINING_FRAME = expression(r"\bzero_grad\b|\btorch[/\\]optim[/\\]")
 _UPDATE = names_of("parameter_update")
 _ENGINE = names_of("autograd_engine")
 _KEPT = names_of("accumulate_grad_node")
 _TURNED = names_of("move_axis")
 _TURNING = names_of("move_axis_or_linalg")
-_LOADER = re.compile(r"DataLoader|torch[/\\]utils[/\\]data[/\\]")
+_LOADER = expression(r"DataLoader|torch[/\\]utils[/\\]data[/\\]")
 _COMPILED = names_of("compiled_graph")
 _GENERATED = names_of("generated_by_triton")
-_JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
+_JAX = expression(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
 NAMED_BY_TORCH = names_of("by_torch")
 _SERVERS = {
-    "vLLM": re.compile(r"(^|[/\\(])vllm/|^(void )?vllm::"),
-    "SGLang": re.compile(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
-    "TensorRT-LLM": re.compile(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
+    "vLLM": expression(r"(^|[/\\(])vllm/|^(void )?vllm::"),
+    "SGLang": expression(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
+    "TensorRT-LLM": expression(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
 }
 
 # Names of devices, calls and kernels that only ROCm has.
@@ -54,8 +55,7 @@ Kind = Literal["training", "inference", "server", "simulation"]
 Maker = Literal["nvidia", "amd", "other"]
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
     "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. handed_back: torch.autograd.grad
     takes them, as of an energy, and no parameter keeps any. loader: batches come from a DataLoader of PyTorch. server: the inference server that it is, "" if it is none.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from advisor.intervals import nest
@@ -12,8 +11,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import thread_ids
 
 
-@dataclass(frozen=True)
-class PythonFrames:
+class PythonFrames(msgspec.Struct, frozen=True):
     """callers: (n_python,) the row of `python_calls` around each, and how many recorded ones led in a ring or too far."""
 
     callers: Forest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, innermost, over_ancestors, union
@@ -20,8 +20,7 @@ MOST_REGIONS = 256
 """Distinct regions that are looked for. Layers of one kind are one region, so that a program has a dozen; the bound keeps a made-up trace linear."""
 
 
-@dataclass(frozen=True)
-class Recomputed:
+class Recomputed(msgspec.Struct, frozen=True):
     """ops: (n_cpu,) whether each op is, or runs inside, one of the forward pass that runs again. spans: when they run on the host.
 
     regions: how many times a node of the backward pass does so, over the whole trace. by_op: of those, the most frequent run, as names of ops.

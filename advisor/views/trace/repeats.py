@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -25,8 +25,7 @@ _MARKERS = 8
 """Kinds that may mark a period, the rarest that repeat: most come once a period, a branch less often."""
 
 
-@dataclass(frozen=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True):
     """period: after how many a sequence is itself again. stretches: (n, 2) if it is, from the first up to, not with, the last: three periods at least each."""
 
     period: int

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -21,8 +21,7 @@ from advisor.views.trace.table_filters import matches
 from advisor.views.trace.unexecuted_launches import lost_launches
 
 
-@dataclass(frozen=True)
-class ServedStep:
+class ServedStep(msgspec.Struct, frozen=True):
     """A step that a server marks.
 
     start_us, end_us: its mark on the host. begins_us, lasts_us: where its first op starts on the device, and from there to the first of the next step;
@@ -50,8 +49,7 @@ class ServedStep:
         return self.graph_us + self.eager_us
 
 
-@dataclass(frozen=True)
-class ServedPhase:
+class ServedPhase(msgspec.Struct, frozen=True):
     """Steps of one phase on as many requests: their median, as a step behind which the server waited for requests is no usual one.
 
     requests, query_tokens, kv_tokens, padded_to: -1 where the marks, or the graphs, do not say. graph_coverage: share of the device's time in graphs, NaN
@@ -71,8 +69,7 @@ class ServedPhase:
     tokens_per_s: float
 
 
-@dataclass(frozen=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """engine: the server, "" where no step is marked as one's. steps: in order. phases: what is alike among them, by phase and requests."""
 
     engine: str = ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -20,15 +20,14 @@ from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
 
 
-@dataclass(frozen=True, eq=False)
-class Shapes:
+class Shapes(msgspec.Struct, frozen=True, eq=False, dict=True):
     """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 if that was not recorded. made: the same,
     and of elementwise ops what they make of smaller ones by broadcasting."""
 
     elements: Ints
     made: Ints
     timeline: Timeline
-    _inputs: dict[tuple[int, int], list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
+    _inputs: dict[tuple[int, int], list[tuple[tuple[int, ...], str]]] = msgspec.field(default_factory=dict)
 
     def inputs(self, op: int) -> list[tuple[tuple[int, ...], str]]:
         """Shape and type of each tensor among the inputs of a row of `cpu_ops`, in order; [] if they were not recorded."""

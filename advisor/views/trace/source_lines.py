@@ -9,9 +9,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, innermost, over_ancestors
@@ -49,8 +49,7 @@ def user_frame(name: str, scripts: frozenset[str] = frozenset()) -> SourceLine |
     return SourceLine(file=match["file"], line=int(match["line"]))
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True, dict=True):
     """Python frames by thread; answers which one was running at a moment, or by the stacks of ops where frames are no events.
 
     rows: by (pid, tid), rows of `python_calls` in order of start, outer frames first.

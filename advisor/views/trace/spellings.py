@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -31,8 +31,7 @@ NEAR = 6
 """Outermost ops between a log-softmax and the pick of the target's probability that still belong together: squeezes, views, negation."""
 
 
-@dataclass(frozen=True)
-class Spellings:
+class Spellings(msgspec.Struct, frozen=True):
     """cell: the recurrent cell that a Python loop steps, "" if none does; cells: how often in a step. sliced: products a step of
     slices of one tensor, alike and in a row, as one head or expert at a time. picked: losses a step that are a log-softmax and a pick of
     the target's. grows: sizes from and to which a tensor grows by concatenation, None if none does. grows_values: the same of a list of

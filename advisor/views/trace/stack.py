@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -21,8 +20,7 @@ LIKELY = NEARLY_ALL
 """How sure a framework must be for its words to be used: advice for one that is not there cannot be followed."""
 
 
-@dataclass(frozen=True)
-class GivenFramework:
+class GivenFramework(msgspec.Struct, frozen=True):
     """The framework that the user names, and its version, "" where he names none: it overrules what was found."""
 
     package: str
@@ -44,8 +42,7 @@ class Framework(msgspec.Struct, frozen=True):
         return any(loop != MODEL for loop in self.loops)
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(msgspec.Struct, frozen=True):
     """frameworks: that in which the user writes first, then those whose models it runs; none if the program is plain PyTorch or JAX."""
 
     frameworks: tuple[Framework, ...] = ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, overlap_with, union
@@ -50,8 +50,7 @@ IDLE_DURING = NEARLY_ALL
 """A call that takes long while the device works waits for it; one-time work of the driver leaves the device idle."""
 
 
-@dataclass(frozen=True)
-class StartUp:
+class StartUp(msgspec.Struct, frozen=True):
     """earlier_us: until when the device ran what had been launched before the recording, -inf if it did not, and for how
     long that was seen. once: spans of calls in which the driver did what it does once; calls: each with name, start and end. ends_us: ends
     of those that set a beginning apart; a brief launch that loads its kernel does not, since a program makes them for as long as it meets new ones."""

@@ -4,13 +4,13 @@ of a jitted function, a launch sequence that comes again."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import MOST, NEARLY_ALL
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.op_tokens.families import Family, family
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
@@ -39,8 +40,7 @@ FEW = 3
 """In a window of so many steps what one of them does alone is a large part of the mean, and no part of a usual step."""
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True):
     """Whole steps of steady work.
 
     The host marks steps as it issues them; a busy GPU executes them later. So a step begins, for the window, where the

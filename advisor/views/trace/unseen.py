@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
@@ -17,8 +17,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.unexecuted_launches import captured_calls, lost_launches
 
 
-@dataclass(frozen=True)
-class FailedCalls:
+class FailedCalls(msgspec.Struct, frozen=True):
     """Calls of one name that returned one error. launches: whether they were to run something on a device."""
 
     call: str
@@ -27,8 +26,7 @@ class FailedCalls:
     launches: bool
 
 
-@dataclass(frozen=True)
-class Unseen:
+class Unseen(msgspec.Struct, frozen=True):
     """launched: (n,) rows of `api_calls` that asked a device for work and did not fail, one of each launch; lost: (n,) which of them left no op on
     any device. graphs: (n,) which of them launched a whole graph. captured: launches that were captured into graphs and ran nothing."""
 

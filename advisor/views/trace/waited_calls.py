@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -29,8 +29,7 @@ _READS = re.compile(r"^(?:cuda|cu|hip)(StreamSynchronize|Memcpy\w*)$")
 """The calls by which an op of PyTorch waits for a value."""
 
 
-@dataclass(frozen=True, eq=False)
-class WaitedCalls:
+class WaitedCalls(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Answers what a runtime call that waits, or makes a copy that is waited for, is of."""
 
     timeline: Timeline

@@ -1,11 +1,10 @@
 """Every question asked of a trace before any advice, each answer by a small trace: fit, with reserve, unfit."""
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import CopyKind, ReadIssue
 from advisor.report.model import UNKNOWN
 from advisor.views.health import TraceHealth

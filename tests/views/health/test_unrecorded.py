@@ -1,7 +1,6 @@
 """Work that was not recorded is no idle time: each kind of it is counted, named and judged for what it is."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from advisor import load
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import LeftOut, Timeline
 from advisor.report.model import UNKNOWN
 from advisor.reports import formats

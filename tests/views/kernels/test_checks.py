@@ -1,9 +1,8 @@
 """What is asked of each measured kernel, on both sides of what makes it a concern."""
 
-from dataclasses import replace
-
 import pytest
 
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import Flags
 from tests.kernels import judged, kernel
 

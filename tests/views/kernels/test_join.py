@@ -1,13 +1,12 @@
 """Measured kernels found again in a timeline: a share of each launch becomes µs of the step."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import analysis
 from advisor.errors import UsageError
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import KernelProfile, KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Saving

@@ -1,13 +1,13 @@
 """A snapshot beside a timeline of the same program says why its allocator asks the driver."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import advisor
 from advisor.errors import UsageError
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording, with_memory
 from advisor.recordings.snapshot import SnapshotBeside
 from advisor.report.finding import BytesSaved

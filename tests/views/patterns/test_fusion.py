@@ -1,10 +1,9 @@
 """What a compiler makes one kernel of, and the bytes that it must move, worked out by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.knowledge.structs import replace
 from advisor.views.patterns.fusion import Fusion
 from advisor.views.trace.shapes import Shapes
 from tests.build import Trace

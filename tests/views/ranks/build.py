@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.ranks.summary import RankSummary

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import networkx as nx
 import numpy as np
@@ -14,6 +12,7 @@ from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.knowledge import recording_cost
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording
 from advisor.report.recording import Health, Prediction
 from advisor.report.step import Part

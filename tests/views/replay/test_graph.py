@@ -1,13 +1,12 @@
 """The graph of a schedule says the same as running it, and the longest path through it is the step."""
 
-from dataclasses import replace
-
 import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
+from advisor.knowledge.structs import replace
 from advisor.views.replay import simulate
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.replay import Replay

@@ -4,8 +4,6 @@
 wait, a copy or a launch is worth nothing, or something else than it seems.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import analyze
+from advisor.knowledge.structs import replace
 from advisor.views.replay.edits import (
     AsGraph,
     Batched,

@@ -1,12 +1,12 @@
 """The step as it runs when nobody records, worked out by hand."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from advisor.knowledge import recording_cost
+from advisor.knowledge.structs import replace
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.recording_cost import _became_shorter
 from advisor.views.replay.replay import Replay

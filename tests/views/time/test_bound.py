@@ -1,12 +1,12 @@
 """What bounds the step, each case by a trace of a few lines with the answer worked out by hand."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import ReadIssue
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, _open

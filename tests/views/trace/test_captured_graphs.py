@@ -1,10 +1,9 @@
 """What graphs replay has the op, shapes and module that it was captured under."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from advisor.knowledge.structs import replace
 from advisor.recordings.captures import CaptureTrace, CaptureTraces
 from advisor.recordings.recording import Recording, with_captures
 from advisor.recordings.timeline import Timeline

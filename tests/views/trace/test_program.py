@@ -1,9 +1,8 @@
 """Whose program it is, and in whose terms fixes are said."""
 
-from dataclasses import replace
-
 import pytest
 
+from advisor.knowledge.structs import replace
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace
 from tests.build import Trace

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.knowledge.stacks import packs
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 from advisor.sources import read
 from advisor.views.trace.stack import LIKELY, Framework, GivenFramework, Stack
