@@ -33,7 +33,9 @@ def training(count=6, each=100.0, compute=1000.0, stream=7, between="", longer=0
 def test_averages_after_the_backward_pass_are_found_with_what_overlap_gains_of_them():
     finding = found("missed-overlap", training())
     assert finding.saving.expected_us == pytest.approx(0.35 * 600, rel=0.02)
-    assert (finding.saving.low_us, finding.saving.high_us) == widened("missed-overlap", 120, 420, 1600)
+    low, _ = widened("missed-overlap", 120, 420, 1600)
+    # Kernels of 1,000 µs stay whole, and at least half of the 180 µs of transfers that no overlap hides.
+    assert (finding.saving.low_us, finding.saving.high_us) == (low, pytest.approx(1600 - 1000 - 180 / 2))
     assert "6 collectives per step" in finding.summary and "DistributedDataParallel" in finding.fix.code.after
     assert finding.evidence[0].label == REDUCE
 
