@@ -19,7 +19,7 @@ SAMPLES = ("sync-stall/print_loss_each_step.slow", "unfused-elementwise/slow", "
 
 
 def with_tables(timeline, **tables):
-    return replace(timeline, **{name: frame.reset_index(drop=True) for name, frame in tables.items()})
+    return replace(timeline, **tables)
 
 
 def disagreeing_clocks(timeline):
