@@ -161,7 +161,7 @@ def test_a_checkout_that_is_not_installed_finds_its_own_rules_and_reports(tmp_pa
     assert Path(rules).is_relative_to(tmp_path) and Path(reports).is_relative_to(tmp_path) and int(found) > 0, done.stderr
 
 
-def test_analysis_loads_no_torch(tmp_path):
+def test_analysis_loads_neither_torch_nor_pandas(tmp_path):
     # A torch that cannot be imported without notice stands first on the path.
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
     code = textwrap.dedent("""
@@ -172,7 +172,7 @@ def test_analysis_loads_no_torch(tmp_path):
         assert report.findings
         for form in formats().values():
             form.render(report)
-        assert "torch" not in sys.modules
+        assert "torch" not in sys.modules and "pandas" not in sys.modules
         print("analysed")
     """)
     trace = ROOT / "samples" / "sync-stall" / "slow.json.gz"
