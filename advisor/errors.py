@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from advisor.knowledge.how_to_record import Missing
 
 EXIT_CODES = {
     "0": "analysed",
@@ -86,7 +90,11 @@ class OutputError(AdvisorError):
 class Unavailable(AdvisorError):
     """A recording lacks what a view or a rule needs: what is missing (`message`), and how to record it (`hint`).
 
-    The engine then reports the rule as skipped.
+    The engine then reports the rule as skipped. missing: what the hint records, if another tool does so for other programs.
     """
 
     exit_code = 3
+
+    def __init__(self, message: str, hint: str = "", missing: Missing = "") -> None:
+        super().__init__(message, hint)
+        self.missing: Missing = missing

@@ -48,7 +48,7 @@ def between_launches(
     """What the program does between launches, outside the loader."""
     seen = len(timeline.cpu_ops) > 0
     if seen and not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
-        raise Unavailable("a runtime's own threads launch the GPU's work, so their pauses say nothing about the program's threads", RECORD_BOTH)
+        raise Unavailable("a runtime's own threads launch the GPU's work, so their pauses say nothing about the program's threads", *RECORD_BOTH)
     if not steps.repeats:
         return Clear(why="the trace has no repeated step, so the CPU work may be start-up")
     host_time = host_time.seen()
@@ -56,7 +56,7 @@ def between_launches(
     spans, works = host_code.own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
     if not len(works):
         if not seen and program.framework != "cuda":
-            raise Unavailable("no framework ops were recorded, so other CPU code cannot be identified", RECORD_BOTH)
+            raise Unavailable("no framework ops were recorded, so other CPU code cannot be identified", *RECORD_BOTH)
         # What a shorter pause without a name is, nobody knows.
         least_us = min_pause_us * (1.0 if host_code.names_pauses(timeline, host) else host_code.UNNAMED_FACTOR)
         return Clear(why=f"the host never pauses or computes on CPU tensors for {least_us:.0f} µs in the window")

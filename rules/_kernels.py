@@ -56,7 +56,7 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
     unknown = 0
     kernels_here = [k for k in measured.kernels if measured.join is None or len(measured.positions(k))]
     if not kernels_here:
-        return Skipped(why="none of the measured kernels runs in the timeline", record_with="ncu --set full …, of the same program")
+        return Skipped(why="none of the measured kernels runs in the timeline", record_with="ncu --set full …, of the same program", missing="counters")
     for name, kernels in unlike(kernels_here).items():
         looked = [(kernel, look(kernel)) for kernel in kernels]
         unknown += sum(answer is None for _, answer in looked)
@@ -70,7 +70,7 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
     if not values:
         pages = {kernel.profile.page for kernel in kernels_here}
         why = "this page does not show the counters that tell" if pages == {"details"} else "the report does not hold the counters that tell"
-        return Skipped(why=why, record_with=counters(question.sections, min(pages)))
+        return Skipped(why=why, record_with=counters(question.sections, min(pages)), missing="counters")
     left = f" (of {unknown} kernels the counters were not collected)" if unknown else ""
     return Clear(why=question.clear.format(max(values), count=len(values)).replace("of 1 kernels", "of one kernel") + left)
 

@@ -63,7 +63,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
     https://docs.pytorch.org/docs/stable/notes/amp_examples.html
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     unscaling = matches(timeline.cpu_ops, _UNSCALE)
     if not unscaling.any():
         return Clear(why="no gradients are unscaled, so no GradScaler is in use")

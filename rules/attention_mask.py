@@ -61,9 +61,9 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
     calls = {int(op): boolean for op in np.flatnonzero(work.ops.named(_CALL)) if (boolean := _square_mask(shapes, int(op))) is not None}
     call = np.r_[work.ops.outermost_where(np.isin(np.arange(len(work.ops.parent)), list(calls))), -1][work.op]
     forward = np.flatnonzero(call >= 0)

@@ -77,7 +77,7 @@ def data_loading(
     spans = clip(loading, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
-            raise Unavailable("no framework ranges were recorded, so a data loader would not be visible", RECORD_BOTH)
+            raise Unavailable("no framework ranges were recorded, so a data loader would not be visible", *RECORD_BOTH)
         return Clear(why="no data loader is asked for a batch in the window")
     loader_us = host_time.seen().spent_us(loading)
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])

@@ -67,9 +67,9 @@ def dense_gradients(
     https://docs.pytorch.org/torchrec/
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
     if not len(dense.gradients):
         return Clear(why="no embedding table gets a dense gradient")
     long = (dense.read > 0) & (dense.table >= min_rows_per_read * dense.read)

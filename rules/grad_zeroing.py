@@ -65,7 +65,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     notes, calls = timeline.annotations, timeline.python_calls
     by_hand = loops.zeroing
     if not len(notes) and not len(calls) and not len(by_hand.ops):
-        raise Unavailable("no framework ranges were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ranges were recorded", *RECORD_BOTH)
     ranges = joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in ((notes, _RANGE), (calls, _FRAME)) if len(f)))
     in_range = np.flatnonzero(work.launched_inside(ranges) & work.of(Family.FILL, Family.OPTIMIZER))
     zeroing = np.union1d(in_range, by_hand.ops)

@@ -113,7 +113,7 @@ def _refuse_untold(work: GpuWork, trips: RoundTrips) -> None:
     if share >= UNTOLD:
         raise Unavailable(
             f"copies between elementwise kernels take {percent(share)} of busy time; only strides show whether they transpose back and forth",
-            RECORD_SHAPES,
+            *RECORD_SHAPES,
         )
 
 

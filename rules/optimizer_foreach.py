@@ -70,7 +70,7 @@ def optimizer_foreach(
     if by_hand is None:
         if len(loops.untold) and not (isinstance(its_own, Found) and update.kind == "loop"):
             told = f"{counted(work.a_step(loops.untold), 'elementwise kernel')} per step follow the backward pass; only shapes show whether they loop over parameters"
-            raise Unavailable(told, RECORD_SHAPES)
+            raise Unavailable(told, *RECORD_SHAPES)
         return its_own
     return [its_own, by_hand] if isinstance(its_own, Found) else by_hand
 

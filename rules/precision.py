@@ -112,7 +112,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         status="found" if told else "possible",
         possible_why="" if told else "small or bandwidth-limited GEMMs gain nothing from Tensor Cores, and only shapes show which those are",
-        decide_with="" if told else RECORD_SHAPES,
+        decide_with="" if told else RECORD_SHAPES.text,
         fix=for_program(
             found.program,
             "precision",

@@ -56,7 +56,7 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
     Chen et al.: Training deep nets with sublinear memory cost, 2016, https://arxiv.org/abs/1604.06174
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     twice = np.flatnonzero(np.r_[again.ops, False][work.op])
     if not again.regions:
         return Clear(why="no part of the forward pass runs again in the backward pass")

@@ -85,9 +85,9 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     Ainslie et al.: GQA, 2023, https://arxiv.org/abs/2305.13245
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
     if not heads.found:
         return Clear(why="no keys or values are repeated for query heads")
     copies = np.array([one.at for one in heads.found])

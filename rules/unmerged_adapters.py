@@ -55,9 +55,9 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
     Hu et al.: LoRA, 2021, https://arxiv.org/abs/2106.09685
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
     found = adapters.found
     if not found:
         return Clear(why="no low-rank adapter runs next to a layer")

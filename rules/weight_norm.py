@@ -56,7 +56,7 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrizations.weight_norm.html
     """
     if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
     around = np.r_[work.ops.outermost_where(work.ops.named(_NORM)), -1][work.op]
     norms = np.flatnonzero(around >= 0)
     if not len(norms):

@@ -55,7 +55,7 @@ def consistent(report: Report) -> Report:
     head = report.headline
     why = judgements.contradictions(found)
     judged = head if head.judged == "no" else msgspec.structs.replace(head, judged="partly", judged_why=why, judged_reason="contradiction")
-    row = Health(check="consistency", status="degraded", detail="; ".join(found), record_with="report this, with the trace if you can")
+    row = Health(check="consistency", status="degraded", detail="; ".join(found), record_with="report this, with the trace if you can", reason="disagreement")
     answers = tuple(msgspec.structs.replace(answer, good=None) for answer in report.checklist)
     return msgspec.structs.replace(report, headline=judged, health=(*report.health, row), checklist=answers)
 

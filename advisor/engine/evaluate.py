@@ -218,6 +218,7 @@ def _distrusted(rule: Rule, check: Health) -> Skipped:
         record_with=check.record_with or wording.RECORD_AGAIN,
         reason="check-failed",
         check=check.check,
+        missing=check.missing,
     )
 
 
@@ -226,7 +227,7 @@ def _outcome(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, A
     try:
         return _graded(workspace, kind, rule, options, workspace.call(rule.function, **own))
     except Unavailable as missing:
-        return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint, reason="not-recorded")
+        return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint, reason="not-recorded", missing=missing.missing)
     except STOPS:
         raise
     except BaseException as error:  # the one place where anything is caught: a broken rule must not cost the others

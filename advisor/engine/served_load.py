@@ -68,11 +68,18 @@ def load_check(load: ServingLoad | None) -> Health:
     """Whether what was measured is of the traced steps."""
     name = "serving-load"
     if load is None:
-        return Health(check=name, status="degraded", detail="the trace holds no step that a server marks", touches=())
+        return Health(check=name, status="degraded", detail="the trace holds no step that a server marks", touches=(), reason="nothing-to-check")
     told = {
         "yes": f"the traced steps are of the state that {load.source} measured: {load.why}",
         "no": f"the traced steps are not of the state that {load.source} measured: {load.why}",
         "unknown": f"whether the traced steps are of the state that {load.source} measured is not known: {load.why}",
     }[load.steady]
     again = "record while the server is under the load that was measured, once it runs as many requests as it keeps" if load.steady == "no" else ""
-    return Health(check=name, status="degraded" if again else "ok", detail=told, touches=(), record_with=again)
+    return Health(
+        check=name,
+        status="degraded" if again else "ok",
+        detail=told,
+        touches=(),
+        record_with=again,
+        reason="disagreement" if again else "within-threshold" if load.steady == "yes" else "nothing-to-check",
+    )

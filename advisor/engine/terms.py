@@ -10,13 +10,12 @@ import msgspec
 from advisor.knowledge.accelerators import Accelerator
 from advisor.knowledge.data import load
 from advisor.knowledge.expressions import expression
-from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
+from advisor.knowledge.how_to_record import TOOLS
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Skipped
 from advisor.report.model import Report
 from advisor.report.recording import Health
 
 _Hinted = TypeVar("_Hinted", Skipped, Health)
-_OF_TORCH = expression(r"torch|profile\(|ProfilerActivity|schedule\(|schedule's|prof\.|with_stack|record_shapes|DataLoader")
 
 
 def in_terms_of_jax(report: Report) -> Report:
@@ -24,7 +23,7 @@ def in_terms_of_jax(report: Report) -> Report:
     recorded_by_jax = report.source.format == "jax"
     only = frozenset(load("jax_terms")["torch_only"])
     skipped = [item for item in report.skipped if item.rule not in only]
-    clear = [*report.clear, *(Clear(rule=item.rule, why="") for item in report.skipped if item.rule in only)]
+    clear = [*report.clear, *(Clear(rule=item.rule, why="", reason="not-applicable") for item in report.skipped if item.rule in only)]
     return msgspec.structs.replace(
         report,
         findings=tuple(_finding(finding) for finding in report.findings),
@@ -36,56 +35,47 @@ def in_terms_of_jax(report: Report) -> Report:
 
 _NO_FRAMEWORK = "it looks for what modules, optimizers and loss scalers of a framework do, and none shows in this program"
 _OF_NSYS = "nsys profile -t cuda,nvtx: a few steps of one kind after a warm-up, an NVTX range around each"
+_OF_ROCM = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd -- PROGRAM"
 
 
 def in_terms_of_cuda(report: Report) -> Report:
-    """The report of a program in which nothing of a framework shows: what rules of PyTorch alone could not see they have nothing to do with,
-    and no hint asks for PyTorch's profiler."""
+    """The report of a program without a framework: rules that look for one are clear, and no hint asks for PyTorch's profiler."""
     only = frozenset(load("jax_terms")["torch_only"])
+    skipped = [item for item in report.skipped if item.rule in only]
     return msgspec.structs.replace(
         report,
-        findings=tuple(msgspec.structs.replace(f, lines_with="") if _OF_TORCH.search(f.lines_with) else f for f in report.findings),
-        clear=(*report.clear, *(Clear(rule=item.rule, why=_NO_FRAMEWORK) for item in report.skipped if item.rule in only)),
+        clear=(*report.clear, *(Clear(rule=item.rule, why=_NO_FRAMEWORK, reason="not-applicable") for item in skipped)),
         skipped=tuple(_of_cuda(item) for item in report.skipped if item.rule not in only),
         health=tuple(_of_cuda(check) for check in report.health),
     )
 
 
 def _of_cuda(item: _Hinted) -> _Hinted:
-    """Shapes of tensors and ops of a framework are in no profile of such a program: nothing is advised if it takes those."""
-    if not _OF_TORCH.search(item.record_with):
+    """Shapes of tensors and ops of a framework are in no profile of such a program: no hint asks for them."""
+    if TOOLS.get(item.missing) != "torch":
         return item
-    return msgspec.structs.replace(item, record_with="" if item.record_with in (RECORD_BOTH, RECORD_SHAPES) else _OF_NSYS)
-
-
-_TOOLS_OF_CUDA = expression(r"CUDA|cuda|\bnsys\b|\bncu\b|Nsight")
+    return msgspec.structs.replace(item, record_with="" if item.missing in ("gpu-work", "shapes") else _OF_NSYS)
 
 
 def in_terms_of_device(report: Report, device: Accelerator) -> Report:
     """The report of a program on a device that CUDA's tools do not see: no hint asks for them."""
 
     def hinted(item: _Hinted) -> _Hinted:
-        if item.record_with == RECORD_BOTH:
+        if item.missing == "gpu-work":
             return msgspec.structs.replace(item, record_with=device.record)
-        return msgspec.structs.replace(item, record_with="") if _TOOLS_OF_CUDA.search(item.record_with) else item
+        return msgspec.structs.replace(item, record_with="") if TOOLS.get(item.missing) == "nvidia" else item
 
     return msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
 
 
-_OF_ROCM = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd -- PROGRAM"
-
-
 def in_terms_of_rocm(report: Report) -> Report:
-    """The report of a program on a GPU of AMD's: what a tool of CUDA would record, rocprofv3 records there."""
+    """The report of a program on an AMD GPU: rocprofv3 records there what a tool of NVIDIA would."""
 
     def hinted(item: _Hinted) -> _Hinted:
-        return msgspec.structs.replace(item, record_with=_OF_ROCM) if _OF_NVIDIA.search(item.record_with) else item
+        return msgspec.structs.replace(item, record_with=_OF_ROCM) if TOOLS.get(item.missing) == "nvidia" else item
 
-    findings = tuple(msgspec.structs.replace(f, lines_with="") if _OF_NVIDIA.search(f.lines_with) else f for f in report.findings)
-    return msgspec.structs.replace(report, findings=findings, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
+    return msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
 
-
-_OF_NVIDIA = expression(r"\bnsys\b|\bncu\b|Nsight|nvidia-smi|cuda-graph-trace")
 
 _OF_A_STEP = tuple(
     (expression(pattern), said)
@@ -117,12 +107,6 @@ def _of_one_run(text: str) -> str:
     return said if len(said) <= SUMMARY_CHARACTERS else text
 
 
-def hint_of_jax(hint: str) -> str:
-    """A hint at recording better, as it is said of JAX's profiler."""
-    hints: dict[str, str] = load("jax_terms")["hints"]
-    return hints.get(hint, hints["otherwise"] if _OF_TORCH.search(hint) else hint)
-
-
 def _finding(finding: Finding) -> Finding:
     fixes = load("jax_terms")["fixes"]
     said = fixes.get(f"{finding.rule}/{finding.cause}") or fixes.get(finding.rule)
@@ -137,4 +121,7 @@ def _clear(item: Clear, only: frozenset[str]) -> Clear:
 
 
 def _hinted(item: _Hinted) -> _Hinted:
-    return msgspec.structs.replace(item, record_with=hint_of_jax(item.record_with))
+    hints: dict[str, str] = load("jax_terms")["hints"]
+    if TOOLS.get(item.missing) != "torch":
+        return item
+    return msgspec.structs.replace(item, record_with=hints.get(item.missing, hints["otherwise"]))

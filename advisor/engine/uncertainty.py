@@ -71,7 +71,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
             return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=ONE_STEP, decide_with=MORE_STEPS))
         if not (on_host or source.shapes) and source.takes_shapes:
             return found._replace(
-                finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=BY_SHAPES, decide_with=RECORD_SHAPES)
+                finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=BY_SHAPES, decide_with=RECORD_SHAPES.text)
             )
         return found._replace(finding=msgspec.structs.replace(finding, severity="medium" if likely else "low"))
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"

@@ -25,7 +25,7 @@ def _by_activity(name: str, module: str) -> Accelerator:
     return Accelerator(name, f"profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{name}])", f"torch.{module}.synchronize()")
 
 
-CUDA = Accelerator("CUDA", RECORD_BOTH, "torch.cuda.synchronize()", of_cuda=True)
+CUDA = Accelerator("CUDA", RECORD_BOTH.text, "torch.cuda.synchronize()", of_cuda=True)
 XPU = _by_activity("XPU", "xpu")
 NPU = Accelerator("NPU", "MindStudio Insight or msprof-analyze, which read what an NPU ran", "torch.npu.synchronize()")
 HPU = _by_activity("HPU", "hpu")

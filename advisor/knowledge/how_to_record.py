@@ -1,16 +1,37 @@
 """How to record what was missing."""
 
 from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
-RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
-RECORD_ON_A_GPU = "advisor record, where the program works on a GPU: it records every device that the program uses"
-RECORD_LAUNCHES = "nsys profile --trace=cuda,nvtx: libraries such as TensorRT launch through the driver, which a profiler of the framework may not see"
-RECORD_LINES = {
+Missing = Literal["", "gpu-work", "shapes", "ranks", "steps", "events", "file-end", "launches", "graph-kernels", "ranges", "counters", "step-time"]
+"""What a recording lacks, if a hint names a tool of one framework or vendor; "" if the hint holds for any program."""
+
+Tool = Literal["torch", "nvidia"]
+TOOLS: dict[Missing, Tool] = {
+    "gpu-work": "torch", "shapes": "torch", "ranks": "torch", "steps": "torch", "events": "torch", "file-end": "torch",
+    "launches": "nvidia", "graph-kernels": "nvidia", "ranges": "nvidia", "counters": "nvidia",
+}  # fmt: skip
+"""The tool that the default hint names: a program that it does not see gets another hint."""
+
+
+class Recipe(NamedTuple):
+    """How to record, by the tool that most programs are recorded with, and what is recorded by it."""
+
+    text: str
+    missing: Missing = ""
+
+
+RECORD_BOTH = Recipe("profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])", "gpu-work")
+RECORD_ON_A_GPU = Recipe("advisor record, where the program works on a GPU: it records every device that the program uses")
+RECORD_LAUNCHES = Recipe(
+    "nsys profile --trace=cuda,nvtx: libraries such as TensorRT launch through the driver, which a profiler of the framework may not see", "launches"
+)
+RECORD_RANKS = Recipe("record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')", "ranks")
+RECORD_SHAPES = Recipe("profile(record_shapes=True)", "shapes")
+_RECORD_LINES = {
     "kineto": "profile(with_stack=True), or advisor record, which records them beside a light trace",
     "nsys": "torch.profiler with with_stack=True; an export of nsys holds none, NVTX ranges name the parts",
 }
-"""By format: how the lines of the source get into a recording."""
-RECORD_SHAPES = "profile(record_shapes=True)"
 XPLANE = "the .xplane.pb that jax.profiler.trace writes, with HLO in it (its default)"
 
 
@@ -18,3 +39,8 @@ def counters(sections: Iterable[str], page: str) -> str:
     """How counters of these sections of Nsight Compute get into what is read. page: the one that was, "details" shows few of them."""
     collect = f"ncu {' '.join(f'--section {section}' for section in sections)} …"
     return f"the report itself, or its raw page (ncu --import REPORT --page raw --csv); if it lacks them too: {collect}" if page == "details" else collect
+
+
+def record_lines(source_format: str, framework: str, maker: str) -> str:
+    """How source lines get into a recording; "" if PyTorch's profiler does not see the program, or Nsight Systems does not see its device."""
+    return "" if framework == "cuda" or (maker == "amd" and source_format == "nsys") else _RECORD_LINES.get(source_format, "")

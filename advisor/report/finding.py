@@ -7,6 +7,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from advisor.knowledge.how_to_record import Missing
+from advisor.report.recording import Unit as Unit
+
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 LOUD: tuple[Severity, ...] = ("high", "medium")
@@ -177,9 +180,6 @@ Excluded = Literal["", "allowed", "unconfirmed", "frees-memory", "other-unit", "
 """Why the step predicted with every fix leaves a finding out: the team allows it, it is unconfirmed, it saves bytes, it shortens a request and not the step,
 or it is another way to the gain of others; "" if it is in."""
 
-Unit = Literal["", "share", "us", "bytes", "count"]
-"""Of a measured value and its threshold."""
-
 
 class Finding(msgspec.Struct, frozen=True):
     """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
@@ -271,6 +271,8 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: SkippedReason = ""
     check: str = ""
     """The check that failed, if that is the reason."""
+    missing: Missing = ""
+    """What `record_with` records, if other programs take another tool for it."""
 
 
 class Failed(msgspec.Struct, frozen=True):

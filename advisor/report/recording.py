@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from advisor.knowledge.how_to_record import Missing
+
 
 class Recorded(msgspec.Struct, frozen=True):
     """What the recorder was told to write next to the events; `steps`: whole ones in the window, 0 if none repeats."""
@@ -121,6 +123,16 @@ LOOK_AT_EACH = "advisor analyze --each looks at each"
 """What to do where the latest of several was read."""
 
 
+Unit = Literal["", "share", "us", "bytes", "count"]
+"""Of a measured value and its threshold."""
+
+HealthReason = Literal[
+    "", "absent", "within-threshold", "beyond-threshold", "nothing-to-check", "not-recorded", "recording-cut", "other-recording", "disagreement"
+]
+"""Why a check has its status: the problem does not occur, is within or beyond its threshold, the recording holds nothing of the kind, something was not
+recorded, the recording ends early, another recording or rank is meant, or two sources of one figure disagree."""
+
+
 class Health(msgspec.Struct, frozen=True):
     """One question asked of the trace before any advice."""
 
@@ -131,6 +143,13 @@ class Health(msgspec.Struct, frozen=True):
     """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
     record_with: str = ""
     """How to record again so that it holds."""
+    missing: Missing = ""
+    """What `record_with` records, if other programs take another tool for it."""
+    reason: HealthReason = ""
+    measured: float | None = None
+    threshold: float | None = None
+    unit: Unit = ""
+    """Of both: what was measured, and the value from which on the check does not hold."""
 
 
 class FrameworkInfo(msgspec.Struct, frozen=True):

@@ -7,9 +7,11 @@ import pytest
 
 from advisor.engine.rule import catalog
 from advisor.engine.run import report_of
-from advisor.engine.terms import _of_one_run, hint_of_jax, in_terms_of_jax, in_terms_of_one_run
+from advisor.engine.terms import _of_one_run, in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run, in_terms_of_rocm
+from advisor.knowledge.accelerators import XPU
 from advisor.knowledge.data import load
-from advisor.views.ranks.job import RECORD_RANKS
+from advisor.report.finding import Skipped
+from advisor.report.recording import Health
 from tests.analysed import analysed
 from tests.paths import ROOT, SHARED, needs_shared
 from tests.sources.nsys.test_nsys import call, export, kernel
@@ -35,19 +37,37 @@ def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
 
 
 @pytest.mark.parametrize(
-    ("hint", "said"),
+    ("missing", "said"),
     [
-        ("run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)", "jax.profiler.trace"),
-        (RECORD_RANKS, "record every process over the same steps: jax.profiler.trace"),
-        ("give the trace of one rank, as the profiler wrote it", "give the trace of one rank"),
+        ("steps", "with jax.profiler.trace('log'): run a few steps"),
+        ("ranks", "record every process over the same steps: jax.profiler.trace"),
+        ("shapes", ""),
+        ("counters", "usual"),
+        ("", "usual"),
     ],
 )
-def test_hints_are_said_of_jax_s_profiler(hint, said):
-    assert hint_of_jax(hint).startswith(said) or said in hint_of_jax(hint)
+def test_hints_name_jax_s_profiler_by_what_is_missing(missing, said):
+    report = analysed(ROOT / "samples" / "jax" / "starved.slow.xplane.pb.gz")
+    check = Health(check="some", status="degraded", detail="d", record_with="usual", missing=missing)
+    made = in_terms_of_jax(msgspec.structs.replace(report, health=(check,))).health[0].record_with
+    assert made.startswith(said) and bool(made) == bool(said)
 
 
-def test_shapes_that_no_profile_of_jax_holds_are_not_asked_for():
-    assert hint_of_jax("profile(record_shapes=True)") == ""
+@pytest.mark.parametrize(
+    ("missing", "cuda", "rocm", "xpu"),
+    [
+        ("gpu-work", "", "usual", XPU.record),
+        ("shapes", "", "usual", "usual"),
+        ("steps", "nsys profile", "usual", "usual"),
+        ("counters", "usual", "rocprofv3", ""),
+        ("", "usual", "usual", "usual"),
+    ],
+)
+def test_a_hint_names_a_tool_that_sees_the_program(missing, cuda, rocm, xpu):
+    report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    report = msgspec.structs.replace(report, skipped=(Skipped(rule="memcpy", why="w", record_with="usual", missing=missing),))
+    made = [change(report).skipped[0].record_with for change in (in_terms_of_cuda, in_terms_of_rocm, lambda report: in_terms_of_device(report, XPU))]
+    assert all(text.startswith(start) and bool(text) == bool(start) for text, start in zip(made, (cuda, rocm, xpu), strict=True))
 
 
 def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):

@@ -174,7 +174,7 @@ def test_a_recording_of_a_program_without_a_gpu_does_not_ask_for_another_profile
     with advisor.record(tmp_path, **FEW) as run:
         for batch in run.steps(batches(30)):
             train(batch)
-    assert {s.record_with for s in advisor.analyze(tmp_path).skipped if "GPU work" in s.why} == {RECORD_ON_A_GPU}
+    assert {s.record_with for s in advisor.analyze(tmp_path).skipped if "GPU work" in s.why} == {RECORD_ON_A_GPU.text}
 
 
 def test_a_script_is_recorded_unchanged_and_ends_when_enough_is(tmp_path, monkeypatch, capfd):

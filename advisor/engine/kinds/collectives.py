@@ -34,11 +34,11 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     rates = [f"{row.kind} of {bytes_of(row.bytes)} between {row.ranks} ranks {row.bus_gbps:.3g} GB/s" for row in timed[:3]]
     speed = f"{counted(sum(int(row.calls) for row in timed), 'collective')} timed, by the rank that came last: {', '.join(rates)}"
     return (
-        Health(check="ranks-read", status="degraded" if absent or alone else "ok", detail="; ".join((whole, *records.notes)), touches=("ranks",), record_with=_ALL if absent or alone else ""),
-        Health(check="collectives-alike", status="failed" if wrong else "ok", detail=wrong or "every collective is the same on all ranks that called it", touches=("ranks",)),
+        Health(check="ranks-read", status="degraded" if absent or alone else "ok", detail="; ".join((whole, *records.notes)), touches=("ranks",), record_with=_ALL if absent or alone else "", reason="not-recorded" if absent or alone else "absent", measured=float(len(absent)), threshold=0.0, unit="count"),
+        Health(check="collectives-alike", status="failed" if wrong else "ok", detail=wrong or "every collective is the same on all ranks that called it", touches=("ranks",), reason="disagreement" if wrong else "absent", measured=float(len(rounds.mismatches)), threshold=0.0, unit="count"),
         Health(
             check="collectives-timed", status="ok" if timed else "degraded", detail=speed if timed else "no collective was timed on all its ranks, so their speed is not known",
-            touches=(), record_with="" if timed else _TIMED,
+            touches=(), record_with="" if timed else _TIMED, reason="absent" if timed else "not-recorded",
         ),
     )  # fmt: skip
 

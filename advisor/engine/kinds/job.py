@@ -19,6 +19,7 @@ from advisor.engine.served import served_by
 from advisor.engine.served_load import load_beside, load_check
 from advisor.engine.uncertainty import WHOLE_FILE
 from advisor.errors import Unavailable
+from advisor.knowledge.how_to_record import RECORD_RANKS
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.knowledge.release import release
 from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
@@ -32,11 +33,10 @@ from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Predictio
 from advisor.report.serving import Serving
 from advisor.report.step import Part, PartKind, Work
 from advisor.sources.ranks import OF_ONE_EXPORT
-from advisor.views.health.cost import MEASURE
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits, LessComputing, Several
-from advisor.views.ranks.job import RECORD_RANKS, Job, RankSummaries, common
+from advisor.views.ranks.job import Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
 from advisor.views.replay.replay import MAX_ERROR
 from advisor.views.workspace import Workspace
@@ -45,7 +45,16 @@ from advisor.views.workspace import Workspace
 def health(workspace: Workspace) -> tuple[Health, ...]:
     """Whether the ranks can be held against each other, and what single ranks' traces lack."""
     job, summaries = workspace.get(Job), workspace.get(RankSummaries)
-    checks = [Health(check="ranks-matched", status=job.matching.status, detail=job.matching.detail, touches=("ranks",), record_with=_no_job(job, summaries))]
+    checks = [
+        Health(
+            check="ranks-matched",
+            status=job.matching.status,
+            detail=job.matching.detail,
+            touches=("ranks",),
+            record_with=_no_job(job, summaries),
+            reason="within-threshold" if job.matching.status == "ok" else "disagreement",
+        )
+    ]
     try:
         error = job.replay.error
         status: Literal["ok", "degraded"] = "ok" if error <= MAX_ERROR else "degraded"
@@ -55,15 +64,29 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
                 status=status,
                 detail=f"the replay differs from the recorded step by {percent(error)} (tolerated: {MAX_ERROR:.0%})",
                 touches=("ranks",),
+                reason="within-threshold" if error <= MAX_ERROR else "beyond-threshold",
+                measured=error,
+                threshold=MAX_ERROR,
+                unit="share",
             )
         )
     except Unavailable as missing:
-        checks.append(Health(check="job-replay", status="degraded", detail=missing.message, touches=("ranks",), record_with=missing.hint))
+        checks.append(
+            Health(
+                check="job-replay",
+                status="degraded",
+                detail=missing.message,
+                touches=("ranks",),
+                record_with=missing.hint,
+                missing=missing.missing,
+                reason="not-recorded",
+            )
+        )
     if summaries.unread or summaries.notes:
         said = [*(f"{u.label} could not be read: {u.why}" for u in summaries.unread[:8]), *summaries.notes[:8]]
-        checks.append(Health(check="ranks-read", status="degraded", detail="; ".join(said), touches=("ranks",)))
+        checks.append(Health(check="ranks-read", status="degraded", detail="; ".join(said), touches=("ranks",), reason="other-recording"))
     if summaries.chosen:
-        checks.append(Health(check="latest-recording", status="ok", detail=summaries.chosen, touches=(), record_with=LOOK_AT_EACH))
+        checks.append(Health(check="latest-recording", status="ok", detail=summaries.chosen, touches=(), record_with=LOOK_AT_EACH, reason="other-recording"))
     loaded = (load_check(serving.load if (serving := _served(workspace)) else None),) if workspace.can_build(load_beside) else ()
     return (*checks, *loaded, *_of_ranks(job))
 
@@ -96,7 +119,7 @@ def _of_ranks(job: Job) -> list[Health]:
         alike = len({check.detail for _, check in rows}) == 1
         whose = f"{common([rank for rank, _ in rows], job.numbers)}{'' if alike else f'; on rank {rank}'}"
         # A step time that is given is one process's.
-        hint = MEASURE_RANKS if worst.record_with == MEASURE else worst.record_with
+        hint = MEASURE_RANKS if worst.missing == "step-time" else worst.record_with
         told.append(msgspec.structs.replace(worst, detail=f"{whose}: {worst.detail}", record_with=hint))
     return told
 
@@ -166,7 +189,7 @@ def _of_short(job: Job, found: Judged) -> Judged:
         return _only_possible(found, f"the file of rank {of.rank} is truncated", WHOLE_FILE)
     steps, usual = of.facts.steps, int(np.median([one.facts.steps for one in job.ranks if one is not of] or [0]))
     if steps < FEWER * usual:
-        return _only_possible(found, f"rank {of.rank} recorded {counted(steps, 'step')}, and others {usual}", RECORD_RANKS)
+        return _only_possible(found, f"rank {of.rank} recorded {counted(steps, 'step')}, and others {usual}", RECORD_RANKS.text)
     return found
 
 

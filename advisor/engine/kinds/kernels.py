@@ -33,6 +33,8 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         detail=profiles.damage or f"{counted(n := len(profiles.kernels), 'launch', 'launches')} {'was' if n == 1 else 'were'} read",
         touches=("counters",),
         record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
+        missing="counters" if profiles.damage else "",
+        reason="recording-cut" if profiles.damage else "absent",
     )
     lacking = [{QUESTIONS[c.check][1] for c in row.counted.checks if c.status == "not collected"} - {""} for row in rows if row.counted]
     missing = sorted(set().union(*lacking))
@@ -45,6 +47,11 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         detail=f"{some}{absent}: {', '.join(missing)}" if missing else "all counters that the checks need were collected",
         touches=(),
         record_with=counters(missing, page) if missing else "",
+        missing="counters" if missing else "",
+        reason="not-recorded" if missing else "absent",
+        measured=float(len(missing)),
+        threshold=0.0,
+        unit="count",
     )
     return whole, collected
 

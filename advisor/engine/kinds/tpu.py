@@ -35,17 +35,23 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     differ = f"; they differ by {percent(steps.spread)} in the median{so}" if steps.basis != "whole" else ""
     hints = {"poorer-format": "give the .xplane.pb of which it was made", "latest-recording": LOOK_AT_EACH}
     return (
-        *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, "")) for i in profile.issues),
-        Health(check="steps", status="ok" if alike else "degraded", detail=told + differ, touches=(), record_with="" if alike else RECORD),
+        *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, ""), reason="other-recording" if i.check in hints else "recording-cut") for i in profile.issues),
+        Health(check="steps", status="ok" if alike else "degraded", detail=told + differ, touches=(), record_with="" if alike else RECORD, reason="not-recorded" if steps.basis == "whole" else "within-threshold" if alike else "beyond-threshold",
+            measured=None if steps.basis == "whole" else float(steps.spread), threshold=None if steps.basis == "whole" else ALIKE, unit="" if steps.basis == "whole" else "share"),
         Health(
             check="tpu-units",
             status="degraded" if profile.unread else "ok",
+            reason="not-recorded" if profile.unread else "absent",
             detail=f"{profile.unread} planes of other units of the TPU, as SparseCores, are not read" if profile.unread else "every plane that holds work was read",
             touches=(),
         ),
         Health(
             check="tpu-work",
             status="ok" if tables.known >= KNOWN else "degraded",
+            reason="within-threshold" if tables.known >= KNOWN else "beyond-threshold",
+            measured=float(tables.known),
+            threshold=KNOWN,
+            unit="share",
             detail=f"the FLOPs of {percent(tables.known)} of the computing time are known ({KNOWN:.0%} is enough); kernels of one's own do not say theirs",
             touches=(),
         ),

@@ -21,7 +21,7 @@ from advisor.engine.together import best_together
 from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, left_open, paced
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
-from advisor.knowledge.how_to_record import RECORD_LINES
+from advisor.knowledge.how_to_record import Recipe, record_lines
 from advisor.knowledge.release import release
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.recording import Recording
@@ -56,6 +56,7 @@ from advisor.views.time.utilization import Utilization
 from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.origins import Origins
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
@@ -81,31 +82,38 @@ def _same_program(workspace: Workspace) -> Health:
     again = "record the snapshot of the program that the trace shows"
     if joined.strangers:
         detail = f"the memory snapshot is of another program: {'; '.join(filter(None, (joined.looked_for, joined.differ)))}"
-        return Health(check=check, status="failed", detail=detail, touches=(), record_with=again)
+        return Health(check=check, status="failed", detail=detail, touches=(), record_with=again, reason="other-recording")
     if joined.differ and not joined.same_run:
         detail = f"the memory snapshot may be of another program: {joined.differ}"
-        return Health(check=check, status="degraded", detail=detail, touches=("memory",), record_with=again)
+        return Health(check=check, status="degraded", detail=detail, touches=("memory",), record_with=again, reason="other-recording")
     told = {
         True: "the memory snapshot is of the same run",
         False: "the memory snapshot is of another run: its causes carry over, its moments do not",
         None: "whether the memory snapshot is of the same run was not recorded",
     }
-    return Health(check=check, status="ok", detail=told[joined.same_run], touches=())
+    return Health(check=check, status="ok", detail=told[joined.same_run], touches=(), reason="within-threshold" if joined.same_run else "other-recording")
 
 
 def _joined(workspace: Workspace) -> Health:
     """How much of the GPU's time the kernels take that Nsight Compute measured, where its report was given too."""
     join = workspace.get(MeasuredKernels).join
-    share, again = join.share if join else 0.0, "profile the same program with the same shapes: ncu --set full …"
+    share, again = join.share if join else 0.0, Recipe("profile the same program with the same shapes: ncu --set full …", "counters")
     if join and join.strangers:
         told = f"the report of Nsight Compute is of another program: of its {len(join.at):,} kernels, looked for by name, the trace has {percent(join.known)} of their time"
-        return Health(check="kernels-joined", status="failed", detail=told, touches=("counters",), record_with=again)
+        return Health(
+            check="kernels-joined", status="failed", detail=told, touches=("counters",), record_with=again.text, missing=again.missing, reason="other-recording"
+        )
     return Health(
         check="kernels-joined",
         status="ok" if share > 0 else "degraded",
         detail=f"the kernels that were measured one by one take {share:.0%} of the GPU's time",
         touches=("counters",),
-        record_with="" if share > 0 else again,
+        record_with="" if share > 0 else again.text,
+        missing="" if share > 0 else again.missing,
+        reason="within-threshold" if share > 0 else "other-recording",
+        measured=share,
+        threshold=0.0,
+        unit="share",
     )
 
 
@@ -129,6 +137,10 @@ def _captures_joined(workspace: Workspace) -> Health:
         detail=told if fits else f"{told}; {captured.why}",
         touches=(),
         record_with="" if fits else "record the captures of the same start of the server, of every size that runs",
+        reason="within-threshold" if fits else "beyond-threshold",
+        measured=captured.share,
+        threshold=FOUND,
+        unit="share",
     )
 
 
@@ -175,7 +187,8 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
         found = [cut_short(f) for f in found]
     found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in best_together(replay, folded(replay, found))]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -_share(f.finding, workspace), f.finding.rule))
-    return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
+    timeline, program = workspace.get(Timeline), workspace.get(Program)
+    return [_with_lines(in_true_time(f, replay.true_step), timeline, program) for f in found]
 
 
 def _share(finding: Finding, workspace: Workspace) -> float:
@@ -197,12 +210,13 @@ def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY_CHARACTERS else finding.summary))
 
 
-def _with_lines(found: Judged, timeline: Timeline) -> Judged:
+def _with_lines(found: Judged, timeline: Timeline, program: Program) -> Judged:
     """The finding with how to record the lines that it comes from, if no stacks were recorded."""
     finding = found.finding
     if timeline.source.stacks or len(timeline.python_calls) or any(item.source for item in finding.evidence):
         return found
-    return found._replace(finding=msgspec.structs.replace(finding, lines_with=RECORD_LINES.get(timeline.source.format, "")))
+    lines = record_lines(timeline.source.format, program.framework, program.maker)
+    return found._replace(finding=msgspec.structs.replace(finding, lines_with=lines))
 
 
 def _with_changes(found: Judged, replay: Replay) -> Judged:

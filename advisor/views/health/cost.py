@@ -27,7 +27,9 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
     if step.timed:
         return _measured(step.timed, check, known=replay.cost is not None)
     if step.basis == "recorded":
-        return Health(check=check, status="ok", detail="host work is not in the trace, or its profiler overhead is unknown", touches=HOST)
+        return Health(
+            check=check, status="ok", detail="host work is not in the trace, or its profiler overhead is unknown", touches=HOST, reason="nothing-to-check"
+        )
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
     detail = f"{'a step' if steps.repeats else 'the run'} took {recorded} with the profiler and an estimated {interval(step.low_us, step.high_us)} without it (likely {true})"
@@ -36,14 +38,34 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
         first, second = map(duration, step.alone_us)
         detail += f"; the two overhead estimates disagree ({first} and {second}): measure a step and pass --step-ms"
     # It touches nothing that rules rest on: each finding is held against the host's time at its lowest by itself.
-    return Health(check=check, status=status, detail=detail, touches=(), record_with="" if status == "ok" else MEASURE)
+    return Health(
+        check=check,
+        status=status,
+        detail=detail,
+        touches=(),
+        record_with="" if status == "ok" else MEASURE,
+        missing="" if status == "ok" else "step-time",
+        reason="beyond-threshold" if unknown > COSTLY else "disagreement" if step.contradictory else "within-threshold",
+        measured=unknown,
+        threshold=COSTLY,
+        unit="share",
+    )
 
 
 def _measured(timed: Timed, check: str, *, known: bool) -> Health:
     """Whether the step can take as long as somebody measured, with any cost of the profiler. known: whether that can be told."""
     unused = timed.shorter or timed.longer
     if timed.off <= CALIBRATED and not unused:
-        return Health(check=check, status="ok", detail=f"the step was measured without the profiler: {duration(timed.us)}", touches=HOST)
+        return Health(
+            check=check,
+            status="ok",
+            detail=f"the step was measured without the profiler: {duration(timed.us)}",
+            touches=HOST,
+            reason="within-threshold",
+            measured=timed.off,
+            threshold=CALIBRATED,
+            unit="share",
+        )
     failed, given = timed.off > USELESS_ERROR, f"the measured {duration(timed.us)}"
     if unused:
         why = (
@@ -61,6 +83,10 @@ def _measured(timed: Timed, check: str, *, known: bool) -> Health:
         detail=told + ("; the difference is so large that they are different steps" if failed else ""),
         touches=HOST,
         record_with="measure the step that the trace holds, and synchronise before you read the clock",
+        reason="disagreement" if unused else "beyond-threshold",
+        measured=timed.off,
+        threshold=CALIBRATED,
+        unit="share",
     )
 
 
@@ -68,10 +94,14 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
     """Whether the replay takes as long as the recorded step."""
     check = "replay"
     if not len(timeline.gpu_ops):
-        return Health(check=check, status="ok", detail="no GPU work to replay")
+        return Health(check=check, status="ok", detail="no GPU work to replay", reason="nothing-to-check")
     return Health(
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
         detail=f"the replayed step differs from the recorded step by {percent(replay.error)} ({tolerated(MAX_ERROR)})",
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of one kind, on one process",
+        reason="within-threshold" if replay.error <= MAX_ERROR else "beyond-threshold",
+        measured=replay.error,
+        threshold=MAX_ERROR,
+        unit="share",
     )

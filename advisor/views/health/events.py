@@ -36,7 +36,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "clock-causality"
     known = ~np.isnan(launches.start_us)
     if not known.any():
-        return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST)
+        return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST, reason="nothing-to-check")
     early = launches.start_us[known] - timeline.gpu_ops["start_us"][known]
     bad, slack = int((early > CAUSALITY_SLACK_US).sum()), f"up to {CAUSALITY_SLACK_US:g} µs is tolerated"
     if not bad:
@@ -44,7 +44,16 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         some = f"{before:,} of {of} start before their launch, by up to {three(early.max())} µs ({slack})"
         set_by = timeline.source.device_clock_us
         told = f"; the device's clock was behind: it is set forward by {three(set_by)} µs, as no launch is faster" if set_by else ""
-        return Health(check=check, status="ok", detail=(some if before else f"of {of} with a launch none starts before it") + told, touches=HOST)
+        return Health(
+            check=check,
+            status="ok",
+            detail=(some if before else f"of {of} with a launch none starts before it") + told,
+            touches=HOST,
+            reason="within-threshold" if before else "absent",
+            measured=max(float(early.max()), 0.0),
+            threshold=CAUSALITY_SLACK_US,
+            unit="us",
+        )
     failed = bad / int(known.sum()) > MANY and _in_doubt(timeline, steps, float(early.max())) > SKEWED
     return Health(
         check=check,
@@ -53,6 +62,10 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         f"host and device clocks disagree, so {'gaps cannot' if failed else 'short gaps cannot'} be blamed on the host",
         touches=HOST,
         record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
+        reason="beyond-threshold",
+        measured=float(early.max()),
+        threshold=CAUSALITY_SLACK_US,
+        unit="us",
     )
 
 
@@ -72,7 +85,7 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     start = timeline.gpu_ops["start_us"]
     inside = steps.holds(start) & launched_ops(timeline)
     if not inside.any():
-        return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST)
+        return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST, reason="nothing-to-check")
     linked = float((launches.call[inside] >= 0).mean())
     if launches.ambiguous:
         return Health(
@@ -80,6 +93,10 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             status="failed" if launches.ambiguous > MANY * len(start) else "degraded",
             detail=f"{launches.ambiguous} GPU ops share a correlation id with several launches: is this a merge of several ranks?",
             touches=HOST,
+            reason="other-recording",
+            measured=float(launches.ambiguous),
+            threshold=0.0,
+            unit="count",
             record_with="give the trace of one rank, as the profiler wrote it",
         )
     if linked < LINKED:
@@ -88,10 +105,24 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             status="degraded",
             detail=f"only {linked:.0%} of {int(inside.sum()):,} GPU ops in the window have their launch in the trace",
             touches=HOST,
-            record_with=RECORD_BOTH,
+            record_with=RECORD_BOTH.text,
+            missing=RECORD_BOTH.missing,
+            reason="not-recorded",
+            measured=linked,
+            threshold=LINKED,
+            unit="share",
         )
     of = counted(int(inside.sum()), "GPU op")
-    return Health(check=check, status="ok", detail=f"{percent(linked)} of {of} in the window are tied to the call that launched them", touches=HOST)
+    return Health(
+        check=check,
+        status="ok",
+        detail=f"{percent(linked)} of {of} in the window are tied to the call that launched them",
+        touches=HOST,
+        reason="within-threshold",
+        measured=linked,
+        threshold=LINKED,
+        unit="share",
+    )
 
 
 def stream_order(timeline: Timeline, steps: Steps) -> Health:
@@ -113,10 +144,16 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
     if graded(share) == "ok":
         few = f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most} ({tolerated(FEW)})"
         none = f"of {counted(len(rows), 'GPU op')} in the window none overlaps {most}"
-        return Health(check=check, status="ok", detail=few if bad else none)
+        return Health(
+            check=check, status="ok", detail=few if bad else none, reason="within-threshold" if bad else "absent", measured=share, threshold=FEW, unit="share"
+        )
     return Health(
         check=check,
         status=graded(share),
+        reason="beyond-threshold",
+        measured=share,
+        threshold=FEW,
+        unit="share",
         detail=f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most}, where ops run in turn: the recorder "
         "counted several queues as one, ranks were merged, or times are damaged",
         record_with="give the trace of one rank, as the profiler wrote it",
@@ -131,7 +168,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     start, dur = ops["start_us"], ops["dur_us"]
     known = steps.holds(start) & ~np.isnan(roofline.peak_us) & (dur > 0)
     if not known.any():
-        return Health(check=check, status="ok", detail="no kernel's work and limit are known", touches=())
+        return Health(check=check, status="ok", detail="no kernel's work and limit are known", touches=(), reason="nothing-to-check")
     l2 = np.array([(roofline.peaks[d].l2_mbytes or 0.0) * 1e6 if d in roofline.peaks else 0.0 for d in ops["device"].tolist()])
     above = known & (roofline.peak_us > ABOVE * dur)
     cached = above & (roofline.bytes <= l2)
@@ -140,7 +177,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     if from_cache >= FEW:
         detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
     if share <= MANY:
-        return Health(check=check, status="ok", detail=detail, touches=())
+        return Health(check=check, status="ok", detail=detail, touches=(), reason="within-threshold", measured=share, threshold=MANY, unit="share")
     worst = int(np.flatnonzero(above & ~cached)[np.argmax(roofline.peak_us[above & ~cached] / dur[above & ~cached])])
     return Health(
         check=check,
@@ -149,4 +186,8 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
         f"{roofline.peak_us[worst] / dur[worst]:.1f} times as fast as the datasheet allows",
         touches=(),
         record_with="give the device's rates in [tool.advisor.devices]",
+        reason="beyond-threshold",
+        measured=share,
+        threshold=MANY,
+        unit="share",
     )

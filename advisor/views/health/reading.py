@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from advisor.knowledge.how_to_record import Missing
 from advisor.recordings import links
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import counted, percent
@@ -17,11 +18,11 @@ GRAPH_SHARE = 0.2
 """Where graphs recorded whole, or kernels without a name, take more of the busy time than this, the kernels that are known say little."""
 
 
-def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
+def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing: Missing = "") -> Health:
     """What the reader found wrong of one kind."""
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:
-        return Health(check=check, status="ok", detail=good)
+        return Health(check=check, status="ok", detail=good, reason="absent")
     lost, put_right = [i for i in issues if not i.of], [i for i in issues if i.of]
     share = sum(i.events for i in lost) / max(timeline.source.events, 1)
     failed = any(i.status == "failed" for i in issues) or graded(share) == "failed"
@@ -31,6 +32,11 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Heal
         status="failed" if failed else "ok" if fit else "degraded",
         detail="; ".join(i.detail for i in issues),
         record_with="" if fit else record_with,
+        missing="" if fit else missing,
+        reason="recording-cut" if timeline.source.cut and check == "complete-file" else "within-threshold" if fit else "beyond-threshold",
+        measured=share,
+        threshold=FEW,
+        unit="share",
     )
 
 
@@ -38,7 +44,7 @@ def complete(timeline: Timeline) -> Health:
     """Whether the file was read to its end. One that was cut lacks what was written last, mostly kernels: what is there can be looked at, but
     nothing is sure; if no GPU work is left, nobody can look, and to record that too would not help."""
     again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends, and copy the whole file"
-    made = as_read(timeline, "complete-file", "the file was read to its end, and no event in it was unreadable", again)
+    made = as_read(timeline, "complete-file", "the file was read to its end, and no event in it was unreadable", again, "file-end")
     if not timeline.source.cut or made.status == "failed":
         return made
     return msgspec.structs.replace(made, status="failed", touches=() if len(timeline.gpu_ops) else made.touches)
@@ -48,7 +54,9 @@ def open_ranges(timeline: Timeline) -> tuple[Health, ...]:
     """Ranges without an end, which are left out; it touches no rule, since none says what a range that is not known holds."""
     hint = "begin and end the recording between steps, as nsys profile --capture-range=cudaProfilerApi does where the program says"
     issues = [i for i in timeline.source.issues if i.check == "open-ranges"]
-    return tuple(Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with=hint) for i in issues)
+    return tuple(
+        Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with=hint, missing="ranges", reason="recording-cut") for i in issues
+    )
 
 
 def several(timeline: Timeline) -> tuple[Health, ...]:
@@ -58,7 +66,7 @@ def several(timeline: Timeline) -> tuple[Health, ...]:
         "one-rank": ((*HOST, *KERNELS), "give the directory of the ranks' own traces, from which the merge was made, or one of them"),
     }
     return tuple(
-        Health(check=i.check, status="failed", detail=i.detail, touches=kinds[i.check][0], record_with=kinds[i.check][1])
+        Health(check=i.check, status="failed", detail=i.detail, touches=kinds[i.check][0], record_with=kinds[i.check][1], reason="other-recording")
         for i in timeline.source.issues
         if i.check in kinds
     )
@@ -70,7 +78,7 @@ def recorded_links(timeline: Timeline, frames: PythonFrames) -> tuple[Health, ..
     if cut := frames.callers.cut:
         said.append(links.told("Python frames to their callers", cut))
     hint = "record again: a recorder that links its events so has lost some, or the file was changed since"
-    return (Health(check=links.CHECK, status="degraded", detail="; ".join(said), touches=(), record_with=hint),) if said else ()
+    return (Health(check=links.CHECK, status="degraded", detail="; ".join(said), touches=(), record_with=hint, reason="beyond-threshold"),) if said else ()
 
 
 def unnamed(timeline: Timeline) -> tuple[Health, ...]:
@@ -89,7 +97,17 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
             detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; what they do is not known"
             status: Status = "failed" if share > GRAPH_SHARE else "degraded" if share > FEW else "ok"
             found.append(
-                Health(check=check, status=status, detail=detail, touches=touches, record_with="record it again, or export it again where it was exported")
+                Health(
+                    check=check,
+                    status=status,
+                    detail=detail,
+                    touches=touches,
+                    record_with="record it again, or export it again where it was exported",
+                    reason="within-threshold" if status == "ok" else "beyond-threshold",
+                    measured=share,
+                    threshold=FEW,
+                    unit="share",
+                )
             )
     return tuple(found)
 
@@ -104,14 +122,17 @@ def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
     }
     issues = [i for i in timeline.source.issues if i.check in hints]
     return tuple(
-        Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints[i.check]) for i in issues
+        Health(
+            check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints[i.check], reason="other-recording"
+        )
+        for i in issues
     )
 
 
 def runtime(program: Program) -> tuple[Health, ...]:
     """A device of neither NVIDIA nor AMD: what its runtime's calls do is not known, so that no rule speaks of the host."""
     detail = "the runtime that launches this device's work is neither CUDA nor ROCm: what its calls wait for is not known"
-    return (Health(check="runtime", status="failed", detail=detail, touches=HOST, record_with=""),) if program.maker == "other" else ()
+    return (Health(check="runtime", status="failed", detail=detail, touches=HOST, record_with="", reason="not-recorded"),) if program.maker == "other" else ()
 
 
 def graphs(timeline: Timeline) -> Health:
@@ -119,7 +140,7 @@ def graphs(timeline: Timeline) -> Health:
     check = "graph-trace"
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:
-        return Health(check=check, status="ok", detail="no CUDA graph was recorded as a whole", touches=KERNELS)
+        return Health(check=check, status="ok", detail="no CUDA graph was recorded as a whole", touches=KERNELS, reason="absent")
     ops = timeline.gpu_ops
     dur = ops["dur_us"]
     share = float(dur[ops["kind"] == GpuKind.GRAPH.value].sum()) / max(float(dur.sum()), 1e-9)
@@ -130,4 +151,9 @@ def graphs(timeline: Timeline) -> Health:
         detail="; ".join(i.detail for i in issues) + f"; they take {share:.0%} of the GPU's time",
         touches=KERNELS,
         record_with="nsys profile --cuda-graph-trace=node",
+        missing="graph-kernels",
+        reason="beyond-threshold",
+        measured=share,
+        threshold=GRAPH_SHARE,
+        unit="share",
     )

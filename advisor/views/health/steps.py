@@ -39,16 +39,39 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
             detail=f"{counted(count, 'GPU op')} without step marks {'are' if count != 1 else 'is'} start-up, not a program: the host work may be one-time work",
             touches=HOST,
             record_with=again,
+            missing="steps",
+            reason="beyond-threshold",
+            measured=count,
+            threshold=FEWEST_OPS,
+            unit="count",
         )
     if steps.basis == "whole":
-        return Health(check=check, status="degraded", detail=steps.detail, record_with=again)
+        return Health(check=check, status="degraded", detail=steps.detail, record_with=again, missing="steps", reason="not-recorded")
     if steps.steps < 2:
-        return Health(check=check, status="degraded", detail=f"{steps.detail}; a single step may mislead", record_with=again)
+        return Health(
+            check=check,
+            status="degraded",
+            detail=f"{steps.detail}; a single step may mislead",
+            record_with=again,
+            missing="steps",
+            reason="beyond-threshold",
+            measured=steps.steps,
+            threshold=2,
+            unit="count",
+        )
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
     detail = f"{steps.steps} whole steps{f' of {steps.kind}' if steps.kind else ''}, {interval(steps.periods_us.min(), steps.periods_us.max())}"
     if spread <= STEP_SPREAD:
         differ = f"they differ by {percent(spread)} ({tolerated(STEP_SPREAD)})"
-        return Health(check=check, status="ok", detail=f"{detail}: {differ}{not_judged(steps.unjudged)}")
+        return Health(
+            check=check,
+            status="ok",
+            detail=f"{detail}: {differ}{not_judged(steps.unjudged)}",
+            reason="within-threshold",
+            measured=spread,
+            threshold=STEP_SPREAD,
+            unit="share",
+        )
     usual = float(np.median(steps.periods_us))
     far = np.flatnonzero(np.abs(steps.periods_us - usual) > STEP_SPREAD * usual)
     listed = ", ".join(f"no. {i + 1} with {duration(steps.periods_us[i])}" for i in far[:5]) + (" and more" if len(far) > 5 else "")
@@ -59,6 +82,11 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
         + (f" (far from the median: {listed})" if 0 < len(far) < steps.steps else "")
         + not_judged(steps.unjudged),
         record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
+        missing="steps",
+        reason="beyond-threshold",
+        measured=spread,
+        threshold=STEP_SPREAD,
+        unit="share",
     )
 
 
@@ -68,7 +96,16 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     share = startup.once_share(steps.start_us, steps.end_us)
     if share <= START_UP:
         little = f"{percent(share)} of the window is one-time work ({tolerated(START_UP)})"
-        return Health(check=check, status="ok", detail=little if share > 1e-6 else "the window holds no one-time work", touches=HOST)
+        return Health(
+            check=check,
+            status="ok",
+            detail=little if share > 1e-6 else "the window holds no one-time work",
+            touches=HOST,
+            reason="within-threshold",
+            measured=share,
+            threshold=START_UP,
+            unit="share",
+        )
     return Health(
         check=check,
         status="failed" if share > MOSTLY_ONCE else "degraded",
@@ -76,4 +113,9 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
         f"{startup.longest(steps.start_us, steps.end_us)}",
         touches=HOST,
         record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",
+        missing="steps",
+        reason="beyond-threshold",
+        measured=share,
+        threshold=START_UP,
+        unit="share",
     )

@@ -41,6 +41,11 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
             record_with=f"{kind.record} over some steps after a warm-up, with {kind.wait} before the profiler stops"
             if not kind.of_cuda
             else f"a longer recording, some steps after a warm-up, with {kind.wait} before the profiler stops; no other profiler may hold the device",
+            missing="events",
+            reason="not-recorded",
+            measured=1.0,
+            threshold=FEW,
+            unit="share",
         )
     start = timeline.api_calls["start_us"][rows]
     inside = steps.issued_at(start)
@@ -52,10 +57,15 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
             detail=f"{int(gone[graphs].sum()):,} of {counted(int(graphs.sum()), 'graph launch', 'graph launches')} in the window left no GPU op in the trace: "
             "the graphs' kernels were not recorded, so the GPU only seems idle",
             record_with=f"record the graphs' kernels (a newer driver and profiler{_NODES if program.maker == 'nvidia' else ''}), or some steps without graphs",
+            missing="graph-kernels" if program.maker == "nvidia" else "",
+            reason="not-recorded",
+            measured=float(gone[graphs].mean()),
+            threshold=COLLAPSED,
+            unit="share",
         )
     beyond = _lost_outside_window(timeline, start, gone & ~inside, ~inside)
     if not inside.any() or not (gone.any() or len(timeline.gpu_ops)):
-        return Health(check=check, status="ok", detail="no launches in the window to compare with" + beyond)
+        return Health(check=check, status="ok", detail="no launches in the window to compare with" + beyond, reason="nothing-to-check")
     start, lost = start[inside], gone[inside]
     share, worst = float(lost.mean()), _worst_step(steps, start, lost)
     of = f"{counted(len(lost), 'launch', 'launches')} in the window"
@@ -65,12 +75,30 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
             status="failed" if worst > COLLAPSED else graded(share),
             detail=f"{int(lost.sum()):,} of {of} have no GPU op in the trace, {worst:.0%} of them in the worst step: the profiler dropped or lost buffers",
             record_with=_LESS,
+            missing="events",
+            reason="beyond-threshold",
+            measured=share,
+            threshold=FEW,
+            unit="share",
         )
     few = f"{int(lost.sum()):,} of {of} have no GPU op in the trace ({tolerated(FEW)})" if lost.any() else f"of {of} none lacks its GPU op"
     if (gone & ~inside).sum() <= MANY * len(gone):
-        return Health(check=check, status="ok", detail=few + beyond)
+        return Health(
+            check=check, status="ok", detail=few + beyond, reason="within-threshold" if lost.any() else "absent", measured=share, threshold=FEW, unit="share"
+        )
     # The window is whole, and rules look at nothing else.
-    return Health(check=check, status="degraded", detail=f"{few}{beyond}: the GPU's work there is unknown", touches=(), record_with=_LESS)
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"{few}{beyond}: the GPU's work there is unknown",
+        touches=(),
+        record_with=_LESS,
+        missing="events",
+        reason="recording-cut",
+        measured=share,
+        threshold=FEW,
+        unit="share",
+    )
 
 
 def _lost_outside_window(timeline: Timeline, start: Floats, lost: Mask, outside: Mask) -> str:
@@ -107,12 +135,12 @@ def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: S
     check = "unseen-work"
     window_us = max(steps.end_us - steps.start_us, 1e-9)
     if not len(timeline.gpu_ops):
-        return Health(check=check, status="ok", detail="no GPU work to hold waits against")
+        return Health(check=check, status="ok", detail="no GPU work to hold waits against", reason="nothing-to-check")
     waits, late = _reasonless_waits(timeline, launches, steps, startup), _late_starts(timeline, launches, steps, startup)
     share = max(float(waits.sum()), float(late.sum())) / window_us
     if share <= MANY:
         told = f"waits and queued work last no more than {duration(REASONLESS_US)} each beyond what the devices are seen to do, but for {percent(share)} of the window"
-        return Health(check=check, status="ok", detail=f"{told} ({tolerated(MANY)})")
+        return Health(check=check, status="ok", detail=f"{told} ({tolerated(MANY)})", reason="within-threshold", measured=share, threshold=MANY, unit="share")
     parts = [
         f"{duration(float(waits.sum()))} in {counted(int((waits > 0).sum()), 'wait')} of the host while nothing runs on any device" if waits.any() else "",
         f"{duration(float(late.sum()))} between launch and start of {counted(int((late > 0).sum()), 'op')} on devices that do nothing" if late.any() else "",
@@ -122,6 +150,10 @@ def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: S
         status="failed" if share > GRAPH_SHARE else "degraded",
         detail=f"{' and '.join(filter(None, parts))}, {percent(share)} of the window: work was not recorded, or host and device clocks are apart",
         record_with="record everything that the program runs on its devices: graphs' kernels, every library and process, on an idle machine",
+        reason="beyond-threshold",
+        measured=share,
+        threshold=MANY,
+        unit="share",
     )
 
 
@@ -164,6 +196,10 @@ def failed_calls(unseen: Unseen) -> tuple[Health, ...]:
             detail=f"calls of the program failed{many}: {listed}",
             touches=("host", "kernels") if launches else (),
             record_with=unseen.failed[0].error.fix,
+            reason="beyond-threshold" if launches else "within-threshold",
+            measured=float(launches),
+            threshold=0.0,
+            unit="count",
         ),
     )
 
@@ -186,5 +222,7 @@ def unread_spans(timeline: Timeline, unseen: Unseen, program: Program) -> tuple[
             + ("; a device's work may be among them, and none was read" if alone else ""),
             touches=("host", "kernels") if alone else (),
             record_with=program.accelerator.record if alone else "",
+            missing="gpu-work" if alone else "",
+            reason="not-recorded" if alone else "within-threshold" if few else "beyond-threshold",
         ),
     )

@@ -37,7 +37,14 @@ class MemoryHealth(msgspec.Struct, frozen=True):
 
 
 def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
-    return Health(check=name, status="degraded" if problem else "ok", detail=problem or good, touches=("memory",), record_with=record_with if problem else "")
+    return Health(
+        check=name,
+        status="degraded" if problem else "ok",
+        detail=problem or good,
+        touches=("memory",),
+        record_with=record_with if problem else "",
+        reason="not-recorded" if problem else "absent",
+    )
 
 
 def _history(snapshot: MemorySnapshot, attribution: Attribution) -> Health:

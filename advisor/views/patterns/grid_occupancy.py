@@ -41,9 +41,9 @@ class Grids(msgspec.Struct, frozen=True):
         device, blocks = work.column("device"), work.column("grid_blocks")
         sms = work.timeline.sm_counts(device)
         if not (sms > 0).any():
-            raise Unavailable("the trace does not contain the GPU's SM count", RECORD_BOTH)
+            raise Unavailable("the trace does not contain the GPU's SM count", *RECORD_BOTH)
         if not (blocks > 0).any():
-            raise Unavailable("the kernels' grids were not recorded", RECORD_BOTH)
+            raise Unavailable("the kernels' grids were not recorded", *RECORD_BOTH)
         threads, registers, shared = (work.column(c) for c in ("block_threads", "registers", "shared_bytes"))
         waves = np.full(len(work.rows), np.nan)
         for d in np.unique(device).tolist():

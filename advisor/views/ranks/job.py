@@ -14,6 +14,7 @@ import numpy as np
 from advisor.errors import TraceError, Unavailable
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.how_to_record import RECORD_RANKS
 from advisor.knowledge.shares import MOST
 from advisor.report.model import Kind
 from advisor.report.ranks import Matching
@@ -24,8 +25,6 @@ from advisor.views.ranks.replay import JobReplay, replay_of
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.trace.stack import Framework
-
-RECORD_RANKS = "record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')"
 
 
 class UnreadRank(msgspec.Struct, frozen=True):
@@ -114,11 +113,11 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     def replay(self) -> JobReplay:
         """Raises Unavailable if the collectives are not matched, or contradict each other."""
         if not self.matched.proved:
-            raise Unavailable(self.matched.said.detail, RECORD_RANKS)
+            raise Unavailable(self.matched.said.detail, *RECORD_RANKS)
         try:
             return replay_of(self.ranks, self.matched, self.base_ns)
         except TraceError as error:
-            raise Unavailable(error.message, RECORD_RANKS) from None
+            raise Unavailable(error.message, *RECORD_RANKS) from None
 
     @property
     def matching(self) -> Matching:

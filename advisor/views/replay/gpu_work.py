@@ -158,7 +158,7 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, kernels: Kernels, replay: Replay) -> GpuWork:
         if not len(timeline.gpu_ops):
             # Where steps were timed advisor is at hand, whose own recordings leave out no device.
-            raise Unavailable("the trace holds no GPU work", RECORD_ON_A_GPU if timeline.source.unprofiled_step_us else RECORD_BOTH)
+            raise Unavailable("the trace holds no GPU work", *(RECORD_ON_A_GPU if timeline.source.unprofiled_step_us else RECORD_BOTH))
         schedule = replay.recorded
         rows = schedule.op_row
         return cls(

@@ -110,9 +110,9 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:
         if why := unseen_host(timeline, steps, launches):
-            raise Unavailable(why, RECORD_BOTH if why == NO_LAUNCHES else RECORD_LAUNCHES)
+            raise Unavailable(why, *(RECORD_BOTH if why == NO_LAUNCHES else RECORD_LAUNCHES))
         schedule = replay.recorded
         rows = schedule.call_row
         if not len(rows) or rows[0] < 0:
-            raise Unavailable(NO_LAUNCHES, RECORD_BOTH)
+            raise Unavailable(NO_LAUNCHES, *RECORD_BOTH)
         return cls(schedule, rows, launches.roles[rows], ops.of_call[rows], schedule.waits_for != -1, timeline)

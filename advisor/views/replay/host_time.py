@@ -55,7 +55,7 @@ class HostTime(msgspec.Struct, frozen=True):
     def seen(self) -> HostTime:
         """Itself, for those who say what the host's time costs; unavailable where the host is not in the schedule."""
         if self.unseen:
-            raise Unavailable(self.unseen, RECORD_LAUNCHES)
+            raise Unavailable(self.unseen, *RECORD_LAUNCHES)
         return self
 
     @classmethod

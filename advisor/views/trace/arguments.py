@@ -39,7 +39,7 @@ class Arguments(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, timeline: Timeline) -> Arguments:
         if not timeline.source.shapes:
-            raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+            raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
         return cls(timeline)
 
 
