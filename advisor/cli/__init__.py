@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from advisor.cli import completion, streams
+from advisor.cli import arguments, completion, streams
 from advisor.cli.streams import say, visible
 from advisor.errors import AdvisorError, Terminated
 from advisor.integrations import status
@@ -118,7 +118,8 @@ def main() -> None:
     status.begin()
     completion.complete_at_once_in_zsh()
     word = next((word for word in completion.words() if not word.startswith("-")), "")
-    app = application((word,))
+    app = typer.main.get_command(application((word,)))
+    arguments.take_simple_values(app)
     try:
         try:
             code = app(prog_name="advisor", standalone_mode=False)

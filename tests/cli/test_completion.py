@@ -75,3 +75,13 @@ def test_help_and_version_import_no_command_and_no_numpy(tmp_path):
         done = subprocess.run([sys.executable, "-X", "importtime", "-m", "advisor", option], cwd=ROOT, capture_output=True, text=True, check=True)
         imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
         assert "typer" in imported and not imported & {"numpy", "msgspec", "pydantic", "advisor.cli.terminal", "advisor.cli.analyze"}
+
+
+def test_simple_values_are_taken_as_typer_takes_them(tmp_path):
+    """Without pydantic, which typer is left for what is wrong."""
+    line = ("analyze", ROOT / "samples" / "launch-gap" / "slow.json.gz", "-f", "json", "-o", tmp_path / "new.json", "--rule", "launch-gap")
+    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "advisor", *line], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "pydantic" not in done.stderr and '"launch-gap-1"' in (tmp_path / "new.json").read_text()
+    for wrong in (("--workers", "0"), ("--max-gib", "many")):
+        refused = advisor("analyze", "x.json", *wrong, cwd=tmp_path)
+        assert refused.returncode == 2 and f"Invalid value for '{wrong[0]}'".encode() in refused.stderr

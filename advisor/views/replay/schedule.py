@@ -57,7 +57,7 @@ class Schedule:
 
     def edit(self, **arrays: np.ndarray) -> Schedule:
         """The same schedule with some arrays replaced."""
-        return replace(self, **arrays)  # type: ignore[arg-type]
+        return replace(self, **arrays)
 
     def graph(self, repeats: int = 1) -> nx.DiGraph[str]:
         """The schedule run back to back as a networkx graph: an independent statement of what `simulate` computes, to look at, export and

@@ -1,0 +1,44 @@
+"""Texts and paths on the command line, taken as they stand. typer converts them by pydantic, whose import takes as long as numpy's: it is left
+what needs more, and what is wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import typer
+
+
+class _Simple:
+    """Stands where typer keeps how a parameter's value is converted, and asks it where the value is not simple."""
+
+    def __init__(self, described: Any) -> None:
+        self._described = described
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        annotation = self._described.annotation
+        several = get_origin(annotation) is list
+        kind = get_args(annotation)[0] if several else annotation
+        if value is None:
+            return () if several else None
+        values = value if several else [value]
+        if self._described.parameter_info.parser is None and isinstance(values, (list, tuple)) and all(_fits(kind, one) for one in values):
+            made = [kind(one) for one in values]
+            return made if several else made[0]
+        from typer._coercion import build_runtime_param
+
+        return build_runtime_param(self._described).coerce(value, param=param, ctx=ctx)
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value is of that type, or a text of which a path is made that typer has nothing to check of."""
+    return kind in (str, int, float, bool, Path) and (type(value) is kind or (kind is Path and isinstance(value, str) and not os.path.lexists(value)))
+
+
+def take_simple_values(command: Any) -> None:
+    """Make a typer command, and a group's, import pydantic only for values that need it. Does nothing to a typer that keeps this elsewhere."""
+    for one in (command, *getattr(command, "commands", {}).values()):
+        for parameter in one.get_params(typer.Context(one, **command.context_settings)):  # with --help, which is made once
+            if getattr(parameter, "_runtime_param", 0) is None and hasattr(parameter, "type_descriptor"):
+                parameter._runtime_param = _Simple(parameter.type_descriptor)
