@@ -6,7 +6,7 @@ import re
 
 from advisor.report.finding import Finding
 
-_PLACES = {"#why": "Kernel by kernel", "#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
+_PLACES = {"#why": "Kernel by kernel", "#health": "Checks", "#skipped": "Skipped rules", "#time": "Time"}
 
 
 def section_anchor(link: str) -> str:

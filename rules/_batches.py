@@ -32,7 +32,7 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
     spent_us = host_time.spent_us(loading)
     if not steps.repeats or not len(spans[0]) or uses_workers(timeline, spans) or spent_us < min_pause_us:
         return None
-    spent = f"The data set and its loader take {duration(spent_us)} of each {duration(work.step_us)} step in the launching thread"
+    spent = f"The data set and its data loader take {duration(spent_us)} of each {duration(work.step_us)} step in the launching thread"
     return Found(
         title="Preprocessing delays each batch",
         summary=f"{spent}; parsing, tokenising or decoding may be the same in every epoch.",
@@ -45,7 +45,7 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
         at_most="low",
         status="possible",
         possible_why="a trace does not show whether it is the same in every epoch",
-        decide_with="compare what the dataset does for the same example in two epochs",
+        decide_with="compare the dataset's work for the same example in two epochs",
         cause="batches",
         fix=_PREPARED,
     )
@@ -74,8 +74,8 @@ def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -
     parts = counted(micro.times, "micro-batch", "micro-batches")
     return Found(
         title="The batch is split into too many micro-batches",
-        summary=f"A step adds up the gradients of {parts} that launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
-        f"step of {duration(work.step_us)}; one micro-batch of all their samples would launch them once.",
+        summary=f"{parts.capitalize()} of a step launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
+        f"step of {duration(work.step_us)}. A single micro-batch of all their samples would launch them once.",
         edits=Edits(combine(), single_batch(np.ones(len(micro.kept))), as_long),
         removes="launching the same ops for each micro-batch",
         quiet=f"a step adds up the gradients of {parts}",
@@ -85,6 +85,6 @@ def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -
         counted=False,  # most of its gain is launch-gap's too
         status="possible",
         possible_why="a trace does not show whether memory holds a larger micro-batch",
-        decide_with="one micro-batch of twice as many samples, half as often",
+        decide_with="half as many micro-batches of twice as many samples",
         fix=_FEWER,
     )

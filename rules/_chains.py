@@ -20,7 +20,7 @@ def largest_kind(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
     largest, total_us = max(by_kind, key=by_kind.__getitem__), sum(us for us in by_kind.values() if us > 0)
     if len(by_kind) < 2 or not total_us:
         return ""
-    return f" One of the {len(by_kind)} chain types accounts for {by_kind[largest] / total_us:.0%} of the gain: {chain_label(largest, MOST_SHOWN)}."
+    return f" {by_kind[largest] / total_us:.0%} of the gain is in 1 of {len(by_kind)} chain types: {chain_label(largest, MOST_SHOWN)}."
 
 
 MOST_SHOWN = 5

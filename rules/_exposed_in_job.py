@@ -20,7 +20,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if exposure.needed_us >= max(MIN_SHARE * exposure.step_us, exposure.transfer_us):
         return needed_of_job(job, exposure)
     if not exposure.collectives:
-        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could run beside computing")
+        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could overlap computing")
     gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
     reduces = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if not g)
     gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
@@ -32,18 +32,18 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     gain = job.replay.share(job.replay.corrected, expected)
     if gain < min_gain_share:
         return Clear(
-            why=f"transfers that could run beside computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
-            f"beside computing they would gain {percent(gain)} (threshold {min_gain_share:.0%})"
+            why=f"transfers that could overlap computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
+            f"with overlap the step would gain {percent(gain)} (threshold {min_gain_share:.0%})"
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
     return Found(
-        title="Weights are gathered where nothing runs beside it"
+        title="Gathering weights overlaps no computing"
         if len(gathers) >= len(reduces)
-        else "Gradients are averaged after the backward pass, not beside it"
+        else "Gradients are averaged after the backward pass, not during it"
         if job.trains
-        else "Ranks add up where nothing runs beside it",
+        else "All-reduces overlap no computing",
         summary=f"{count:.0f} {what} per step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
-        "while no rank computes; they could run beside computing.",
+        "while no rank computes; they could overlap computing.",
         evidence=(
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
             Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
@@ -54,7 +54,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         if job.trains
         else for_framework(job.framework, "exposed-communication", _BESIDE),
         edits=JobEdits(low, expected, high),
-        removes="transfers that could run beside computing",
+        removes="transfers that could overlap computing",
         at_most_us=max(exposure.transfer_us, gain * exposure.step_us),
         confidence=0.8,
         cause="communication",

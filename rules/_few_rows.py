@@ -80,7 +80,7 @@ def of_products(
         if training
         else batch_requests(
             together,
-            f"Serve several requests in one step{f': up to about {alike} times as many rows take the same time' * (alike > 1)}. "
+            f"Serve several requests per step{f': up to about {alike} times as many rows take the same time' * (alike > 1)}. "
             f"The saving is per request, with {together} in a step; the step itself stays at {duration(work.step_us)}.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),

@@ -58,14 +58,14 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
         f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
     )
     graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
-    title, first = ("Capture one pass and replay it", EACH) if loop else ("Capture the identical parts and replay them", PARTS)
+    title, first = ("Capture a pass and replay it", EACH) if loop else ("Capture the identical parts and replay them", PARTS)
     return Found(
         title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
         summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine(), graphs, graphs),
         removes="launching the same kernels again",
         quiet="CUDA graphs could replay the launches between waits",
-        evidence=witness.of_calls(launches.call[rows], ["the launch sequence that repeats"] * len(rows)),
+        evidence=witness.of_calls(launches.call[rows], ["repeating launch sequence"] * len(rows)),
         confidence=0.5,
         at_most="info",
         counted=False,

@@ -69,10 +69,10 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
         return found
     if not values:
         pages = {kernel.profile.page for kernel in kernels_here}
-        why = "this page does not show the counters that tell" if pages == {"details"} else "the report does not hold the counters that tell"
+        why = "this page lacks the counters that show it" if pages == {"details"} else "the report lacks the counters that show it"
         return Skipped(why=why, record_with=counters(question.sections, min(pages)), missing="counters")
     left = f" (of {unknown} kernels the counters were not collected)" if unknown else ""
-    return Clear(why=question.clear.format(max(values), count=len(values)).replace("of 1 kernels", "of one kernel") + left)
+    return Clear(why=question.clear.format(max(values), count=len(values)).replace("of 1 kernels", "of a single kernel") + left)
 
 
 def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:

@@ -16,7 +16,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 
 QUESTION = Question(
-    "of {count} kernels no product keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
+    "of {count} kernels no GEMM keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
     ("ComputeWorkloadAnalysis", "InstructionStats", "SpeedOfLight"),
 )
 

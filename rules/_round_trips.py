@@ -42,7 +42,7 @@ def round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: W
             steps=(
                 *(("Multiply the weight from the left: torch.bmm or torch.einsum accepts and returns the original layout.",) if around else ()),
                 "Drop .contiguous(), .clone() or .reshape() after the transposes: elementwise ops accept any layout.",
-                "If an op works along one axis, pass dim= instead of moving the axis to the end.",
+                "If an op works along an axis, pass dim= instead of moving the axis to the end.",
             ),
             code=Code(
                 before="y = F.linear(x.transpose(1, 2).contiguous(), weight)\nx = y.transpose(1, 2).contiguous()",

@@ -37,16 +37,16 @@ _SERVERS = {
     ),
     "SGLang": (
         "Leave SGLang's own all-reduce on (no --disable-custom-all-reduce): it takes over from NCCL for small messages between GPUs that reach each other's memory.",
-        "Turn on the fusion of the all-reduce with the norm behind it (FlashInfer's), where the server has it.",
+        "Turn on FlashInfer's fusion of the all-reduce with the following norm, if the server has it.",
         "https://docs.sglang.ai/advanced_features/server_arguments.html",
     ),
     "TensorRT-LLM": (
-        "Leave allreduce_strategy at AUTO, which takes one-shot kernels for small messages.",
+        "Leave allreduce_strategy at AUTO, which uses one-shot kernels for small messages.",
         "Between GPUs without NVLink prefer fewer ranks a model.",
         "https://nvidia.github.io/TensorRT-LLM/",
     ),
 }
-_FEWER = "Split the model over fewer GPUs and run more copies of it, or put more requests in a step: the number of sums stays, and each costs a hop at least."
+_FEWER = "Split the model over fewer GPUs and run more copies of it, or put more requests in a step. The number of sums stays, and each costs at least a hop."
 
 
 def faster_sums(server: str, framework: str) -> Fix:
@@ -58,8 +58,8 @@ def faster_sums(server: str, framework: str) -> Fix:
     by_hand = Fix(
         title=title,
         steps=(
-            "Sum small messages in one shot, from memory that all ranks share: torch.distributed._symmetric_memory, between GPUs linked by NVLink.",
-            "Capture the step in a CUDA graph, collectives and all, where the host cannot issue them as fast as they run.",
+            "Sum small messages with a one-shot all-reduce, from memory that all ranks share: torch.distributed._symmetric_memory, between GPUs linked by NVLink.",
+            "Capture the step in a CUDA graph, collectives included, if the host launches them too slowly.",
             _FEWER,
         ),
         code=Code(

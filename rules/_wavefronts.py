@@ -20,7 +20,7 @@ class Crowded(NamedTuple):
 
     def seen(self, why: str, fix: Fix) -> Seen:
         """The fault, named only by what these counters tell. At least what no width needs goes, at best all but one wavefront a request."""
-        told = f"takes {self.times:.0f} wavefronts of L1 for each load or store, of which the widest needs {WIDEST:.0f}: {why}."
+        told = f"takes {self.times:.0f} wavefronts of L1 for each load or store; the widest needs {WIDEST:.0f}: {why}."
         return Seen(told, relieved(self.limits, {L1: 1 - self.excess}, {L1: 1 / self.times}), 0.65, fix)
 
 

@@ -69,7 +69,7 @@ def atomic_contention(
             return Fine(found.busiest)
         gain = _gain(kernel, found)
         return Seen(
-            f"does {large_count(found.operations)} atomic operations on few addresses: one slice of L2 is busy with them for {found.busiest:.0%} of the "
+            f"does {large_count(found.operations)} atomic operations on few addresses: a single L2 slice is busy with them for {found.busiest:.0%} of the "
             "time, and all else waits.",
             gain,
             0.9,

@@ -72,7 +72,7 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     attention = work.of(Family.ATTENTION)
     kernels = np.r_[forward[attention[forward]], _backward(work, shapes, attention)]
     if not len(kernels):
-        return Clear(why="what computes the masked attention is no fused kernel")
+        return Clear(why="no fused kernel computes the masked attention")
     converting = forward[~attention[forward] & np.array([calls[int(op)] for op in call[forward]], bool) & work.kernel[forward]]
     without = WithoutOps(converting) if len(converting) else combine()
     causal = combine(without, _faster(work, kernels, causal_share))
@@ -83,28 +83,32 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
         f"{duration(work.us_a_step(kernels))} of GPU time"
         + (f", and {duration(work.us_a_step(converting))} to turn it into floats." if len(converting) else "."),
         edits=Edits(without, causal, causal),
-        removes="what a mask hides",
+        removes="work on masked positions",
         quiet=f"masked attention takes {duration(work.us_a_step(kernels))} per step",
         evidence=witness.of_gpu(
             work.rows[np.r_[kernels, converting]], ["attention with a mask"] * len(kernels) + ["the mask turned into floats"] * len(converting)
         ),
         confidence=0.6,
         status="possible",
-        possible_why="what the mask holds is not in a trace",
+        possible_why="a trace does not show the mask's values",
         decide_with="torch.equal(mask, torch.ones_like(mask).tril()): True says that is_causal=True is the same",
         fix=Fix(
             title="Say is_causal=True in place of a causal mask",
             steps=(
-                "If the mask is causal, drop it and pass is_causal=True: the kernel then skips what lies above the diagonal.",
-                "If it is a window, a prefix or one of documents, use flex_attention with a block_mask, compiled.",
-                *(("Otherwise make it a float mask once, in the queries' type: zeros, and minus infinity where nothing may be read.",) if boolean else ()),
+                "If the mask is causal, drop it and pass is_causal=True: the kernel then skips everything above the diagonal.",
+                "If it is a window, a prefix or a document mask, use flex_attention with a block_mask, compiled.",
+                *(
+                    ("Otherwise make it a float mask once, in the queries' type: zero for readable positions, minus infinity for the others.",)
+                    if boolean
+                    else ()
+                ),
             ),
             code=Code(
                 before="mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril()\nout = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
                 after="out = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-            risk="Only a causal mask is the same as the flag. With a cache, where there are fewer queries than keys, the flag means another mask.",
+            risk="Only a causal mask is the same as the flag. With a cache (fewer queries than keys), the flag means another mask.",
         ),
     )
 

@@ -79,6 +79,6 @@ def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_bu
     )
 
 
-_UNTOLD = "conflicts of banks, or a warp's addresses in many lines: section SourceCounters tells which"
+_UNTOLD = "bank conflicts, or a warp's addresses in many lines (section SourceCounters shows which)"
 
 _FIX = known_fix("kernels", "bank-conflicts")

@@ -49,24 +49,24 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
     share = lost / job.step_us if job.step_us else 0.0
     if usual < min_ratio or share < min_share:
         return Clear(
-            why=f"kernels beside communication take {usual:.2f} times as long as alone, {percent(share)} of the step (threshold {min_ratio} and {min_share:.0%})"
+            why=f"kernels during communication take {usual:.2f} times as long as alone, {percent(share)} of the step (threshold {min_ratio} and {min_share:.0%})"
         )
     return Found(
-        summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {duration(lost)} per step in all.",
-        evidence=(Evidence(label="what kernels took beyond the same ones alone, a step, median rank", start_us=0.0, dur_us=lost),),
+        summary=f"Kernels during communication take {usual:.2f} times as long as the same kernels alone, {duration(lost)} more per step.",
+        evidence=(Evidence(label="kernel time beyond that of the same kernels alone, per step, median rank", start_us=0.0, dur_us=lost),),
         fix=Fix(
-            title="Leave multiprocessors to the products",
+            title="Leave SMs to the GEMMs",
             steps=(
                 "Limit the channels of collectives (NCCL_MAX_CTAS, or config.max_ctas of the process group) and measure.",
-                "Use larger buckets, so that fewer kernels run beside them.",
+                "Use larger buckets, so that fewer kernels run during communication.",
             ),
             code=Code(before="torchrun train.py", after="NCCL_MAX_CTAS=8 torchrun train.py"),
             url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-ctas",
             risk="Collectives on fewer channels are slower: the step can be longer.",
         ),
-        saving=Saving(0.0, 0.0, lost, "bound", "what communication costs kernels beside it"),
+        saving=Saving(0.0, 0.0, lost, "bound", "slowdown of kernels during communication"),
         status="possible",
-        possible_why="a trace does not tell how it runs with fewer channels",
+        possible_why="a trace does not show the speed with fewer channels",
         decide_with="NCCL_MAX_CTAS=8 torchrun …",
         confidence=0.6,
         at_most="low",

@@ -93,13 +93,13 @@ def data_loading(
     slowest = batch_waits.slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch"
-    summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; the GPU idles {meanwhile}."
+    summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}. The GPU idles {meanwhile}."
     return Found(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
         edits=batch_waits.loading_ahead(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
         likely_at_most_us=idle_us,
-        quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
+        quiet=f"the data loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
         evidence=batch_waits.loading_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         # Workers that have just begun are behind once; those that stay behind set the pace.

@@ -97,9 +97,9 @@ def dense_gradients(
         ),
         confidence=0.9,
         fix=Fix(
-            title="Join the tables into one with sparse gradients" if several else "Use sparse gradients for the embedding table",
+            title="Join the tables and use sparse gradients" if several else "Use sparse gradients for the embedding table",
             steps=(
-                *(("Make one embedding table of those that have one width, and add an offset to each feature's ids.",) if several else ()),
+                *(("Join embedding tables of equal width, and add an offset to each feature's ids.",) if several else ()),
                 "Pass sparse=True to the table, so that its gradient holds the rows of the batch alone.",
                 "Use an optimizer that takes sparse gradients: SGD without momentum and weight decay, Adagrad, or SparseAdam for the table and another for the rest.",
             ),

@@ -72,7 +72,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
         if not kernel.issues:
             gain = replace(in_part(gain, 1 - fetch_waits(kernel.profile)), low=0.0)
         return Seen(
-            f"issues its instructions for {active:.1f} of {WARP} threads on average: the others take another way and wait.",
+            f"runs its instructions for {active:.1f} of {WARP} threads on average; the others branch elsewhere and wait.",
             gain,
             0.9 if kernel.limits.busy.get(COMPUTE, 0.0) >= 0.6 else 0.7,
             _FIX,

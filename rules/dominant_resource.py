@@ -64,7 +64,7 @@ def dominant_resource(
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
         return Clear(
-            why=f"{cut(name, 70)} takes {percent(share)} of the step and reaches {percent(reached)} of what the hardware allows",
+            why=f"{cut(name, 70)} takes {percent(share)} of the step and reaches {percent(reached)} of the hardware limit",
             reason="well-used",
             measured=reached,
             unit="share",
@@ -74,9 +74,9 @@ def dominant_resource(
     near = (
         f"while {migrating:,} batches of managed-memory pages migrate"
         if migrating
-        else f"reaching {percent(reached)} of what the hardware allows"
+        else f"at {percent(reached)} of the hardware limit"
         if reached is not None
-        else "reaching an unknown share of what the hardware allows"
+        else "at an unknown share of the hardware limit"
     )
     what = f"Copies {_WAYS.get(name, '')}" if moved else cut(name, 70)
     return Found(

@@ -94,13 +94,13 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     return Found(
         summary=f"{a_step(count, 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)} without overlapping compute."
         + (_said(duration(waiting), sizes_known(work, mine[(exposed > moving) & ~at_once])) if waiting >= 0.01 * spent else "")
-        + ("" if mostly_waits else " The trace of one rank cannot separate waiting from transfer."),
+        + ("" if mostly_waits else " A single rank's trace cannot separate waiting from transfer."),
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
         removes="exposed communication",
         at_most_us=spent,
         status="possible" if mostly_waits else "found",
         at_least="low" if mostly_waits else "info",
-        possible_why="the trace of one rank does not show which rank it waits for" if mostly_waits else "",
+        possible_why="a single rank's trace does not show which rank it waits for" if mostly_waits else "",
         decide_with="advisor analyze DIRECTORY, with the traces of all ranks in it" if mostly_waits else "",
         evidence=witness.of_gpu(rows, names),
         confidence=0.8,
@@ -117,7 +117,7 @@ def _said(waiting: str, known: bool) -> str:
 
 
 _RECORDED = (
-    "Record the same steps on every rank, one file each in a directory, and run advisor analyze on the directory.",
+    "Record the same steps on every rank, a file each in a directory, and run advisor analyze on the directory.",
     "If the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
     "If one rank is late, speed up that rank: the others' collectives then get shorter.",
 )

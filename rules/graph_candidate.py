@@ -105,9 +105,7 @@ def graph_candidate(
         if not masks:
             return Clear(why=capturable.why_not)
         if (products := graphs.products_share(work)) > FEW_PRODUCTS:
-            return Clear(
-                why=f"{capturable.why_not}; GEMMs take {percent(products)} of the step, and on all rows instead of the masked rows they may cost as much as the launches"
-            )
+            return Clear(why=f"{capturable.why_not}; GEMMs take {percent(products)} of the step, and without masks they may cost as much as the launches")
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')} (threshold {min_ops})")
     before_all = (capturing.FIRST,) if graphs.of_training(program) else ()
@@ -117,11 +115,11 @@ def graph_candidate(
     before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads, capturing.SEND: sends}
     return Found(
         title=f"A CUDA graph could replay the step{without}",
-        summary=f"{steps_launch}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        summary=f"{steps_launch}. The GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels again",
         quiet="a CUDA graph could replay the step",
-        evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
+        evidence=witness.of_calls(launches.call[capturable.first], ["repeating launch sequence"] * count),
         confidence=0.6 if shapes and not masks else 0.4,
         at_most="info" if len(waits) else graphs.severity_cap(program, compiled, recurrent, replay, graph),
         counted=False,  # its gain is launch-gap's

@@ -33,7 +33,7 @@ def graph_coverage(
     min_launches: float = 8.0,
     min_idle_share: Share = 0.05,
 ) -> Outcome:
-    """A server's steps launch kernels one by one
+    """A server's steps launch kernels separately
 
     What
     An inference server captures CUDA graphs for some batch sizes. A step of another size, or of a phase without
@@ -66,7 +66,7 @@ def graph_coverage(
     https://docs.sglang.ai/advanced_features/server_arguments.html
     """
     if not served.known:
-        return Clear(why="no step of one phase is marked as an inference server's, with what its graphs ran")
+        return Clear(why="no inference server's steps are marked with their phase and CUDA graphs")
     gpu_us = sum(step.gpu_us for step in served.steps)
     coverage = sum(step.graph_us for step in served.steps) / gpu_us if gpu_us > 0 else 1.0
     told = f"{percent(coverage)} of the device's time in {served.phase} steps is launched by graphs"
@@ -88,7 +88,7 @@ def graph_coverage(
         summary=f"A {served.phase} step of {batch} launches {counted(len(served.graphs) / len(served.steps), 'graph')} and {counted(eager, 'single kernel')}; {told}, and the "
         f"device waits for launches {percent(waits)} of each {duration(work.step_us)} step.",
         edits=_edits(served, work, calls, host_time),
-        removes="launching the kernels of a server's steps one by one",
+        removes="separate kernel launches of a server's steps",
         quiet=told,
         evidence=witness.of_calls(rows, [f"launched by itself in a {served.phase} step"] * len(rows)),
         confidence=0.9 if served.phase in GENERATES else 0.6,

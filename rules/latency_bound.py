@@ -93,7 +93,7 @@ def latency_bound(measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall
     return ask(
         measured,
         Question(
-            "of {count} kernels those with nothing busy wait for one latency for at most {0:.0%} of a warp's time, are short, or another rule explains them",
+            "of {count} kernels, those with no busy unit wait for the same latency at most {0:.0%} of a warp's time, are short, or have another cause",
             ("SpeedOfLight", "WarpStateStats", "Occupancy"),
         ),
         look,
@@ -116,8 +116,8 @@ def _explained(kernel: MeasuredKernel) -> bool:
 
 def _fix(stall: str) -> Fix:
     steps = {
-        "barrier": "Let fewer warps wait for each other: smaller blocks, __syncwarp or shuffles within a warp, two buffers and one barrier a tile.",
-        "wait": "Give each thread several independent chains of arithmetic, so that one issues while the other waits.",
+        "barrier": "Let fewer warps wait for each other: smaller blocks, __syncwarp or shuffles within a warp, two buffers and a single barrier per tile.",
+        "wait": "Give each thread several independent chains of arithmetic, so that they hide each other's latency.",
         "short_scoreboard": "Load several words of shared memory, or start several special functions, before the first use.",
     }
     first = steps.get(stall, "Start several independent loads before the first use: unroll the loop, or give a thread several items.")
@@ -125,8 +125,8 @@ def _fix(stall: str) -> Fix:
         title="Keep more work in flight",
         steps=(
             first,
-            "Load 16 bytes at a time (float4), where the addresses are aligned.",
-            "Start the next tile's loads before this one is used: cp.async or TMA in CUDA, num_stages in Triton.",
+            "Load 16 bytes at a time (float4), if the addresses are aligned.",
+            "Start the next tile's loads before the current tile is used: cp.async or TMA in CUDA, num_stages in Triton.",
         ),
         code=Code(
             before="// CUDA\nfor (; i < n; i += stride) sum += x[i];\n\n# Triton\nfor k in range(0, n, BLOCK):\n    acc += tl.load(ptr + k + offsets)",

@@ -55,7 +55,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     """
     rank = job.numbers[culprit.at]
     if culprit.cause != "imbalance":
-        return Clear(why=f"no rank launches more kernels and threads than the others, or what it launches more of is not computing; rank {rank} takes longest")
+        return Clear(why=f"no rank launches more computing than the others; rank {rank} takes longest")
     if culprit.late_share < min_late_share:
         return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others (threshold {min_late_share:.0%})")
     most = MedianParts(ranks=(culprit.at,))
@@ -80,7 +80,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
             risk="Grouping by length makes batches less random.",
         ),
         edits=JobEdits(even if not culprit.conserved else Evened(share=0.5), expected, most),
-        removes="what the rank has to compute beyond the others",
+        removes="computing of the rank beyond the others",
         quiet=f"rank {rank} computes {duration(excess)} per step more than the median rank",
         cause="imbalance",
         ranks=(rank,),

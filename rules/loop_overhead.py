@@ -66,21 +66,21 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     https://docs.jax.dev/en/latest/_autosummary/jax.lax.fori_loop.html
     """
     if program.framework != "jax":
-        return Clear(why="loops of other frameworks than JAX are not compiled with their turns kept apart")
+        return Clear(why="only JAX compiles loops with separate iterations")
     at = loops.of_op >= 0
     others = np.flatnonzero(at & ~loops.own)
     whole = combine(loops.several_at_once(max(int(loops.number.max(initial=0)) + 1, EIGHT)), WithDurations(others, ACROSS_TURNS * work.dur_us[others]))
     turns = len(loops.turns) / work.schedule.steps
     if turns < min_turns:
-        return Clear(why=f"{counted(turns, 'turn')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded per step (threshold {min_turns})")
+        return Clear(why=f"{counted(turns, 'iteration')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded per step (threshold {min_turns})")
     ops_us, own_us = work.us_a_step(at.nonzero()[0]), work.us_a_step(loops.own.nonzero()[0])
-    for_itself = "tests and counts" if loops.by_value else "counts and slices"
+    for_itself = "tests and counters" if loops.by_value else "counters and slices"
     return Found(
-        summary=f"{counted(turns, 'turn')} per step launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}; "
-        f"{duration(own_us)} of it the loop spends on itself, as it {for_itself}, and the device idles for {duration(loops.idle_us)} between them, as recorded.",
+        summary=f"{counted(turns, 'loop iteration')} per step launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}. "
+        f"The loop itself ({for_itself}) takes {duration(own_us)} of it, and the device idles for {duration(loops.idle_us)} between them, as recorded.",
         edits=Edits(loops.several_at_once(EIGHT, copies=False), loops.several_at_once(EIGHT), whole),
-        removes="launches, counting and slicing of each turn",
-        quiet=f"{counted(turns, 'turn')} of compiled loops are launched per step",
+        removes="launches, counting and slicing of each iteration",
+        quiet=f"{counted(turns, 'iteration')} of compiled loops are launched per step",
         evidence=witness.of_gpu(
             work.rows[at],
             ["the loop's own" if own else work.kernel_name(k)[:60] for k, own in zip(at.nonzero()[0].tolist(), loops.own[at].tolist(), strict=True)],

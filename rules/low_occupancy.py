@@ -82,7 +82,7 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
             *(max(1 / min(more, 1 / found.theoretical), kernel.limits.highest / reached) for more, reached in zip(MORE[found.limiter], REACHED, strict=True))
         )
         return Seen(
-            f"fits {found.blocks} block{'s' * (found.blocks != 1)} on a multiprocessor, {found.theoretical:.0%} of its warps; "
+            f"fits {found.blocks} block{'s' * (found.blocks != 1)} on an SM, {found.theoretical:.0%} of its warps; "
             f"{_LIMITED[found.limiter]} {'limits' if found.limiter == occupancy.SHARED else 'limit'} it and nothing is busy.",
             gain,
             0.85 if found.limiter == occupancy.SHARED else 0.65,
@@ -128,11 +128,11 @@ def _fix(kernel: MeasuredKernel, limiter: str) -> Fix:
         occupancy.SHARED: "Reserve only the shared memory that the block uses, or divide the tile among smaller blocks.",
         occupancy.REGISTERS: f"Bound the {registers} registers a thread with __launch_bounds__ and see that nothing spills (ptxas -v); "
         "in Triton: more num_warps for the same block, or a smaller block.",
-        occupancy.WARPS: "Take smaller blocks, so that a further one fits beside those that are there.",
-        occupancy.BLOCKS: "Take larger blocks: a multiprocessor tracks so many blocks, however small.",
+        occupancy.WARPS: "Use smaller blocks, so that another block fits on the SM.",
+        occupancy.BLOCKS: "Use larger blocks: an SM tracks a fixed number of blocks, however small.",
     }
     return Fix(
-        title="Let more warps onto each multiprocessor" if limiter != occupancy.BLOCKS else "Take larger blocks",
+        title="Let more warps onto each SM" if limiter != occupancy.BLOCKS else "Take larger blocks",
         steps=(
             steps[limiter] + whole,
             "Or give each thread several independent loads before the first use: fewer warps then hide the same latency.",

@@ -78,7 +78,7 @@ def memcpy(
     if not steps.repeats and not computing_ops(work.timeline).any():
         return Clear(why=f"{len(copies.at)} copies in a recording without steps or kernels: the data is not used yet")
     if not steps.repeats and not (again := copies.repeated(work)).any():
-        return Clear(why=f"{len(copies.at)} copies in a recording without steps, none repeated {FEWEST_REPEATS} times: one-time work")
+        return Clear(why=f"{len(copies.at)} copies in a recording without steps, none repeated {FEWEST_REPEATS} times: start-up work")
     if not steps.repeats:
         copies = HostCopies(copies.at[again], copies.bytes, copies.pageable)
     cost = costs.of(copies, small_bytes)

@@ -73,7 +73,7 @@ def memory_activations(
     kept = attribution.in_categories(Category.ACTIVATIONS)
     held = int(device.allocations.size[kept & device.at_peak].sum())
     if not attribution.backwards:
-        return Clear(why="no backward pass in the window: nothing is kept for one")
+        return Clear(why="no backward pass in the window, so no activations are kept")
     found: list[Found] = []
     lives = replay.recorded
     without_scores = lives.without_rows(scores.rows)
@@ -101,7 +101,7 @@ def _layers(attribution: Attribution, layers: Layers, inner: Bools, held: int, f
     what = f"{layers.per_pass} layers keep" if layers.alike else "The forward pass keeps"
     return Found(
         summary=f"{what} {size(held)} of activations, {held / peak:.0%} of the peak of {size(peak)}; "
-        f"checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {size(expected)} for one more forward pass of them.",
+        f"checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {size(expected)} for a second forward pass of them.",
         confidence=0.8 if layers.alike else 0.7,
         at_most="high" if expected >= worth_bytes else "low",
         saving=saved(peak, *freed, "activations that can be computed again"),
@@ -111,7 +111,7 @@ def _layers(attribution: Attribution, layers: Layers, inner: Bools, held: int, f
                 title="Checkpoint each layer",
                 steps=(
                     "Wrap the layers: each keeps its input and runs again in the backward pass.",
-                    "It costs about one more forward pass of these layers, up to a third of a step's compute.",
+                    "It costs about a second forward pass of these layers, up to a third of a step's compute.",
                     "Checkpoint every second layer if half the saving is enough.",
                 ),
                 code=Code(
@@ -133,7 +133,7 @@ def _scores(attribution: Attribution, scores: Scores, peak: int, freed: int) -> 
     at_peak = int(attribution.device.allocations.size[scores.rows & attribution.device.at_peak].sum())
     return Found(
         title="Attention keeps its N × N scores in every layer",
-        summary=f"Attention scores and what is made of them hold {size(at_peak)} of the peak of {size(peak)}; "
+        summary=f"Attention scores and tensors derived from them hold {size(at_peak)} of the peak of {size(peak)}; "
         f"scaled_dot_product_attention never forms them and frees {size(freed)}.",
         confidence=0.8,
         saving=saving,

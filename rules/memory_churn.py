@@ -49,9 +49,9 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     events = device.events
     given, asked, starts, rounds = returned(device)
     if not len(given):
-        return Clear(why="no segment was given back to the driver")
+        return Clear(why="no segment was freed to the driver")
     if rounds < min_rounds:
-        return Clear(why=f"cached segments were given back and asked for again {times(rounds)} (threshold {min_rounds})")
+        return Clear(why=f"cached segments were freed and allocated again {times(rounds)} (threshold {min_rounds})")
     waits = np.diff(events.time_us, prepend=events.time_us[:1])
     both = np.r_[given, asked[asked > starts[0]]]
     # The first event of a round has waited for the GPU to finish, which other work would have done as well.
@@ -59,18 +59,18 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     spent, waited = float(waits[np.setdiff1d(both, starts)].sum()), float(waits[starts[1:]].sum())
     share = spent / window if window else 0.0
     if share < min_time_share:
-        return Clear(why=f"{counted(rounds, 'round')} of giving back and asking again took {percent(share)} of the window's time")
+        return Clear(why=f"{counted(rounds, 'round')} of freeing and allocating again took {percent(share)} of the window's time")
     again = int(events.size[asked[asked > starts[0]]].sum())
     where = next((attribution.origins.of[int(events.stack[i])] for i in starts.tolist() if events.stack[i] >= 0), None)
     full = bool((events.action == Action.OOM).any())
     return Found(
-        summary=f"{times(rounds).capitalize()} cached segments went back to the driver and {size(again / rounds)} were asked for again: "
-        f"{share:.0%} of the window's time, {duration(spent)}, passed in cudaMalloc and cudaFree.",
+        summary=f"{times(rounds).capitalize()} cached segments were freed and {size(again / rounds)} allocated again: "
+        f"{share:.0%} of the window's time, {duration(spent)}, went to cudaMalloc and cudaFree.",
         confidence=0.85,
         saving=Saving(0.5 * spent, spent, spent + waited, "measured", "cudaMalloc and cudaFree", per="recording"),
         evidence=(
             Evidence(
-                label="segments given back", count=len(given), device=device.device, start_us=float(events.time_us[starts[0]] - events.time_us[0]),
+                label="freed segments", count=len(given), device=device.device, start_us=float(events.time_us[starts[0]] - events.time_us[0]),
                 dur_us=spent, bytes=int(events.size[given].sum()), source=SourceLine(where.file, where.line) if where and where.file else None,
             ),
         ),
@@ -78,7 +78,7 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
             title="Free memory first, so that the cache can stay" if full else "Leave the cache to the allocator",
             steps=(
                 "Remove torch.cuda.empty_cache() from the loop: freed blocks are used again without it.",
-                "Where a request failed for want of memory, the allocator empties its cache itself: lower the peak instead.",
+                "If a request ran out of memory, the allocator empties its cache itself: lower the peak instead.",
             ),
             code=Code(before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()", after="for batch in loader:\n    step(batch)"),
             url="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html",

@@ -50,9 +50,9 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     peak = device.peak_reserved
     idle = peak - device.peak_allocated
     if replay.settings.expandable:
-        return Clear(why=f"segments are expandable already; {size(max(idle, 0))} are reserved beyond the peak of what is allocated")
+        return Clear(why=f"segments are expandable already; {size(max(idle, 0))} are reserved beyond the allocated peak")
     if idle < max(min_share * peak, least_bytes, 1):
-        return Clear(why=f"{size(max(idle, 0))} of {size(peak)} are reserved beyond the peak of what is allocated")
+        return Clear(why=f"{size(max(idle, 0))} of {size(peak)} are reserved beyond the allocated peak")
     after = replay.expandable
     expected = peak - after.reserved
     if expected - device.idle_start < max(min_share * peak, least_bytes, 1) <= expected:
@@ -78,9 +78,9 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
         fix=Fix(
             title="Let segments grow, or let sizes come again",
             steps=(
-                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (newer versions call it PYTORCH_ALLOC_CONF and read both) before the program starts: one segment a stream grows and is filled again.",
+                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (newer versions call it PYTORCH_ALLOC_CONF and read both) before the program starts. Each stream then has a growing segment that is reused.",
                 "Or pad batches to a few lengths (powers of two, multiples of 512), so that blocks fit again.",
-                "Or run the largest batch first: later ones fit into what it leaves.",
+                "Or run the largest batch first: later batches fit into its cached memory.",
             ),
             code=Code(before="python train.py", after="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"),
             url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-envvars",

@@ -56,7 +56,7 @@ def memory_gradients(
     a, peak = device.allocations, device.peak_allocated
     backward = attribution.runs.starts_of(Phase.BACKWARD)
     if len(backward) < 2:
-        return Clear(why=f"gradients are kept from one backward pass to the next, and the window holds {len(backward) or 'none'}")
+        return Clear(why=f"gradients live between two backward passes, and the window holds {len(backward) or 'none'}")
     passes = np.searchsorted(backward, a.freed) - np.searchsorted(backward, np.maximum(a.born, 0), side="right")
     rows = attribution.in_categories(Category.GRADIENTS) & (a.born >= 0) & (passes > 0)
     updates = _updates(snapshot, attribution)
@@ -67,8 +67,8 @@ def memory_gradients(
         return Clear(why=f"gradients that outlive their update hold {size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)}")
     saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
     return Found(
-        summary=f"{size(int(a.size[rows].sum()))} of gradients are never given back between steps and stand beside the activations "
-        f"at the peak of {size(peak)}; dropped after each update they free {size(expected)}.",
+        summary=f"{size(int(a.size[rows].sum()))} of gradients are never freed between steps and add to the activations "
+        f"at the peak of {size(peak)}. Dropped after each update, they free {size(expected)}.",
         confidence=0.85,
         saving=saving,
         evidence=places(attribution, rows),

@@ -75,7 +75,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     growth, first = leaks.growth(device.allocations.size), int(leaks.step[leaks.rows].min())
     graph = bool((leaks.rows & ~_in_no_graph(attribution)).any())
     return Found(
-        summary=f"From step {first + 1} of {len(steps)} on, each adds {size(growth)} that is never given back: "
+        summary=f"From step {first + 1} of {len(steps)} on, each adds {size(growth)} that is never freed: "
         f"{size(int(device.allocations.size[leaks.rows].sum()))} by the end{'; whole graphs are kept' if graph else ''}.",
         confidence=0.85 if steps.basis != "repeats" else 0.75,
         saving=saving,
@@ -83,7 +83,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
         fix=Fix(
             title="Keep numbers, not tensors",
             steps=(
-                "Look at the places of the evidence: what was made there is held by something that outlives its step, often a list or a running sum.",
+                "Look at the source lines of the evidence. Something there outlives its step, often a list or a running sum.",
                 "Append loss.item() or loss.detach(), which hold no graph; accumulate metrics under torch.no_grad().",
                 "Evaluate under torch.inference_mode(); move outputs that must be kept to the host with .cpu().",
             ),

@@ -80,7 +80,7 @@ def memory_optimizer_state(
     if fused >= max(min_share * peak, least_bytes, 1):
         saving = saved(peak, 0.8 * fused, fused, max(both, fused), "the temporaries of the update")
         summary = (
-            f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries beside {size(held)} of state "
+            f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries in addition to {size(held)} of state "
             f"at the peak of {size(peak)}; a fused update frees {size(fused)}."
         )
         rows = temporary & device.at_peak

@@ -86,7 +86,7 @@ def memory_transient(
             held = size(int(a.size[scores.rows & device.at_peak].sum()))
             return Found(
                 title="Attention forms its N × N scores",
-                summary=f"Attention scores and what is made of them hold {held} of the peak of {size(peak)}; scaled_dot_product_attention frees {size(freed)}.",
+                summary=f"Attention scores and tensors derived from them hold {held} of the peak of {size(peak)}; scaled_dot_product_attention frees {size(freed)}.",
                 confidence=0.8,
                 saving=saved(peak, 0.7 * freed, freed, 1.1 * freed, "the N × N scores of attention"),
                 evidence=places(attribution, scores.rows),
@@ -98,13 +98,13 @@ def memory_transient(
     moment = excursion_above(attribution, int(parts[1].max()), steps)
     if expected < max(min_share * peak, least_bytes, 1) or moment.share > MOMENT or moment.times > MOMENTS:
         return Clear(
-            why=f"made in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}; memory is that high for {percent(moment.share)} of a step"
+            why=f"splitting short-lived tensors at the peak would free {size(max(expected, 0))} of {size(peak)}; memory is that high for {percent(moment.share)} of a step"
         )
     saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without_rows(rows)), "tensors that live for a moment")
     loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
         summary=f"{size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)} live for {percent(moment.share)} of a step"
-        f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {size(peak - expected)}.",
+        f"{': logits and tensors of the loss' if loss else ''}; in {CHUNKS} parts the peak is {size(peak - expected)}.",
         confidence=0.8 if loss else 0.65,
         at_most="high" if expected >= worth_bytes else "low",
         saving=saving,

@@ -60,7 +60,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
     overlapped = _overlapped_us(work, collective)
     share = float(overlapped[collective].sum() / max(work.dur_us[collective].sum(), 1e-9))
     if share > max_overlapped_share:
-        return Clear(why=f"{percent(share)} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
+        return Clear(why=f"{percent(share)} of the time of collectives overlaps computing (up to {max_overlapped_share:.0%} counts as no overlap)")
     serial = _in_runs(work, collective & ~sums.needed[work.rows], overlapped, work.of(*PRODUCTS), min_run)
     if not len(serial):
         return Clear(
@@ -68,12 +68,12 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
         )
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
-    moves = f", of which {duration(moving)} move data" if duration(moving) != duration(work.us_a_step(serial)) else ""
+    moves = f"; {duration(moving)} of it is transfer" if duration(moving) != duration(work.us_a_step(serial)) else ""
     return Found(
-        summary=f"{a_step(work.a_step(serial), 'collective', 'run')} after what could run beside it, for {duration(work.us_a_step(serial))} of "
-        f"{duration(work.step_us)}{moves}; nothing runs meanwhile.",
+        summary=f"{a_step(work.a_step(serial), 'collective', 'run')} after computing that they could overlap, for {duration(work.us_a_step(serial))} of "
+        f"{duration(work.step_us)}{moves}. Nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in HIDDEN)),
-        removes="collectives that could run beside the backward pass",
+        removes="collectives that could overlap the backward pass",
         at_most_us=work.us_a_step(serial),
         quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),

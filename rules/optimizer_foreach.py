@@ -1,4 +1,4 @@
-"""The optimizer updates parameters one by one."""
+"""The optimizer updates each parameter separately."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witnes
         return Clear(why=f"the optimizer launches {counted(count, 'kernel')} per step, in no pattern per parameter")
     looped = update.kind == "loop"
     if looped and update.parameters < min_parameters:
-        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} per step one by one (threshold {min_parameters})")
+        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} per step separately (threshold {min_parameters})")
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is already foreach and has no fused form")
     spent = duration(work.us_a_step(update.ops))
     name = update.name or "The optimizer"
     return Found(
-        title="The optimizer updates parameters one by one" if looped else "The optimizer could be fused",
+        title="The optimizer updates each parameter separately" if looped else "The optimizer could be fused",
         summary=f"{name} launches {counted(count, 'kernel')} per step for {counted(update.parameters, 'parameter')}, {spent} of GPU time and "
         f"{duration(host_time.spent_us(update.spans))} of CPU overhead."
         if looped
@@ -115,21 +115,21 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
     low, expected, high = fused_optimizer(host_time, work, update)
     waits = WithoutWaits(loop.waits)
     return Found(
-        title="A loop handles parameters one by one",
+        title="A loop handles each parameter separately",
         summary=f"Outside the optimizer's step, {counted(count, 'kernel and copy', 'kernels and copies')} per step loop over {counted(loop.tensors, 'parameter')} or their gradients "
-        f"one by one, {duration(work.us_a_step(loop.ops))} of GPU time and {duration(host_time.spent_us(loop.spans))} of CPU overhead."
+        f"separately: {duration(work.us_a_step(loop.ops))} of GPU time and {duration(host_time.spent_us(loop.spans))} of CPU overhead."
         + (f" The host waits for the GPU {work.a_step(loop.waits):,.0f} times in that loop." if len(loop.waits) else ""),
         edits=Edits(low, combine(waits, expected), combine(waits, high)),
         removes="separate kernels for each parameter",
-        quiet=f"a loop handles {counted(loop.tensors, 'parameter')} one by one ({counted(count, 'kernel')} per step)",
+        quiet=f"a loop handles {counted(loop.tensors, 'parameter')} separately ({counted(count, 'kernel')} per step)",
         evidence=witness.of_gpu(work.rows[loop.ops], [work.name(k)[:80] for k in loop.ops.tolist()]),
         confidence=0.85,
         fix=Fix(
-            title="Process all tensors in one call",
+            title="Process all tensors in a single call",
             steps=(
                 "Collect the tensors in lists and call torch._foreach_* ops on the lists, or compile the function with the loop.",
                 "To clip each gradient by its own norm, scale = (limit / (torch.stack(torch._foreach_norm(grads)) + 1e-6)).clamp(max=1) and "
-                "torch._foreach_mul_(grads, list(scale.unbind())); all by one common norm, clip_grad_norm_(params, limit, foreach=True).",
+                "torch._foreach_mul_(grads, list(scale.unbind())). To clip by a common norm: clip_grad_norm_(params, limit, foreach=True).",
                 "For a running mean of the weights, torch._foreach_lerp_.",
                 "An `if` on a tensor waits for the GPU: multiply by a clamped factor instead.",
             ),
@@ -138,6 +138,6 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
                 after="torch._foreach_lerp_(means, params, 0.001)",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.optim.swa_utils.AveragedModel.html",
-            risk="foreach keeps temporaries as large as the parameters where its ops are not in place; the last bits may round differently.",
+            risk="foreach keeps temporaries as large as the parameters unless its ops are in place; the last bits may round differently.",
         ),
     )

@@ -58,7 +58,7 @@ def padding_waste(served: ServedWork, work: GpuWork, roofline: Roofline, witness
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
     if not served.known:
-        return Clear(why="no step of one phase is marked as an inference server's, with what its graphs ran")
+        return Clear(why="no inference server's steps are marked with their phase and CUDA graphs")
     told = [step for step in served.steps if step.padded_to >= 0 and step.mark.query_tokens >= 0]
     if not told:
         return Clear(why=f"how many rows the graphs of {served.phase} steps compute is not recorded" if len(served.graphs) else "no step ran in a graph")

@@ -63,17 +63,19 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
     expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))
     return Found(
-        summary=f"Hosts wait for {counted(holds, 'collective')} per step and only then issue what follows: right after them GPUs idle {duration(refill)} of "
-        f"{duration(step_us)}, and hosts that cannot run ahead make the ranks wait for each other.",
+        summary=f"Hosts wait for {counted(holds, 'collective')} per step before they launch more. Right after these waits GPUs idle {duration(refill)} of "
+        f"{duration(step_us)}, and the ranks wait for each other.",
         evidence=(
-            Evidence(label="GPUs idle until the host has issued the next kernels, a step, mean of the ranks", start_us=0.0, dur_us=refill, count=round(holds)),
+            Evidence(
+                label="GPUs idle until the host has launched the next kernels, per step, mean of the ranks", start_us=0.0, dur_us=refill, count=round(holds)
+            ),
         ),
         fix=Fix(
             title="Read reduced metrics later, or not in every step",
             steps=(
-                "Accumulate metrics on the device and reduce them in one tensor, once in many steps.",
+                "Accumulate metrics on the device and reduce them in a single tensor, once in many steps.",
                 "Copy what must be seen with non_blocking=True and read it a step later.",
-                "Remove barriers from the step: each collective is one.",
+                "Remove barriers from the step: each collective already is a barrier.",
             ),
             code=Code(
                 before="dist.all_reduce(norm)\nlog(norm.item())",

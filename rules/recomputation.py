@@ -74,9 +74,9 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
         evidence=witness.of_gpu(work.rows[twice], ["computed again"] * len(twice)),
         confidence=0.95,
         fix=Fix(
-            title="Checkpoint fewer layers where memory is free",
+            title="Checkpoint fewer layers if memory is free",
             steps=(
-                "Compare torch.cuda.max_memory_reserved() of a step with the GPU's memory: what is free decides how many layers can keep their activations.",
+                "Compare torch.cuda.max_memory_reserved() of a step with the GPU's memory. The free memory decides how many layers can keep their activations.",
                 f"Switch checkpointing off, or keep it for every second layer only. The region that runs again most often: {shown}.",
                 "With torch.compile, let the compiler choose: torch._functorch.config.activation_memory_budget, from 0 (least memory) to 1 (least time).",
             ),

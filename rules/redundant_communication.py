@@ -48,7 +48,7 @@ def redundant_communication(job: Job) -> Outcome:
     """
     passes = round(float(np.median([s.facts.accumulations for s in job.ranks])))
     if passes < 2:
-        return Clear(why="one forward pass of a wrapper that averages gradients in each step")
+        return Clear(why="a single forward pass per step of a wrapper that averages gradients")
     repeated = _repeats(job, passes)
     if not repeated:
         return Clear(why=f"{passes} forward passes a step, gradients averaged once")
@@ -71,7 +71,7 @@ def redundant_communication(job: Job) -> Outcome:
                 after="for i, part in enumerate(parts):\n    last = i == len(parts) - 1\n    with nullcontext() if last else model.no_sync():\n        model(part).backward()",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync",
-            risk="With sharded gradients, each rank holds full ones until the last micro-batch.",
+            risk="With sharded gradients, each rank holds full gradients until the last micro-batch.",
         ),
         edits=JobEdits(Transfers(repeated, 0.0), edit, edit),
         removes="averages of all micro-batches but the last",

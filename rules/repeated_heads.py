@@ -26,16 +26,16 @@ ONE_TILE = 64
 
 READ_ONCE = cost("keys-read-once")
 
-_FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
+_FOLD = "Fold the query heads that share a key into the rows of the matrix product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
 _ROWS = (
-    "Fold the query heads that share a key into the rows of the call, and repeat the mask's rows, where there is one for all heads, as often. "
+    "Fold the query heads that share a key into the rows of the call. If all heads share a mask, repeat its rows as often. "
     "Not with is_causal=True: write the causal mask out and repeat its rows."
 )
 _MASKED = (
-    "There is a mask: on this device no fused kernel takes one together with shared heads, and with enable_gqa=True the call would fall back to separate "
-    "kernels. Where nothing is padded, pass enable_gqa=True and, for one query, no mask; for as many queries as keys is_causal=True."
+    "On this device no fused kernel takes a mask together with shared heads. With enable_gqa=True the call would fall back to separate "
+    "kernels. If nothing is padded, pass enable_gqa=True. A single query needs no mask; for as many queries as keys pass is_causal=True."
 )
-_SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads, and with enable_gqa=True the call would fall back to separate kernels. BF16 and FP16 have one."
+_SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads, and with enable_gqa=True the call would fall back to separate kernels. BF16 and FP16 have such a kernel."
 
 _SHARED = Code(
     before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v)",

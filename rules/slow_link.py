@@ -76,7 +76,7 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
                                  dur_us=float(matched.transfer_us[rows].sum()) / job.steps, count=len(rows)),
                     ),
                     fix=Fix(
-                        title="Find out what the group's link does",
+                        title="Check the group's link",
                         steps=(
                             "nvidia-smi nvlink -s and nvidia-smi topo -m on its nodes; ibstat for the adapters between nodes.",
                             "NCCL_DEBUG=INFO shows which path was chosen; compare it with that of a fast group.",
@@ -84,7 +84,7 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
                         url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
                     ),
                     edits=JobEdits(edit, edit, edit),
-                    removes="what the group's transfers take beyond others'",
+                    removes="time of the group's transfers beyond others'",
                     quiet=f"a group reaches {percent(reached / usual)} of the others' rate",
                     confidence=0.75,
                     cause="communication",

@@ -73,7 +73,7 @@ def small_messages(
             best = (float(matched.transfer_us[rows].sum()), rows)
     if best is None:
         needed = f" but for {counted(at_once, 'sum')} that the next op needs, which nothing merges" if at_once >= 1 else ""
-        return Clear(why=f"fewer than {min_calls} collectives of one kind below {small_mib:g} MiB a step{needed}")
+        return Clear(why=f"fewer than {min_calls} collectives of the same kind below {small_mib:g} MiB a step{needed}")
     rows = best[1]
     calls, size = len(rows) / job.steps, float(matched.bytes[rows].sum()) / job.steps
     left = max(1.0, np.ceil(size / (bucket_mib * 2**20)))
@@ -92,7 +92,7 @@ def small_messages(
         evidence=(
             Evidence(label=f"{kind} below {small_mib:g} MiB, a step", start_us=0.0, dur_us=best[0] / job.steps, count=max(round(calls), 1)),
             Evidence(
-                label="what hosts take to issue them, a step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)
+                label="host time to launch them, per step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)
             ),
         ),
         fix=_GRADIENTS if job.trains else for_framework(job.framework, "small-messages", _TENSORS),

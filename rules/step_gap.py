@@ -21,8 +21,8 @@ from advisor.views.trace.program import Program
 AT_ONCE = Fix(
     title="Read the tokens of all requests at once",
     steps=(
-        "Sample on the device for the whole batch, and copy all tokens to pinned memory in one copy.",
-        "Launch the next step before that copy is waited for, where no request may end by what was generated.",
+        "Sample on the device for the whole batch, and copy all tokens to pinned memory at once.",
+        "Launch the next step before waiting for that copy, if no request can end by its generated tokens.",
     ),
     code=Code(
         before="tokens = [int(sample(row)) for row in logits]  # waits for each",
@@ -34,8 +34,8 @@ AT_ONCE = Fix(
 
 _KINDS = {
     "sync": "waiting for a step's tokens",
-    "launch": "issuing ops between steps, as for sampling",
-    "host": "scheduling, and taking in what a step generated",
+    "launch": "launching ops between steps, as for sampling",
+    "host": "scheduling, and processing the step's tokens",
     "allocator": "taking memory between steps",
 }
 
@@ -92,7 +92,7 @@ def step_gap(
     if not served.known:
         return Clear(why="no inference server's steps are marked")
     if len(served.steps) == 1:
-        return Clear(why="only one step is marked")
+        return Clear(why="only a single step is marked")
     # What of a gap recording made is not the server's.
     dur = np.maximum(gaps.dur_us, 1e-9)
     waits = overlap_with(gaps.start_us, gaps.end_us, served.between) * (1 - gaps.causes["profiler"] / dur)

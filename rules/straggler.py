@@ -70,7 +70,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     if cause == "host" and culprit.dispatch:
         recording = job.true_step.recording_us / job.true_step.expected_us
         if culprit.gain < max(min_dispatch_share, recording):
-            least = f"reported from {min_dispatch_share:.0%} and from what recording cost, {recording:.0%}"
+            least = f"reported from {min_dispatch_share:.0%} and from the profiler overhead, {recording:.0%}"
             return Clear(why=f"{why}, by launching kernels as fast, but the profiler slows launches too; {least}")
     if culprit.explained < min_explained:
         return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
@@ -97,7 +97,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         )
     return Found(
         title=_TITLES[cause].format(rank=rank),
-        summary=f"{lead}; the others wait for it." + (" The trace does not show what it does; input is most likely." if guessed else ""),
+        summary=f"{lead}; the others wait for it." + (" The trace does not show its work; input is most likely." if guessed else ""),
         evidence=_evidence(job, culprit, spent),
         fix=_FIXES[cause],
         edits=JobEdits(MedianParts(ranks=(culprit.at,), parts=CAUSES[spent], share=0.7), edit, edit),
@@ -126,7 +126,7 @@ def _evidence(job: Job, culprit: Culprit, cause: str) -> tuple[Evidence, ...]:
     if late > 0:
         made.append(
             Evidence(
-                label=f"the median rank waits for rank {one.rank} in collectives, beside other work or not, a step",
+                label=f"wait of the median rank for rank {one.rank} in collectives, per step",
                 start_us=start,
                 dur_us=late,
                 count=job.steps,

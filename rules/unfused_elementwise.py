@@ -76,7 +76,7 @@ def unfused_elementwise(
         )
     chains = fused.of(min_chain)
     if chains is None:
-        return Clear(why=f"no {min_chain} elementwise kernels of the same size run one after another")
+        return Clear(why=f"no {min_chain} elementwise kernels of the same size run in sequence")
     members = chains.members
     spent, left = work.us_a_step(members), float(chains.durations_us[:, 1].sum()) / work.schedule.steps
     count = f"{counted(work.a_step(members), 'elementwise kernel')} per step"
@@ -89,7 +89,7 @@ def unfused_elementwise(
     kinds = [tuple(named(work, position) for position in chain) for chain in chains.at]
     of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()
     return Found(
-        summary=f"{count} form {counted(work.a_step(chains.at), 'chain')} (up to {max(len(c) for c in chains.at)} kernels long) and take "
+        summary=f"{count} form {counted(work.a_step(chains.at), 'chain')} (up to {max(len(c) for c in chains.at)} kernels long). They take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(left)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains.at), 'launch', 'launches')} fewer."
         + largest_kind(kinds, saved_us)

@@ -82,7 +82,7 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
             steps=(
                 "After loading the checkpoint, remove the parametrization of each layer: its weight stays as it is, computed once.",
                 "Layers under the older torch.nn.utils.weight_norm: torch.nn.utils.remove_weight_norm(layer).",
-                "Models of transformers do it with model.remove_weight_norm(), where they have it.",
+                "Models of transformers may have model.remove_weight_norm() for it.",
             ),
             code=Code(
                 before="model.load_state_dict(state)\nmodel.eval()",

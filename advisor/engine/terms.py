@@ -34,7 +34,7 @@ def in_terms_of_jax(report: Report) -> Report:
 
 
 _NO_FRAMEWORK = "it looks for what modules, optimizers and loss scalers of a framework do, and none shows in this program"
-_OF_NSYS = "nsys profile -t cuda,nvtx: a few steps of one kind after a warm-up, an NVTX range around each"
+_OF_NSYS = "nsys profile -t cuda,nvtx: a few steps of the same kind after a warm-up, an NVTX range around each"
 _OF_ROCM = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd -- PROGRAM"
 
 

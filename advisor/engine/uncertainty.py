@@ -26,9 +26,9 @@ UNSURE = 0.15
 """A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
 medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
 
-EITHER_SIDE = "profiler overhead makes it unclear whether the host or the GPU limits the step, and the fix helps only one of them"
+EITHER_SIDE = "profiler overhead makes it unclear whether the host or the GPU limits the step, and the fix helps only the host or only the GPU"
 
-ONE_STEP = "only one whole step was recorded, and the fix may gain nothing"
+ONE_STEP = "a single whole step was recorded, and the fix may gain nothing"
 
 MORE_STEPS = "record three steps or more after the warm-up"
 

@@ -165,7 +165,7 @@ def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> 
     return Peaks(
         name=f"{name or 'a GPU'}, estimated",
         names=(name,),
-        source=f"estimated: {sm_count} multiprocessors of compute capability {compute_capability[0]}.{compute_capability[1]} at {ghz} GHz",
+        source=f"estimated: {sm_count} SMs of compute capability {compute_capability[0]}.{compute_capability[1]} at {ghz} GHz",
         achievable_memory=_ESTIMATE,
         achievable_flops=_ESTIMATE,
         estimated=True,

@@ -22,14 +22,14 @@ class Recipe(NamedTuple):
 
 
 RECORD_BOTH = Recipe("profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])", "gpu-work")
-RECORD_ON_A_GPU = Recipe("advisor record, where the program works on a GPU: it records every device that the program uses")
+RECORD_ON_A_GPU = Recipe("advisor record, if the program uses a GPU: it records every device of the program")
 RECORD_LAUNCHES = Recipe(
     "nsys profile --trace=cuda,nvtx: libraries such as TensorRT launch through the driver, which a profiler of the framework may not see", "launches"
 )
 RECORD_RANKS = Recipe("record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')", "ranks")
 RECORD_SHAPES = Recipe("profile(record_shapes=True)", "shapes")
 _RECORD_LINES = {
-    "kineto": "profile(with_stack=True), or advisor record, which records them beside a light trace",
+    "kineto": "profile(with_stack=True), or advisor record, which adds them to a light trace",
     "nsys": "torch.profiler with with_stack=True; an export of nsys holds none, NVTX ranges name the parts",
 }
 XPLANE = "the .xplane.pb that jax.profiler.trace writes, with HLO in it (its default)"

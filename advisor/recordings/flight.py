@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class FlightRank:
-    """One rank's dump. groups: members of each process group by its name, as far as they are said; descriptions: of groups."""
+    """A single rank's dump. groups: members of each process group by its name, as far as they are said; descriptions: of groups."""
 
     rank: int
     label: str

@@ -1,4 +1,4 @@
-"""Where a step goes on the CPU, of a trace without GPU work."""
+"""CPU time of a step, of a trace without GPU work."""
 
 from __future__ import annotations
 

@@ -66,6 +66,21 @@ def rough_duration(us: float) -> str:
     return duration(us) if us < 0.05 else _rough(us, _TIMES)
 
 
+def as_precise_as(shown_us: float, digits: int) -> Callable[[float], str]:
+    """Writes times in the unit and to the last digit of one that is shown in so many digits: `14.2 ms` next to `16.0 ms`. A shorter time than that digit is
+    written to two of its own."""
+    scale, unit = next((pair for pair in _TIMES if shown_us / pair[0] < 1000 - 10 ** (3 - digits) / 2), _TIMES[-1])
+    decimals = digits - 1
+    while round(shown_us / scale, decimals) >= 10 ** (digits - decimals):
+        decimals -= 1
+
+    def write(us: float) -> str:
+        value = round(us / scale, decimals)
+        return f"{value:,.{max(decimals, 0)}f} {unit}" if isfinite(us) and value > 0 else rough_duration(us)
+
+    return write
+
+
 def rough_size(count: float) -> str:
     """Bytes known to two digits: `540 MB`, `1.2 GB`."""
     if not isfinite(count):

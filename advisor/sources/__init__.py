@@ -256,7 +256,7 @@ def _of_others_left(left: Sequence[str]) -> str:
     if not left:
         return ""
     many = f"{os.path.basename(left[0])} was" if len(left) == 1 else f"{os.path.basename(left[0])} and {counted(len(left) - 1, 'other')} were"
-    return f"{many} not read: of a directory the traces of one format are taken; give what is left out alone"
+    return f"{many} not read: of a directory only traces of the same format are taken; give the others alone"
 
 
 def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ def footnote(comparison: Comparison) -> str:
     """What the times are."""
     if comparison.kind == "kernels":
         return "times under the profiler, which may lock clocks and empties caches; each table sums to the change"
-    return "times of one step; each table but the last sums to the change"
+    return "times per step; each table but the last sums to the change"
 
 
 def name(row: Row) -> str:

@@ -87,7 +87,7 @@ def _steady(picture: Picture | None) -> Answer:
         return Answer(question, "unknown", "A saved report does not hold individual steps.", "#steps")
     period = picture.steps.period_us
     if len(period) < 2:
-        return Answer(question, "unknown", "Only one step was recorded.", "#steps")
+        return Answer(question, "unknown", "A single step was recorded.", "#steps")
     spread = float((period.max() - period.min()) / max(float(np.median(period)), 1e-9))
     far = int(picture.steps.outlier.sum())
     text = f"{duration(float(period.min()))} to {duration(float(period.max()))} over {counted(len(period), 'step')}, as recorded"

@@ -1,4 +1,4 @@
-"""Where a step goes on the CPU, as rows that every format shows."""
+"""CPU time of a step, as rows that every format shows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from advisor.report.wording.headlines import PHASES
 _LINES = 5
 """Ops and lines that a terminal shows."""
 
-TITLE = "Where a step goes on the CPU"
+TITLE = "CPU time of a step"
 NOTE = (
-    "Phases are of the thread that runs the program, and sum to the step. The program waits for collectives where some are in flight and no op runs. "
+    "Phases are of the thread that runs the program, and sum to the step. The program waits for collectives while some are in flight and no op runs. "
     "Ops are counted on all threads, without the ops inside them."
 )
 

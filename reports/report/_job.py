@@ -182,7 +182,7 @@ def _bandwidth(rows: list[CollectiveRow], color: dict[str, str]) -> Markup | Non
             f'<circle cx="{x(power):.1f}" cy="{y(math.log10(row.bus_gbps)):.1f}" r="{radius:.1f}" fill="{color[row.kind]}" fill-opacity="0.75">'
             f"<title>{escape(visible(told))}</title></circle>"
         )
-    return _svg(height, "Bus bandwidth of collectives over their size; the dashed line is what the link can carry", body)
+    return _svg(height, "Bus bandwidth of collectives over their size; the dashed line is the link's limit", body)
 
 
 def _grid(low: int, high: int, floor: int, top: int, x: Scale, y: Scale, foot: float) -> Iterable[str]:

@@ -93,7 +93,7 @@ def lines(report: Report) -> list[str]:
 
 def title(memory: Memory) -> str:
     """What the table of what is held is called."""
-    return "What was held when the snapshot was written" if memory.when_written else "What holds the peak"
+    return "Memory held when the snapshot was written" if memory.when_written else "What holds the peak"
 
 
 def totals(report: Report, memory: Memory) -> str:
@@ -173,7 +173,7 @@ def _curve(memory: Memory) -> Markup | None:
         body.append(_text(_AXIS - 6, y(top * part) + 4, f"{size(top * part)}{' +' if clipped and part == 1 else ''}", "end", "var(--dim)"))
         place = int((len(curve.time_us) - 1) * part)
         body.append(_text(x(place), HEIGHT - 6, duration(curve.time_us[place]), ("start", "middle", "end")[int(part * 2)], "var(--dim)"))
-    return _svg(HEIGHT, "Memory over time by category; the line is what is reserved, the dashed one the peak", body)
+    return _svg(HEIGHT, "Memory over time by category; the solid line is reserved memory, the dashed line the peak", body)
 
 
 def overlaid(before: MemoryCurve | None, after: MemoryCurve | None) -> Markup | None:
@@ -188,7 +188,7 @@ def overlaid(before: MemoryCurve | None, after: MemoryCurve | None) -> Markup | 
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
         body.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.6"><title>{label}</title></polyline>')
     body += [_text(_AXIS - 6, 16 + (HEIGHT - 36) * (1 - part), size(top * part), "end", "var(--dim)") for part in (0, 0.5, 1)]
-    return _svg(HEIGHT, "Memory allocated over time, before and after, on one axis", body)
+    return _svg(HEIGHT, "Memory allocated over time, before and after, on the same axes", body)
 
 
 def _steps(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -254,7 +254,7 @@ def _segments(memory: Memory) -> Markup | None:
         return None
     longest, label = max(row.bytes for row in rows), 90
     body = list(_segment_rows(memory, longest, label))
-    return _svg(6 + 15 * len(rows), "The largest segments at the peak: in use where filled", body)
+    return _svg(6 + 15 * len(rows), "The largest segments at the peak: the filled part is in use", body)
 
 
 def _segment_rows(memory: Memory, longest: int, label: int) -> Iterator[str]:

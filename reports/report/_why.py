@@ -26,7 +26,7 @@ def explain_outcome(report: Report, rule: str, options: Mapping[str, Any], relie
     for quiet in shown.clear:
         lines += [f"{quiet.rule} is quiet: {quiet.why}"]
     for skipped in shown.skipped:
-        lines += [f"{skipped.rule} cannot tell: {skipped.why}"]
+        lines += [f"{skipped.rule} was skipped: {skipped.why}"]
         lines += [f"  Record it with: {skipped.record_with}"] if skipped.record_with else []
     for failed in shown.failed:
         lines += [f"{failed.rule} broke: {failed.error}"]
@@ -43,7 +43,7 @@ def _found(finding: Finding, report: Report) -> list[str]:
     saving = finding.saving
     removes = f"removes {saving.removes}: " if saving.removes else "saves "
     lines = [
-        f"{finding.rule} fires, {finding.severity}{', only possible' if finding.status == 'possible' else ''}: {finding.summary}",
+        f"{finding.rule} fires, {finding.severity}{', unconfirmed' if finding.status == 'possible' else ''}: {finding.summary}",
         f"  It {removes}{gain(finding, report) or 'nothing'} of the {whole_noun(finding, report)}, likely {likely(saving)}.",
     ]
     lines += [f"  {said}"] if (said := phrases.aside(finding).strip()) else []
@@ -51,6 +51,6 @@ def _found(finding: Finding, report: Report) -> list[str]:
     for item in finding.evidence:
         at = f", {item.source.file}:{item.source.line}" if item.source else ""
         lines.append(f"  {phrases.seen(item, report)} x {item.label}, {phrases.taken(item, report)}{at}")
-    lines += ["  What the fix is expected to do to a step:"] if finding.edits else []
+    lines += ["  Expected effect of the fix on a step:"] if finding.edits else []
     lines += [f"    {phrases.change(part)}" for part in finding.edits]
     return lines

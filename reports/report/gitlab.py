@@ -35,7 +35,7 @@ def _issue(finding: Finding, report: Report) -> dict[str, object]:
     where = f"{finding.rule}\0{path}\0{'' if source else finding.evidence[0].label}"
     return {
         "engine_name": _ENGINE,
-        "description": f"{finding.title}: {finding.summary}{aside(finding)} {finding.fix.title}; {gained}.",
+        "description": f"{finding.title}. {finding.summary}{aside(finding)} {finding.fix.title}; {gained}.",
         "check_name": finding.rule,
         "fingerprint": hashlib.sha256(where.encode(errors="replace")).hexdigest()[:32],
         "severity": "info" if finding.folded_into else _SEVERITIES[finding.severity],

@@ -200,7 +200,6 @@ def _environment() -> Environment:
         numbers.size,
         _pages.cells,
         _text.code_spans,
-        wording.certainty,
         wording.first_fix_step,
         wording.place,
         wording.saving_basis,

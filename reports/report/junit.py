@@ -61,4 +61,4 @@ def _fails(finding: Finding) -> bool:
 def _told(finding: Finding, report: Report) -> str:
     saves = gain(finding, report)
     gained = f"saves {saves} of the {whole_noun(finding, report)}" if saves else "no gain expected"
-    return f"{finding.severity}, {gained}: {finding.summary}{aside(finding)}\nFix: {finding.fix.title}. {' '.join(finding.fix.steps)}"
+    return f"{finding.severity.capitalize()} severity, {gained}. {finding.summary}{aside(finding)}\nFix: {finding.fix.title}. {' '.join(finding.fix.steps)}"

@@ -14,7 +14,7 @@ from advisor.report.priorities import first_findings, other_findings
 from advisor.report.wording import (
     after_fixes,
     aside,
-    certainty,
+    check_name,
     combined,
     framework,
     hardware,
@@ -157,7 +157,7 @@ class _Comment:
 def _headline(report: Report) -> list[str]:
     """What bounds the step, its time now and after the fixes, and whether that can be trusted."""
     head, noun = report.headline, step_noun(report)
-    line = "" if head.step_us is None else f"One {noun} takes **{step_now(report)}**"
+    line = "" if head.step_us is None else f"A {noun} takes **{step_now(report)}**"
     if line and improves(report):
         times = speedup_range(report)
         line += f"; {combined(report)} **{after_fixes(report)}**" + (f" ({times} speedup)" if times else "")
@@ -186,7 +186,7 @@ def _picture(report: Report) -> list[str]:
 
 
 def _on_the_cpu(report: Report) -> list[str]:
-    """Where a step goes on the CPU, of a trace without GPU work."""
+    """CPU time of a step, of a trace without GPU work."""
     if report.host_time is None:
         return []
     made = [f"### {_host_time.TITLE}", "", "| Phase | Per step | Share |", "| :-- | --: | --: |"]
@@ -246,7 +246,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {certainty(finding)} · {saving_basis(finding)} · saves {likely(finding.saving)} {per_whole(finding, report)}",
+        f"{code(finding.rule)} · {saving_basis(finding)} · saves {likely(finding.saving)} {per_whole(finding, report)}",
         "",
         f"**Fix: {prose(fix.title)}**",
         "",
@@ -281,7 +281,7 @@ def _waits(comment: _Comment, report: Report) -> None:
     """Every call that waits, if they were asked for."""
     if report.host_waits is None:
         return
-    head = ["| Where | Call | Waits per step | Time per step | Instead |", "| :-- | :-- | --: | --: | :-- |"]
+    head = ["| Source | Call | Waits per step | Time per step | Instead |", "| :-- | :-- | --: | --: | :-- |"]
     comment.add([f"### {escape(waits_listed(report.host_waits))}", "", *(head if report.host_waits.rows else ())], _END)
     rows = [
         [f"| {code(cut(wait_place(row), 120))} | {code(cut(row.call, 120))} | {row.waits_a_step:,.4g} | {duration(row.us)} | {prose(row.instead)} |"]
@@ -361,7 +361,7 @@ def _measured(report: Report) -> list[str]:
     lines = [
         "<details><summary><b>What limits each kernel</b></summary>",
         "",
-        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy | Warps stall on |",
+        "| Kernel | Launches | Time each | Limited by | Compute | Memory | Occupancy | Warps stall on |",
         "| :-- | --: | --: | :-- | --: | --: | :-- | :-- |",
     ]
     for row in report.kernels:
@@ -388,7 +388,7 @@ def _asked(report: Report) -> list[str]:
 
 def _categories(report: Report) -> list[str]:
     lines = [
-        f"<details open><summary><b>Ops by HLO category, in one {step_noun(report)} of a core</b></summary>",
+        f"<details open><summary><b>Ops by HLO category, per {step_noun(report)} of a core</b></summary>",
         "",
         "| Category | Runs | Time | Share | Beside | GB/s | TFLOP/s |",
         "| :-- | --: | --: | --: | --: | --: | --: |",
@@ -472,7 +472,7 @@ def _health(report: Report) -> list[str]:
         *told,
         "**Weak and failed checks**",
         "",
-        *(f"- {check.status} {code(check.check)}: {prose(check.detail)}" for check in weak),
+        *(f"- {check.status}: {prose(check_name(check.check))}: {prose(check.detail)}" for check in weak),
         "",
     ]
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from advisor.report.finding import Evidence, Finding, SourceLine
 from advisor.report.model import Report
 from advisor.report.wording import aside, gain, last_line, likely, unseen, whole_noun
+from advisor.report.wording.outcomes import check_failed
 from advisor.reports import _pages
 from advisor.reports._clean import Limits, clean
 
@@ -119,7 +120,7 @@ def _fingerprint(finding: Finding) -> str:
 def _invocation(report: Report) -> Json:
     """Rules that broke, checks that the trace fails, and what no figure holds: what is not said must not look like good news."""
     notes = [("error", f"rule {failed.rule} failed: {last_line(failed.error)}") for failed in report.failed]
-    notes += [("warning", f"the trace fails the check {h.check}: {h.detail}") for h in report.health if h.status == "failed"]
+    notes += [("warning", check_failed(h.check, h.detail)) for h in report.health if h.status == "failed"]
     notes += [("note", told)] if (told := unseen(report)) else []
     return {
         "executionSuccessful": not report.failed,

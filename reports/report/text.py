@@ -116,7 +116,7 @@ def _headline(console: Console, report: Report) -> None:
     console.print()
     _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, _SENTENCES)
     if head.step_us is not None:
-        line = _text(f"One {noun} takes ", (wording.step_now(report), "bold"))
+        line = _text(f"A {noun} takes ", (wording.step_now(report), "bold"))
         if wording.improves(report):
             line.append_text(_text(f"; {wording.combined(report)} ", (wording.after_fixes(report), "bold green")))
             if times := wording.speedup_range(report):
@@ -249,7 +249,7 @@ def _finding(console: Console, report: Report, finding: Finding, number: int) ->
     saving = finding.saving
     ranges = f"{wording.likely(saving)} {wording.per_whole(finding, report)}" if saving.expected > 0 else ""
     where = wording.user_line(finding) or (wording.place(finding.evidence[0]) if len(report.devices) > 1 else "")
-    about = " · ".join(part for part in (where, ranges, finding.rule, wording.certainty(finding)) if part)
+    about = " · ".join(part for part in (where, ranges, finding.rule) if part)
     _wrapped(console, _text((about, "dim")), 2, 1)
     _wrapped(console, _text(finding.summary + wording.aside(finding)), 2, _SENTENCES)
     _wrapped(console, _text(("Fix: ", "bold"), wording.first_fix_step(finding)), 2, _SENTENCES)
@@ -263,7 +263,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     if report.kind in ("kernels", "tpu"):
         return
     if report.kernels:
-        console.print(_text(f"What the GPU does now, in one {wording.step_noun(report)}:"))
+        console.print(_text(f"Largest kernels, per {wording.step_noun(report)}:"))
     peaks, steps = peaks_of(report), report.window.steps if report.window else 1
     for kernel in report.kernels:
         at = reach(kernel, peaks)
@@ -321,7 +321,7 @@ _CHECKS = {"degraded": "weak check", "failed": "failed check"}
 
 def _footer(console: Console, report: Report, whole_commands: bool) -> None:
     for check in [check for check in report.health if check.status != "ok"][:4]:
-        _wrapped(console, _text((f"{_CHECKS[check.status]}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
+        _wrapped(console, _text((f"{_CHECKS[check.status]}: ", _TRUST[check.status]), f"{wording.check_name(check.check)}: {check.detail}"), 0, _SENTENCES)
     if unseen := wording.unseen(report):
         _wrapped(console, _text(unseen), 0)
     for told in wording.read_instead(report):
@@ -345,7 +345,7 @@ def _next(console: Console, report: Report, whole_commands: bool) -> None:
             record.setdefault(" ".join(skipped.record_with.split()), []).append(skipped.rule)
     commands = list(mend.items())[:2]
     if first := first_findings(report, 1):
-        commands.append((f"advisor explain {shlex.quote(first[0].rule)}", "why it costs time, and when to ignore it"))
+        commands.append((f"advisor explain {shlex.quote(first[0].rule)}", "why it matters, and when to ignore it"))
     commands += [(how, _for_rules(rules)) for how, rules in list(record.items())[: 2 - len(commands)]]
     if report.source.path != "standard input" and report.kind == "trace":
         trace = shlex.quote(report.source.path)

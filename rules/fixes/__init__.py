@@ -13,7 +13,7 @@ from advisor.knowledge.stacks import Asked, named
 from advisor.report.finding import Fix
 from advisor.views.trace.program import Program
 
-PLANS_WHY = "a server reads each step's tokens to send them on and to plan the next step; whether it can do that beside the GPU's work is its version's and its options'"
+PLANS_WHY = "a server reads each step's tokens to plan the next step; a trace does not show whether its version and options allow overlap"
 PLANS_DECIDE = "the same requests served with and without that option"
 
 

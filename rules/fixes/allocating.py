@@ -37,11 +37,11 @@ def keep_memory(names: list[str], empties: bool) -> Fix:
     return Fix(
         title="Keep the memory that the next step needs",
         steps=(
-            "Remove torch.cuda.empty_cache() from the loop: it gives memory back that the next step asks for again.",
+            "Remove torch.cuda.empty_cache() from the loop: it frees memory that the next step allocates again.",
             f"If there is no such call, memory is full or fragmented: {room}",
         )
         if freed
-        else (f"Steps ask for more and give nothing back: what they free does not fit what they need next. Where that goes on after the first steps, {room}",),
+        else (f"Steps allocate more and free nothing to the driver: freed blocks do not fit the next requests. If that goes on after the first steps, {room}",),
         code=Code(
             before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
             after="for batch in loader:\n    step(batch)",

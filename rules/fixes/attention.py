@@ -6,13 +6,13 @@ from advisor.report.finding import Code, Fix
 from advisor.rules._phrases import SHARED_HEADS
 
 SHARED_MASKED = (
-    "Keys and values are repeated for the heads that share them: with a mask few fused kernels take them as they are. Time enable_gqa=True against repeating them; "
-    "where the mask is causal alone, is_causal=True has one."
+    "Keys and values are repeated for the heads that share them. With a mask, few fused kernels take them unrepeated. Time enable_gqa=True against repeating them; "
+    "if the mask is only causal, is_causal=True has such a kernel."
 )
 
 
 PLANNED = (
-    "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
+    "Lengths differ from step to step. cuDNN, preferred on this device, plans anew for each length, for 50 ms and more. Turn it off with "
     "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
 )
 
@@ -20,10 +20,10 @@ PLANNED = (
 MASKED = "Pass the mask as attn_mask. If it is causal (as many queries as keys), pass is_causal=True instead: that skips half of the work."
 
 
-DEEP = "Flatten all axes before the heads into one: fused kernels take four axes; with more, the call falls back to separate FP32 kernels."
+DEEP = "Flatten all axes before the heads: fused kernels take four axes; with more, the call falls back to separate FP32 kernels."
 
 
-BY_BLOCKS = "Where the mask follows a rule (causal, a window), pass that as block_mask=create_block_mask(...) in place of adding it: blocks without scores are then skipped."
+BY_BLOCKS = "If the mask follows a rule (causal, a window), pass block_mask=create_block_mask(...) instead of adding it. Empty blocks are then skipped."
 
 
 SHARED_CAPPED = "Pass keys and values as they are, with enable_gqa=True: the heads that share them need no copies."
@@ -40,11 +40,11 @@ def call_flex_attention(masked: bool, shared: bool, deep: bool, single: bool) ->
     return Fix(
         title="Use flex_attention, which can cap scores",
         steps=(
-            "Scores are capped with tanh, which scaled_dot_product_attention cannot: write cap and mask as a score_mod of flex_attention, compiled; "
+            "Scores are capped with tanh, which scaled_dot_product_attention cannot do. Write cap and mask as a score_mod of flex_attention, compiled; "
             "pass scale= if you do not scale by 1/sqrt(head_dim).",
             *((BY_BLOCKS,) if masked else ()),
             *((SHARED_CAPPED,) if shared else ()),
-            *(("Flatten all axes before the heads into one: flex_attention takes four axes.",) if deep else ()),
+            *(("Flatten all axes before the heads: flex_attention takes four axes.",) if deep else ()),
             *(("Run it in BF16 or FP16: in FP32 it gains less.",) if single else ()),
         ),
         code=Code(

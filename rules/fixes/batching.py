@@ -15,7 +15,7 @@ def larger_batch(together: int, step_us: float) -> Fix:
         ),
         code=Code(
             before="loader = DataLoader(dataset, batch_size=n)  # gradients of m micro-batches added up",
-            after="loader = DataLoader(dataset, batch_size=n * m)  # one pass: the same gradient",
+            after="loader = DataLoader(dataset, batch_size=n * m)  # a single pass: the same gradient",
         ),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
         risk="A larger batch changes training unless there are fewer micro-batches for it: adapt the learning rate. Activations grow with the batch.",

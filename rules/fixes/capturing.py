@@ -8,7 +8,7 @@ from advisor.report.finding import Fix
 from advisor.rules.fixes import for_program, known_fix, of_server
 from advisor.views.trace.program import Program
 
-KEEP = "Keep values that the host reads (losses, checks, norms) on the GPU and read them after the step or every N steps: a CUDA graph cannot contain a read."
+KEEP = "Keep values that the host reads (losses, checks, norms) on the GPU. Read them after the step or every N steps: a CUDA graph cannot contain a read."
 
 
 DECIDE = "Make each `if` on a tensor a factor that is 0 or 1, or torch.where: every step then launches the same kernels."
@@ -20,12 +20,12 @@ MASK = "Process all rows instead of masked rows: torch.where or a 0/1 factor ins
 SEND = "Copy host data into the captured tensors before the replay; create constants once, and random numbers, on the GPU."
 
 
-EACH = "Capture one iteration with its state in tensors that it updates in place; replay it and read the result after each replay."
+EACH = "Capture an iteration with its state in tensors that it updates in place; replay it and read the result after each replay."
 
 
 FIRST = (
     'If the model is called once per step, try torch.compile(model, mode="reduce-overhead") with a fused optimizer first. '
-    "Four host-bound steps took 0.16 to 0.35 of their time with it. One that calls its model in a loop gained nothing."
+    "Four host-bound steps took 0.16 to 0.35 of their time with it. A step that calls its model in a loop gained nothing."
 )
 
 

@@ -24,7 +24,7 @@ _CODE = {
         before='with torch.autocast("cuda", torch.bfloat16):\n    out = linear(norm(x))  # norm returns FP32, linear casts it',
         after='with torch.autocast("cuda", torch.bfloat16):\n    out = torch.compile(block)(x)  # the cast is part of the norm\'s kernel',
     ),
-    Purpose.ISLAND: Code(before="y = block(x)  # casts up, computes, casts down", after="y = torch.compile(block)(x)  # the casts happen on the chip"),
+    Purpose.ISLAND: Code(before="y = block(x)  # casts up, computes, casts down", after="y = torch.compile(block)(x)  # the casts happen in registers"),
     Purpose.WIDENED: Code(before="scores = keys.float() @ query.float().T  # on CUDA cores", after="scores = keys @ query.to(keys.dtype).T  # on Tensor Cores"),
     Purpose.SUM: Code(before="total += x.float()", after="total += x  # the sum reads 16 bits and adds in FP32"),
 }
@@ -32,7 +32,7 @@ _CODE = {
 
 _TRAINED = Code(
     before='for x in micro_batches:\n    with torch.autocast("cuda", torch.bfloat16):\n        loss = model(x)\n    loss.backward()\noptimizer.step()',
-    after='with torch.autocast("cuda", torch.bfloat16):  # one context: each weight is cast once\n    for x in micro_batches:\n        loss = model(x)\n'
+    after='with torch.autocast("cuda", torch.bfloat16):  # a single context: each weight is cast once\n    for x in micro_batches:\n        loss = model(x)\n'
     '        with torch.autocast("cuda", enabled=False):\n            loss.backward()\noptimizer.step()  # outside: inside, the casts of the old weights would be used on',
 )
 
@@ -54,21 +54,21 @@ def cast_less(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]
             steps.append(f"Convert the model once, model.to(torch.{dtype}), and drop autocast: it casts FP32 weights in each context.")
         elif kind == Purpose.WEIGHT:
             steps.append(
-                "Autocast keeps a weight's cast until its context ends: with micro-batches put one context around all of them, and the optimizer's step behind it. "
+                "Autocast keeps a weight's cast until its context ends: with micro-batches put a single context around all of them, and the optimizer's step after it. "
                 f"Else keep the parameters in {short} and an FP32 copy in the optimizer."
             )
         elif kind == Purpose.INPUT:
             other = "" if training else f", a model in {short} has none"  # an optimizer would lose updates, and GradScaler refuses FP16 gradients
-            steps.append(f"Under autocast norms and sums return FP32, which each product casts: torch.compile fuses the cast{other}.")
+            steps.append(f"Under autocast norms and sums return FP32, which each GEMM casts: torch.compile fuses the cast{other}.")
         elif kind == Purpose.ISLAND:
             ops = f" around {_stretch(between)}" if between else ""
             steps.append(
-                f"Compile the stretch{ops}, or call the one op that does it (rms_norm, layer_norm, softmax): then the casts "
-                "happen on the chip. Written out, a sum needs its terms in FP32."
+                f"Compile these ops{ops}, or call the fused op (rms_norm, layer_norm, softmax): then the casts "
+                "happen in registers. As separate ops, a sum needs its terms in FP32."
                 if _SUMS & set(between)
                 else f"Drop the casts{ops}: the op computes in FP32 inside and rounds once."
                 if alone
-                else f"Compile the stretch{ops}: then it is one kernel, and the casts happen on the chip. Autocast makes some ops FP32 by itself (pow, exp, log, norms)."
+                else f"Compile these ops{ops}: then they are a single kernel, and the casts happen in registers. Autocast makes some ops FP32 by itself (pow, exp, log, norms)."
             )
         elif kind == Purpose.WIDENED:
             steps.append(
@@ -78,8 +78,8 @@ def cast_less(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]
             steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
     title = {
         Purpose.WEIGHT: "Keep the weights in the type they are used in" if not training else "Cast each weight once a step",
-        Purpose.INPUT: "Give the products their own type",
-        Purpose.ISLAND: "Stay in one type, or compile what needs two",
+        Purpose.INPUT: "Give the GEMMs their own type",
+        Purpose.ISLAND: "Keep a single dtype, or compile the ops that need two",
         Purpose.SUM: "Add without casting first",
         Purpose.WIDENED: "Multiply in the type of the data",
     }[kinds[0]]

@@ -12,11 +12,11 @@ WORTH_COMPILING = 0.03
 """A step that compiling shortens by less, as the calls of what is compiled cost more than its few launches, is left to be captured if it can be."""
 
 _OF_PASSES = (
-    "The host waits after every iteration of a loop: batch whatever does not depend on the previous iteration (one call for all experts, queries or samples).",
-    "Keep values that the loop reads on the GPU, so that several iterations fit into one graph; each remaining read ends a graph.",
+    "The host waits after every iteration of a loop. Batch whatever does not depend on the previous iteration (a single call for all experts, queries or samples).",
+    "Keep values that the loop reads on the GPU, so that several iterations fit into a graph; each remaining read ends a graph.",
 )
 _SENT = (
-    "The host copies values to the GPU between launches and waits each time: create constants once on the GPU, and send the rest in one copy before the step.",
+    "The host copies values to the GPU between launches and waits each time. Create constants once on the GPU, and send the rest in a single copy before the step.",
 )
 _KEPT = Code(
     before='def forward(self, x):\n    scale = torch.tensor([w, h], device="cuda")  # sent in each call',
@@ -24,12 +24,12 @@ _KEPT = Code(
 )
 _PASSES = Code(
     before="while not converged(x):  # waits in each pass\n    x = one_pass(x)",
-    after="@torch.compile  # or captured as one CUDA graph\ndef passes(x, n=8):\n    for _ in range(n):\n        x = torch.where(converged(x), x, one_pass(x))"
+    after="@torch.compile  # or captured as a CUDA graph\ndef passes(x, n=8):\n    for _ in range(n):\n        x = torch.where(converged(x), x, one_pass(x))"
     "  # stays once it is there\n    return x\n\nwhile not converged(x):\n    x = passes(x)",
 )
 _TOGETHER = Code(
     before="for x in items:  # waits in each pass\n    found.append(model(x).tolist())",
-    after="found = model(torch.stack(items)).tolist()  # one wait for all",
+    after="found = model(torch.stack(items)).tolist()  # a single wait for all",
 )
 _RESIZED = ("Shapes change between steps: dynamic=True compiles once for all of them. CUDA graphs need a graph per shape, so pad inputs to a few sizes.",)
 _BREAKS = "TORCH_LOGS=graph_breaks lists the graph breaks."
@@ -49,7 +49,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         return Fix(
             title="Replay the compiled code from CUDA graphs",
             steps=(
-                'Compile with mode="reduce-overhead": the trace shows compiled code whose kernels are still launched one by one.',
+                'Compile with mode="reduce-overhead": the trace shows compiled code that still launches each kernel separately.',
                 f"Look for graph breaks: {_BREAKS}",
             ),
             code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
@@ -59,18 +59,18 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
     if program.functional:
         title = "Compile the function that is mapped"
         steps: tuple[str, ...] = (
-            "Compile the function that calls torch.func: vmap, grad and jacrev are traced through, so that values and gradients become one graph.",
-            'With mode="reduce-overhead" and fixed shapes, one graph launch replaces all of these.',
+            "Compile the function that calls torch.func: vmap, grad and jacrev are traced through, so that values and gradients become a single graph.",
+            'With mode="reduce-overhead" and fixed shapes, a single graph launch replaces all of these.',
         )
         code = Code(
             before="slope = vmap(grad(energy))\nmoved = slope(state)",
             after='slope = torch.compile(vmap(grad(energy)), mode="reduce-overhead")\nmoved = slope(state)',
         )
     elif program.handed_back:
-        title = "Compile the function whose gradient is taken"
+        title = "Compile the differentiated function"
         steps = (
-            f"Compile what computes the value that torch.autograd.grad is called on: forward and backward then launch fewer, larger kernels. {_BREAKS}",
-            "Or compile torch.func.grad of it, with what is done to the gradient: value, gradient and update are one function then, which takes gradients of gradients too "
+            f"Compile the function that torch.autograd.grad differentiates: forward and backward then launch fewer, larger kernels. {_BREAKS}",
+            "Or compile torch.func.grad of it together with the update. Value, gradient and update are then a single function, which also takes second-order gradients "
             "(create_graph=True does not compile).",
         )
         code = Code(
@@ -83,8 +83,9 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
             *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
             'Time it: guards and wrappers can cost the CPU as much as this saves. If shapes are fixed, mode="reduce-overhead" or capturing the whole step in a '
-            "torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
-            "reads, prints and copies from pageable memory outside of it, capturable=True for Adam, and as a tensor a learning rate that changes: compiling alone gains little where most launches are a library's.",
+            "torch.cuda.CUDAGraph gains more (see graph-candidate). "
+            "Keep reads, prints and pageable copies outside the graph, use capturable=True for Adam, and make a changing learning rate a tensor. "
+            "Compiling alone gains little if a library makes most launches.",
         )
         code = Code(
             before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
@@ -98,8 +99,8 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         steps = (
             f"Compile it, so that fewer, larger kernels are launched. {_BREAKS}"
             if capturable.resized
-            else f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these. {_BREAKS}',
-            "If the step loops over a small network and the host reads nothing between iterations, compile the function with the loop: otherwise each "
+            else f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that a single graph launch replaces all of these. {_BREAKS}',
+            "If the step loops over a small network without host reads, compile the function with the loop: otherwise each "
             "iteration launches a graph. In-place writes to arguments prevent CUDA graphs: return the result instead.",
             "Run under torch.inference_mode(), if it does not yet: autograd bookkeeping adds CPU overhead to every op.",
             "If requests can wait for each other, batch them.",

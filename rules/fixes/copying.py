@@ -65,7 +65,7 @@ def copying(copied: Copied) -> Fix:
                 *((copied.call.instead,) if copied.call else ()),
                 "Create each tensor with device=..., so that nothing is copied.",
                 "Hoist constants out of the loop: masks, position ids, index tables.",
-                "Data that must come from the host: write all of a step's into one pinned buffer, and copy that once with non_blocking=True.",
+                "Data that must come from the host: write all of a step's into a single pinned buffer, and copy that once with non_blocking=True.",
             ),
             code=Code(
                 before='mask = torch.zeros(n, n).to("cuda")\nids = torch.tensor(values).cuda()',
@@ -76,32 +76,32 @@ def copying(copied: Copied) -> Fix:
         )
     if copied.call and not copied.call.general:
         return Fix(
-            title="Keep on the GPU what each call sends",
+            title="Keep the values that each call sends on the GPU",
             steps=(copied.call.instead,),
             code=as_code(copied.call.code) if copied.call.code else None,
             url=copied.call.url or url,
             risk="A tensor that is made once is shared by all who use it: nothing may change it in place.",
         )
     risk = "Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done."
-    packing = ("Pack small tensors into one buffer and copy it once.",) * (copied.many or copied.small >= 0.5)
+    packing = ("Pack small tensors into a single buffer and copy it once.",) * (copied.many or copied.small >= 0.5)
     if copied.returning >= 0.5:
         return Fix(
-            title="Keep on the GPU what goes back there",
+            title="Keep data on the GPU instead of copying it back",
             steps=(
-                "As many bytes as come to the host go back to the GPU in the same step: where they are the same, keep them there, if memory allows.",
-                "Where it does not, compute it again instead (torch.utils.checkpoint), or copy both ways on a side stream, through pinned buffers that are made once, with non_blocking=True.",
+                "As many bytes go back to the GPU in the same step as come to the host. If they are the same data and memory allows, keep them on the GPU.",
+                "Otherwise recompute them (torch.utils.checkpoint), or copy both ways on a side stream with non_blocking=True, through pinned buffers that are made once.",
                 *packing,
             ),
             code=Code(before='kept = skip.cpu()\nx = up(x, kept.to("cuda"))', after="x = up(x, skip)  # never left the GPU"),
             url=url,
-            risk="What is kept takes the GPU's memory until it is used.",
+            risk="Kept tensors use GPU memory until they are read.",
         )
     if copied.fetched > 0.5:
         return Fix(
-            title="Fetch results beside the next step",
+            title="Fetch results during the next step",
             steps=(
-                "Copy what comes to the host into pinned buffers that are made once, with non_blocking=True on a side stream, and read it a step later, behind the copy's event.",
-                "Leave on the GPU what only the next step reads, and reduce there what is only summed, counted or compared.",
+                "Copy results into pinned buffers that are made once, with non_blocking=True on a side stream. Read them a step later, after the copy's event.",
+                "Leave values on the GPU if only the next step reads them. Reduce values there if they are only summed, counted or compared.",
                 *packing,
             ),
             code=_FETCHED,
@@ -111,12 +111,12 @@ def copying(copied: Copied) -> Fix:
     steps: list[str] = [copied.call.instead] if copied.call else []
     if copied.pageable > 0:
         steps.append(
-            "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
+            "Pin the memory that is copied: let the dataloader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
             if copied.loader
             else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused. DataLoader(pin_memory=True) does so for batches."
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
-    steps.append("Copy the next batch on a side stream while this one computes.")
+    steps.append("Copy the next batch on a side stream while the current batch computes.")
     steps = [*packing, *steps] if copied.many else [*steps, *packing]
     after = (
         "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
@@ -131,7 +131,7 @@ def copying(copied: Copied) -> Fix:
         "    step(x)"
     )
     return Fix(
-        title="Carry small tensors in one copy"
+        title="Send small tensors in a single copy"
         if copied.many
         else "Pin the host memory and copy ahead"
         if copied.pageable > 0

@@ -38,24 +38,24 @@ _COMPILED = Code(
 )
 _BATCH = Code(before="for x in inputs:\n    out = model(x[None])", after="out = model(torch.stack(inputs))")
 _STEPS = {
-    Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it where products are not batched, cuBLAS chooses it by size.",
-    Family.ATTENTION: "Where few queries meet a long cache, use a kernel that splits the keys (flash-decoding, FlashInfer).",
+    Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it for GEMMs without a batch, cuBLAS chooses it by size.",
+    Family.ATTENTION: "For few queries and a long cache, use a kernel that splits the keys (flash-decoding, FlashInfer).",
     Family.SORT_SCAN: "Divide each row: torch.compile does for running sums, or take those of some hundred parts and then over the parts.",
     Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks. It does so in the backward pass too.",
-    Family.SOFTMAX: "Divide each row: torch.compile does, or take the log-sum-exp of some hundred parts and then of those. Measure both: of eight rows of 4 M values "
-    "compiling left a twelfth of the time, of 64 rows of 131,072 it took 1.6 times as long.",
+    Family.SOFTMAX: "Divide each row: torch.compile does, or take the log-sum-exp of some hundred parts and then of those. Measure both. Compiled, eight rows of 4 M values "
+    "took a twelfth of the time, but 64 rows of 131,072 took 1.6 times as long.",
     Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
     Family.CONV: "Take a larger batch, or channels_last, which has more tiles to divide.",
 }
 _BATCHED = (
-    "Cut the inner dimension of batched products into slices, multiply these as one larger batch and add the parts: max-autotune tries no split-K for them. "
-    "Measure what is compiled: small batched products took twice the time."
+    "Cut the inner dimension of batched GEMMs into slices, multiply these as a larger batch and add the parts: max-autotune tries no split-K for them. "
+    "Measure the compiled code: small batched GEMMs took twice the time."
 )
 
 _TAILS = {
     Family.GEMM: "Or let max-autotune choose another tile, or split-K and stream-K, which have no tail.",
     Family.CONV: "Or let max-autotune choose another tile.",
-    Family.ATTENTION: "Or use a kernel that divides the keys, whose parts fill the last wave (flash-decoding, FlashInfer).",
+    Family.ATTENTION: "Or use a kernel that divides the keys, so that parts fill the last wave (flash-decoding, FlashInfer).",
 }
 """What shortens the last wave next to another size."""
 
@@ -63,7 +63,7 @@ _TAILS = {
 _BATCHED_TAIL = "Or let max-autotune choose another tile."
 
 _KINDS = {
-    Family.GEMM: "products", Family.ATTENTION: "attention", Family.SORT_SCAN: "running sums and sorts", Family.NORM: "norms", Family.SOFTMAX: "softmax",
+    Family.GEMM: "GEMMs", Family.ATTENTION: "attention", Family.SORT_SCAN: "running sums and sorts", Family.NORM: "norms", Family.SOFTMAX: "softmax",
     Family.REDUCTION: "reductions", Family.CONV: "convolutions",
 }  # fmt: skip
 """What a step is about that comes after that of the kind which takes longest."""
@@ -77,17 +77,17 @@ _BY_PLACES = names_of("upsample_by_place")
 
 
 def _interpolated(in_channels_last: bool, training: bool) -> Fix:
-    atomics = " In training measure both passes: the compiled backward one adds by atomics and can be slower than PyTorch's." * training
+    atomics = " In training measure both passes: the compiled backward pass adds by atomics and can be slower than PyTorch's." * training
     return Fix(
-        title="Interpolate in channels_last, or compile it" if in_channels_last else "Compile what interpolates",
+        title="Interpolate in channels_last, or compile it" if in_channels_last else "Compile the interpolation",
         steps=(
-            "PyTorch's kernel has a thread for each place of the result, which goes over batch and channels: few places are few blocks.",
-            *(("That for channels_last has one for each element.",) if in_channels_last else ()),
+            "PyTorch's kernel has a thread for each output pixel, which loops over batch and channels: few pixels make few blocks.",
+            *(("The kernel for channels_last has a thread for each element.",) if in_channels_last else ()),
             "torch.compile makes a kernel of it that divides all elements, whatever the layout.",
         ),
         code=_INTERPOLATED if in_channels_last else _COMPILED,
         url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
-        risk="In channels_last the result stays so: what needs another order copies it."
+        risk="In channels_last the result stays so: ops that need another layout copy it."
         if in_channels_last
         else f"The last bits differ. The first call compiles.{atomics}",
     )
@@ -100,7 +100,7 @@ def _step(family: Family, batched: bool) -> str:
 def _further_family(family: Family, kernel: str, batched: bool) -> str:
     """What is done about kernels of a family that comes after another."""
     if _BY_PLACES.search(kernel):
-        return "For what interpolates among them: compile it, which divides all elements and not the places alone."
+        return "For the interpolations among them: compile them, which divides all elements, not only pixels."
     step = _step(family, batched)
     return f"For the {_KINDS[family]} among them: {step[0].lower()}{step[1:]}" if step else ""
 
@@ -127,12 +127,12 @@ def divided(
         )
     if of_places := _BY_PLACES.search(kernel):
         return _interpolated(of_places[1] == "bilinear2d" and channels >= LEAST_CHANNELS, training)
-    steps = [_step(family, batched) or "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."]
+    steps = [_step(family, batched) or "Divide the work along another axis, so that the grid has at least as many blocks as SMs."]
     steps += [told for of, longest in also if (told := _further_family(of, longest, batched))]
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _NORM, Family.SORT_SCAN: _SCAN, Family.GEMM: _SLICES if batched else _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",
-        steps=(*steps, "Or give the kernel more rows at once: batch what the program does one after the other."),
+        steps=(*steps, "Or give the kernel more rows at once: batch work that the program does in sequence."),
         code=rows.get(family, _BATCH),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html#gpu-execution",
         risk="Partial results are added in another order: the last bits differ.",

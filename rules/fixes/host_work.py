@@ -14,7 +14,7 @@ _A_STEP_LATER = Code(
 for x in batches:
     out, copied = model(x).to("cpu", non_blocking=True), torch.cuda.Event()
     copied.record()
-    if last:  # while this step runs; that of the last step is left behind the loop
+    if last:  # while this step runs; the last step's is left after the loop
         last[1].synchronize()
         work_on(last[0].tolist())
     last = out, copied""",
@@ -51,17 +51,17 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
         return Fix(
             title="Make launching that kernel cheap",
             steps=(
-                f"Look at {work.label}: a launcher of one's own that looks up a configuration, makes descriptors of tensors or checks arguments each time.",
+                f"Look at {work.label}: a custom launcher that looks up a configuration, makes descriptors of tensors or checks arguments each time.",
                 "Do that once, for each shape, and keep the compiled kernel: kernel.warmup(...) returns it, and compiled[grid](*args) launches it.",
-                "Or capture the step in a CUDA graph: what the host does between launches then runs no more.",
+                "Or capture the step in a CUDA graph: the replay skips the host's work between launches.",
             ),
             url="https://triton-lang.org/main/python-api/generated/triton.jit.html",
         )
     if work.kind == "cpu-op" and _COPIES.match(work.label):
         return Fix(
-            title="Convert on the GPU, or where the batch is made",
+            title="Convert on the GPU, or when the batch is made",
             steps=(
-                f"{work.label}: a tensor is copied, converted or put in order on the host. Send it as it is and do that on the GPU, or where the batch is made.",
+                f"{work.label}: a tensor is copied, converted or put in order on the host. Send it unchanged and do that on the GPU, or when the batch is made.",
             ),
             code=Code(before='x = batch.float().contiguous().to("cuda")', after='x = batch.to("cuda").float().contiguous()'),
             url=url,
@@ -71,7 +71,7 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
         return Fix(
             title="Do this op on the GPU, or in another process",
             steps=(
-                f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
+                f"{work.label}: move its inputs to the GPU once, or make the result with the batch.",
                 "If the result steers Python, compute it a step ahead.",
             ),
             code=Code(before=f'y = compute(x.cpu()).to("cuda")  # {op}', after=f"y = compute(x)  # {op}; x stays on the GPU"),
@@ -83,7 +83,7 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
             title="Prepare the input on the GPU",
             steps=(
                 f"{work.label}. Copy the raw input to the GPU from pinned memory, and run these ops there: resizing, normalising and spectrograms have GPU kernels.",
-                "Where the CPU must do it, prepare the next request in another thread or process while the GPU computes this one.",
+                "If the CPU must do it, prepare the next request in another thread or process while the GPU computes.",
             ),
             code=Code(
                 before='x = normalise(resize(raw.float())).to("cuda")',
@@ -94,25 +94,25 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
         )
     if reads:
         return Fix(
-            title="Work on the last step's result while the next one runs",
+            title="Work on the last step's result while the next step runs",
             steps=(
-                f"{_place_of_work(work)}. It follows a result that the host has read: launch the next step first, and work on the last one's while that runs.",
-                "Where the next step needs what comes of it, do that as tensor ops on the GPU. What needs no result, as making a batch, belongs in DataLoader workers.",
+                f"{_place_of_work(work)}. It follows a result that the host has read: launch the next step first, and work on the last result while that runs.",
+                "If the next step needs the outcome, do the work as tensor ops on the GPU. Work that needs no result, such as making a batch, belongs in DataLoader workers.",
             ),
             code=_A_STEP_LATER,
             url=url,
-            risk="What comes of a result is there a step later than before.",
+            risk="The work's outcome is available a step later than before.",
         )
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
             f"{_place_of_work(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps. DataLoader workers are such processes.",
-            "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
-            "Where it must stay, launch the next step's kernels first and do the host's work while they run.",
+            "A thread of the same process can read and write files, but not run Python in parallel (GIL).",
+            "If it must stay, launch the next step's kernels first and do the host's work while they run.",
         ),
         code=_IN_WORKERS if loader else _IN_A_POOL,
         url=url,
-        risk="Work that moves elsewhere must not change what the step reads.",
+        risk="Work that moves elsewhere must not change the step's inputs.",
     )
 
 
@@ -129,5 +129,5 @@ _IN_A_POOL = Code(
 def _place_of_work(work: OwnWork) -> str:
     """The work as something to look at."""
     if work.kind == "unknown" and not work.label.startswith("blocked in"):
-        return f"Find what the host does: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"
+        return f"Find the host's work: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"
     return f"Look at {'why the host is ' * work.label.startswith('blocked in')}{work.label}"

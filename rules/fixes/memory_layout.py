@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
 
-EITHER = "in FP32 and TF32 either layout may be the faster one"
+EITHER = "in FP32 and TF32 either layout may be faster"
 
 
 REFUSED = "group norms between the convolutions take and return NCHW"
@@ -13,7 +13,7 @@ REFUSED = "group norms between the convolutions take and return NCHW"
 def one_layout(partly: bool, image: str) -> Fix:
     volume = image.count("×") == 4
     layout = "torch.channels_last_3d" if volume else "torch.channels_last"
-    steps = [f"Convert the model and its input once to {layout}; convolutions, norms and pointwise ops hand the layout on; torch.stack and LayerNorm do not."]
+    steps = [f"Convert the model and its input once to {layout}; convolutions, norms and elementwise ops keep the layout; torch.stack and LayerNorm do not."]
     if partly:
         steps = [
             "Part of the step runs in channels_last already. Find what leaves it: inputs that were not converted, view, flatten or "

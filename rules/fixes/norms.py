@@ -45,23 +45,23 @@ _URL = {
 
 def call_the_norm(kinds: list[str], rms_norms: Sequence[Chain]) -> Fix:
     inside, mixed = bool(rms_norms) and all(c.inside for c in rms_norms), any(c.mixed for c in rms_norms)
-    steps = [f"Replace the written-out {kind} by the one op." for kind in kinds if not (kind == "RMSNorm" and inside)]
+    steps = [f"Replace the unfused {kind} by the fused op." for kind in kinds if not (kind == "RMSNorm" and inside)]
     code = _CODE[kinds[0]]
     if rms_norms:
         steps.append(
-            "torch.nn.functional.rms_norm is one kernel from PyTorch 2.9 on, if its weight has the type of x; else it runs these same kernels inside: "
+            "torch.nn.functional.rms_norm is a single kernel from PyTorch 2.9 on, if its weight has x's dtype. Otherwise it runs these same kernels inside: "
             + ("cast the weight, or compile the module that holds it." if mixed else "update PyTorch, or compile the module that holds it.")
         )
     if kinds[0] == "RMSNorm" and inside:
         code = Code(before=code.after, after=_ONE_TYPE if mixed else _COMPILED)
     elif kinds[0] == "RMSNorm" and mixed:
         code = msgspec.structs.replace(code, after=_ONE_TYPE)
-        steps.append("With a weight of more bytes than x the casts stay around the op, which is what is expected here; with the weight cast they go too.")
+        steps.append("With a weight wider than x, the casts around the op remain, as this estimate expects; cast the weight to remove them too.")
     steps.append("If the formula differs from the op's, put torch.compile on the function: Inductor fuses the reduction as well.")
     return Fix(
         title=f"Call the fused {kinds[0]}",
         steps=tuple(steps),
         code=code,
         url=_URL[kinds[0]],
-        risk="The fused op keeps statistics in FP32 and rounds once, so the last bits differ. Check where the epsilon stands.",
+        risk="The fused op keeps statistics in FP32 and rounds once, so the last bits differ. Check the position of the epsilon.",
     )

@@ -15,7 +15,7 @@ def update_together(update: OptimizerStep) -> Fix:
             title=f"Use the fused {name}",
             steps=(
                 f"Pass fused=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
-                "Parameters must be floating point tensors on the GPU; where fused is not possible, foreach=True is next best.",
+                "Parameters must be floating point tensors on the GPU. If fused is not possible, foreach=True is next best.",
             )
             if update.kind == "loop"
             else (f"Pass fused=True to torch.optim.{name}, in place of foreach=True if it is there.", "Parameters must be floating point tensors on the GPU."),
@@ -32,7 +32,7 @@ def update_together(update: OptimizerStep) -> Fix:
             title=f"Let {name} update all parameters at once",
             steps=(
                 f"Pass foreach=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
-                "From PyTorch 2.0 it is the default on the GPU; sparse gradients are updated one by one all the same.",
+                "From PyTorch 2.0 it is the default on the GPU; sparse gradients are still updated separately.",
                 f"If {name} is another library's, take torch.optim's in its place, and look at its defaults.",
             ),
             code=Code(
@@ -47,7 +47,7 @@ def update_together(update: OptimizerStep) -> Fix:
         title="Update all parameters at once",
         steps=(
             f"Let {name} call torch._foreach_* ops on lists of parameters, or compile its step function.",
-            "Or use an optimizer of torch.optim with fused=True, if one does the same update.",
+            "Or use an optimizer of torch.optim with fused=True, if it does the same update.",
         ),
         code=Code(
             before="for p, buf in zip(params, buffers):\n    buf.mul_(beta).add_(p.grad)\n    p.add_(buf, alpha=-lr)",

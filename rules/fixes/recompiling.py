@@ -26,7 +26,7 @@ def compile_once_in_jax(changed: str) -> Fix:
             "    y = f(np.pad(x, ((0, n - x.shape[0]), (0, 0))))  # on the host: jnp.pad compiles for each length",
         ),
         url="https://docs.jax.dev/en/latest/jit-compilation.html#jit-and-caching",
-        risk="Padding computes on rows that are thrown away; mask them where they would change the result.",
+        risk="Padding computes on rows that are discarded; mask them if they would change the result.",
     )
 
 
@@ -62,12 +62,12 @@ def compile_once(why: Recompilations) -> Fix:
                 after=f"model = torch.compile(model, dynamic=True)  # or, before the first call: {marked}\nfor x in batches:\n    model(x)",
             ),
             url=url,
-            risk="Code for any size may be a few percent slower than code for one, and CUDA graphs need a recording for each size.",
+            risk="Code for any size may be a few percent slower than code for a fixed size. CUDA graphs need a recording for each size.",
         )
     same = ("Shapes do not change in the trace, so a Python value does: turn numbers that change each step into tensors.",)
     either = ("Record with record_shapes=True; only if shapes change, compile with dynamic=True or pad to buckets.",)
     limit = (
-        (f"{why.recompiled} recompilations of one function are above the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",)
+        (f"{why.recompiled} recompilations of the same function exceed the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",)
         if why.recompiled > DEFAULT_LIMIT
         else ()
     )

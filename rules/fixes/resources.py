@@ -48,10 +48,10 @@ def prefetch() -> Fix:
     return Fix(
         title="Fetch the pages before the kernel runs",
         steps=(
-            "Call cudaMemPrefetchAsync for each managed array before the launch, and back to the host before the host reads it: one long transfer "
+            "Call cudaMemPrefetchAsync for each managed array before the launch, and back to the host before the host reads it: a single long transfer "
             "in place of a fault for each piece.",
-            "Fill the arrays on the device where that can be; then nothing has to migrate.",
-            "Where the order of accesses is known: cudaMalloc and copies from pinned memory.",
+            "Fill the arrays on the device if possible; then nothing has to migrate.",
+            "If the order of accesses is known: cudaMalloc and copies from pinned memory.",
         ),
         code=Code(
             before="cudaMallocManaged(&x, bytes);\nfill(x);  // on the host\nkernel<<<grid, block>>>(x);\ncudaDeviceSynchronize();",
@@ -67,9 +67,9 @@ def move_less() -> Fix:
     return Fix(
         title="Move fewer bytes, or move them while the GPU computes",
         steps=(
-            "Keep on the device what is copied again and again, as weights that fit; offload only what does not.",
+            "Keep repeatedly copied data on the device, such as weights that fit; offload only the rest.",
             "Halve the bytes: 8-bit weights for what must be offloaded.",
-            "Copy the next piece on a stream of its own from pinned memory while this one computes.",
+            "Copy the next piece on its own stream from pinned memory while the current piece computes.",
         ),
         url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#asynchronous-and-overlapping-transfers-with-computation",
     )

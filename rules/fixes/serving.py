@@ -32,12 +32,14 @@ def graphs_of(engine: str, phase: str, rows: int, captured: Sequence[int], piece
         return _of_decode(engine, rows, size, captured, pieces)
     if engine == VLLM:
         above = f"Raise max_cudagraph_capture_size: by default vLLM captures min(2 * max_num_seqs, 512) tokens at most, and a step of {rows:,} runs eagerly."
-        between = "Graphs of steps that take prompts in hold what is between their attention."
+        between = "Graphs of prefill steps hold the ops between their attention."
         return _switched(
             engine, f"Capture steps of up to {size:,} tokens", ("Leave --enforce-eager off.", f"{above} {between}"), "--max-cudagraph-capture-size", str(size)
         )
     if engine == SGLANG:
-        chosen = "Choose a backend for graphs of prefill: breakable ones leave attention outside, and not each model and backend of attention can be captured."
+        chosen = (
+            "Choose a backend for graphs of prefill: breakable backends leave attention outside, and not every model and attention backend can be captured."
+        )
         return _switched(engine, "Capture the steps that take prompts in", (chosen,), "--cuda-graph-backend-prefill", "breakable")
     return None
 
@@ -45,9 +47,9 @@ def graphs_of(engine: str, phase: str, rows: int, captured: Sequence[int], piece
 def _of_decode(engine: str, rows: int, size: int, captured: Sequence[int], pieces: bool) -> Fix | None:
     seen = f", as the largest seen in a graph is {max(captured):,}" if captured else ""
     least = f"Capture a size of {size:,} or more: a batch of {rows:,} runs eagerly{seen}."
-    title = "Replay whole decode steps from one graph" if pieces else f"Capture decode steps of {rows:,} requests"
+    title = "Replay whole decode steps from a single graph" if pieces else f"Capture decode steps of {rows:,} requests"
     if engine == VLLM and pieces:
-        mode = "Choose a mode that captures whole decode steps (FULL_AND_PIECEWISE, FULL_DECODE_ONLY). The backend of attention must support it: vLLM says at its start where it does not."
+        mode = "Choose a mode that captures whole decode steps (FULL_AND_PIECEWISE, FULL_DECODE_ONLY). The attention backend must support it: vLLM reports at its start if it does not."
         return _switched(engine, title, (mode,), "--compilation-config", """'{"cudagraph_mode": "FULL_AND_PIECEWISE"}'""")
     if engine == VLLM:
         return _switched(engine, title, ("Leave --enforce-eager off.", least), "--max-cudagraph-capture-size", str(size))
@@ -67,7 +69,7 @@ def sizes_of(engine: str, phase: str, rows: Sequence[int], captured: Sequence[in
     wanted = sorted({*rows, *captured, *(2**k for k in range(max(captured).bit_length()))})
     title = f"Capture {_joined_by_and(rows)} row{'' if list(rows) == [1] else 's'} as well"
     steps = (
-        f"Add the sizes that occur to those that are captured: {_joined_by_and(rows)}, beside {_joined_by_and(captured)}. A batch runs in the next larger size.",
+        f"Add the sizes that occur to the captured sizes: {_joined_by_and(rows)}, in addition to {_joined_by_and(captured)}. A batch runs in the next larger size.",
     )
     if engine == TENSORRT_LLM:
         return _configured(title, steps, "batch_sizes", f"[{', '.join(map(str, wanted))}]") if phase in GENERATES else None

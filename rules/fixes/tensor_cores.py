@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.report.finding import Code, Fix
 from advisor.rules.fixes import known_fix
 
-_RISK = "TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit, so a top-k, argmax or threshold may pick another value."
+_RISK = "TF32 keeps 10 bits of mantissa, BF16 7. Results differ in the third to fourth digit, so a top-k, argmax or threshold may pick another value."
 _CHECK = "Compare the result with an FP32 run before you trust it."
 
 IN_KERNEL = known_fix("kernels", "tensor-cores")
@@ -23,7 +23,7 @@ def in_16_bits(
     switch = "torch.backends.cudnn.allow_tf32 = True for convolutions, " * convolutions
     line = f'{switch}torch.set_float32_matmul_precision("high"){" for GEMMs" * convolutions}'
     if tf32 and tf32_first:
-        steps = [f"Turn TF32 on, one line at the start: {line}.", f"If BF16 is precise enough, r{autocast}: it also halves memory traffic."]
+        steps = [f"Turn TF32 on at the start of the program: {line}.", f"If BF16 is precise enough, r{autocast}: it also halves memory traffic."]
     else:
         steps = [f"R{autocast}.", *([f"Or keep FP32 storage and turn TF32 on: {line}."] if tf32 else [])]
     if in_groups:

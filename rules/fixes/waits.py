@@ -14,7 +14,7 @@ def fix_of_jax() -> Fix:
         title="Keep values on the device, and wait once",
         steps=(
             "Return the value from the jitted step and keep the jax.Array: float(), .item(), bool() and np.asarray() wait for the device.",
-            "Read what was collected every N steps, with one jax.device_get.",
+            "Read collected values every N steps, with a single jax.device_get.",
             "Branch on the device: jnp.where or jax.lax.cond instead of if. To time a run call jax.block_until_ready once, at its end.",
         ),
         code=Code(

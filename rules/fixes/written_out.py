@@ -28,9 +28,9 @@ def _ways(seen: Spellings) -> list[Way]:
         module = {"lstm": "LSTM", "gru": "GRU"}.get(seen.cell, "RNN")
         state, relu = "(h, c)" if seen.cell == "lstm" else "h", ", nonlinearity='relu'" * (seen.cell == "rnn_relu")
         found.append(Way(
-            f"Run the recurrence as one nn.{module}",
-            f"Replace the loop over the cell ({counted(seen.cells, 'call')} a step) by nn.{module}: one call runs all time steps. "
-            "Its parameters have a layer's number in their names (weight_ih_l0): rename a checkpoint's. A state to begin with has one more axis, in front.",
+            f"Run the recurrence as a single nn.{module}",
+            f"Replace the loop over the cell ({counted(seen.cells, 'call')} a step) by nn.{module}: a single call runs all time steps. "
+            "Its parameters have a layer's number in their names (weight_ih_l0): rename a checkpoint's. An initial state has an additional first axis.",
             Code(
                 before=f"for t in range(x.shape[1]):\n    {state.strip('()')} = cell(x[:, t], {state})",
                 after=f"rnn = torch.nn.{module}(n_in, n_hidden, batch_first=True{relu})  # once\n\nout, {state} = rnn(x)",
@@ -40,8 +40,8 @@ def _ways(seen: Spellings) -> list[Way]:
     if seen.grows:
         found.append(Way(
             "Keep the cache at a fixed size",
-            f"A tensor grows by concatenation, from {seen.grows[0]} to {seen.grows[1]}: allocate it once at its full length and write into it, so "
-            "that nothing is copied and every step has the same shapes, which CUDA graphs need. Mask what is not filled yet.",
+            f"A tensor grows by concatenation, from {seen.grows[0]} to {seen.grows[1]}. Allocate it once at its full length and write into it. "
+            "Then nothing is copied and every step has the same shapes, which CUDA graphs need. Mask positions that are not filled yet.",
             Code(
                 before="k = torch.cat([past_k, k], dim=2)\nv = torch.cat([past_v, v], dim=2)",
                 after="cache_k[:, :, position : position + 1] = k  # (batch, heads, longest, size), made once\ncache_v[:, :, position : position + 1] = v\n"
@@ -51,9 +51,9 @@ def _ways(seen: Spellings) -> list[Way]:
         ))  # fmt: skip
     if seen.grows_values and not seen.grows:
         found.append(Way(
-            "Write what is collected into a tensor of its full length",
-            f"A list of values, as of chosen words, grows by concatenation, from {seen.grows_values[0]} to {seen.grows_values[1]}: allocate it once at "
-            "its full length and write into it, so that every step has the same shapes, which CUDA graphs need.",
+            "Write collected values into a tensor of its full length",
+            f"A list of values, such as chosen tokens, grows by concatenation, from {seen.grows_values[0]} to {seen.grows_values[1]}. Allocate it once at "
+            "its full length and write into it. Then every step has the same shapes, which CUDA graphs need.",
             Code(
                 before="found = torch.cat([found, word[:, None]], dim=1)",
                 after="found = word.new_zeros(len(word), longest)  # once, before the loop\n\nfound[:, position] = word",
@@ -89,6 +89,6 @@ def _minor_idioms(seen: Spellings) -> list[str]:
     if not seen.sliced:
         return []
     return [
-        f"{seen.sliced:.0f} products a step take one slice after another: where they are of heads, experts or samples, which do not wait for each other, "
-        "stack them and call torch.bmm once, or scaled_dot_product_attention where they are attention's."
+        f"{seen.sliced:.0f} GEMMs per step process slice after slice. If the slices are independent (heads, experts, samples), "
+        "stack them and call torch.bmm once, or scaled_dot_product_attention for attention."
     ]

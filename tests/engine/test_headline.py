@@ -115,7 +115,10 @@ def test_no_rule_that_looked_is_no_good_news():
     assert "No rule was run." in formats()["text"].render(run(steps(), ()))
 
 
-@pytest.mark.parametrize(("touches", "said"), [((), "the trace fails recording-cost: 9 of 10 ms"), (("host",), "rules that rely on it were skipped")])
+@pytest.mark.parametrize(
+    ("touches", "said"),
+    [((), "the trace fails the check for profiler overhead (`recording-cost`): 9 of 10 ms"), (("host",), "rules that rely on it were skipped")],
+)
 def test_only_a_check_that_touches_what_rules_rest_on_kept_them_from_looking(touches, said):
     failed = Health(check="recording-cost", status="failed", detail="9 of 10 ms", touches=touches)
     judged, reason, why = judge(Workspace(steps(), TraceHealth((failed,))), ())

@@ -87,7 +87,7 @@ def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
             "62 GPU ops per step; the GPU waits 1.41 ms of each 4.66 ms step (30%) for the host",
             "62 GPU ops in all; the GPU waits 1.41 ms of the 4.66 ms traced (30%) for the host",
         ),
-        ("the loader takes 3.20 ms of a step of 42.0 ms", "the loader takes 3.20 ms of 42.0 ms traced"),
+        ("the data loader takes 3.20 ms of a step of 42.0 ms", "the data loader takes 3.20 ms of 42.0 ms traced"),
         ("hosts wait for no collective in a step", "hosts wait for no collective in all"),
         ("something else bounds the step.", "something else bounds the traced time."),
         ("DeviceSynchronize a stepwise thing", "DeviceSynchronize a stepwise thing"),

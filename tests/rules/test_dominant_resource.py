@@ -40,7 +40,7 @@ def test_slow_copies_say_what_they_reach_of_the_link():
 
 
 def test_copies_at_the_rate_of_the_link_use_it_well():
-    assert "of what the hardware allows" in clear("dominant-resource", copies(1000.0, 50_000_000))
+    assert "of the hardware limit" in clear("dominant-resource", copies(1000.0, 50_000_000))
 
 
 def test_both_sides_of_its_threshold():

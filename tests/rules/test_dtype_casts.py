@@ -206,7 +206,7 @@ def test_weights_cast_again_in_each_micro_step_are_found():
     assert 50 <= finding.saving.high_us <= 80
     labels = {e.label for e in finding.evidence}
     assert labels == {"FP32 → BF16 weight [4096, 4096]", "BF16 → FP32 gradient of a weight [4096, 4096]"}
-    assert "one context" in finding.fix.code.after
+    assert "a single context" in finding.fix.code.after
 
 
 def island(between=("gelu", "mul"), back=True, cast=20.0):
@@ -226,7 +226,7 @@ def test_a_stretch_in_fp32_says_which_ops_it_holds():
     finding = found("dtype-casts", island())
     assert finding.saving.low_us == 0 and finding.saving.expected_us == pytest.approx(40, abs=2)
     assert finding.evidence[0].label == "BF16 → FP32 [16, 4096] around gelu → mul" and "gelu → mul" in finding.fix.steps[0]
-    assert finding.fix.steps[0].startswith("Compile the stretch")
+    assert finding.fix.steps[0].startswith("Compile these ops")
     assert found("dtype-casts", island(("pow", "mean", "mul"))).fix.steps[0].startswith("Compile")
 
 

@@ -26,7 +26,7 @@ def step(each, compute=300.0, hidden=0.0, **sizes):
 def test_two_thirds_exposed_is_never_nothing_to_fix():
     finding = found("exposed-communication", step([600.0]))
     assert finding.saving.low == 0 and finding.saving.expected == pytest.approx(0.35 * 600, rel=0.05)
-    assert finding.severity == "high" and "The trace of one rank cannot" in finding.summary and "every rank" in finding.fix.steps[0]
+    assert finding.severity == "high" and "A single rank's trace cannot" in finding.summary and "every rank" in finding.fix.steps[0]
 
 
 def test_what_is_longer_than_its_like_looks_like_waiting():

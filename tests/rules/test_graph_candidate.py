@@ -169,7 +169,7 @@ def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_
 def test_passes_that_are_alike_are_a_graph_each():
     finding = found("graph-candidate", words(3))
     (part,) = words(3).get(Capturable).parts
-    assert (part.kernels, part.times) == (20, 3) and "Capture one iteration" in finding.fix.steps[0]
+    assert (part.kernels, part.times) == (20, 3) and "Capture an iteration" in finding.fix.steps[0]
     # Of 440 µs a word the device works 82; a graph is launched for 10, and its result copied.
     assert finding.saving.low_us == 0 and 0.6 < finding.saving.expected_us / (3 * 440 + 20) < 0.9
     assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"

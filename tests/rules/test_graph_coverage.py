@@ -50,8 +50,8 @@ def test_few_launches_beside_a_graph_are_left_outside():
 
 
 def test_what_is_no_servers_or_of_no_known_phase_is_clear():
-    assert "no step of one phase is marked" in clear(RULE, served("decode [3]"))
-    assert "no step of one phase is marked" in clear(RULE, served("step[SPLIT_PREFILL bs=4]"))
+    assert "no inference server's steps are marked" in clear(RULE, served("decode [3]"))
+    assert "no inference server's steps are marked" in clear(RULE, served("step[SPLIT_PREFILL bs=4]"))
 
 
 def test_the_rules_for_other_programs_leave_these_steps_to_it():

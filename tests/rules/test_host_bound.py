@@ -393,7 +393,7 @@ def test_work_on_what_the_host_has_read_waits_for_the_next_step_to_be_launched(s
         trace.op("aten::resolve_neg", at + 145, 5)
 
     fix = found("host-bound", repeat(3150, body)).fix
-    assert ("while the next one runs" in fix.title, "synchronize" in fix.code.after) == (later, later)
+    assert ("while the next step runs" in fix.title, "synchronize" in fix.code.after) == (later, later)
     assert ("ProcessPoolExecutor(" in fix.code.after) == (not later), "nothing is trained, and no loader shows"
 
 

@@ -108,7 +108,7 @@ CROWDED = {
 
 def test_a_full_pipe_of_many_wavefronts_a_request_is_told_by_what_the_kernel_uses():
     finding = found("bank-conflicts", kernel(shared_bytes=25_000, **CROWDED))
-    assert "14 wavefronts" in finding.summary and "SourceCounters tells which" in finding.summary
+    assert "14 wavefronts" in finding.summary and "SourceCounters shows which" in finding.summary
     # The widest access needs 4 of 14: L1 keeps 0.99 * 4 / 14 of its load, at 0.7 of its peak.
     assert finding.saving.expected == pytest.approx(1 - 0.99 * 4 / 14 / 0.7)
     assert "many lines" in found("uncoalesced-access", kernel(**CROWDED)).summary
@@ -284,7 +284,7 @@ def test_a_part_of_memory_that_was_not_collected_may_be_what_is_busy(part, limit
 
 def test_a_slice_that_queues_is_not_called_idle():
     headline = judged("atomic-contention", kernel(**QUEUE, long_scoreboard=8)).headline
-    assert "One slice of L2 is busy with atomic operations for 33% of the time" in headline.summary and "Nothing is busy" not in headline.summary
+    assert "A single L2 slice is busy with atomic operations for 33% of the time" in headline.summary and "Nothing is busy" not in headline.summary
 
 
 # local-memory
@@ -464,7 +464,7 @@ def test_lanes_count_where_whole_warps_would_still_fill_the_device():
 
 def test_the_headline_counts_kernels_not_launch_configurations_and_says_who_looked():
     one = judged("small-grid", kernel("mine", grid=8, **LATENT), kernel("mine", grid=16, **LATENT))
-    assert "One kernel was measured" in one.headline.summary and "2 launch configurations" in one.headline.summary and one.findings
+    assert "A single kernel was measured" in one.headline.summary and "2 launch configurations" in one.headline.summary and one.findings
     two = judged("small-grid", kernel("a", us=60), kernel("b", us=50, grid=5000), kernel("b", us=50))
     assert "2 kernels" in two.headline.summary and "3 launch configurations" in two.headline.summary and not two.findings
     assert "b takes the most time (62%)" in two.headline.summary
@@ -480,7 +480,7 @@ def test_without_times_no_kernel_is_said_to_take_the_most():
 
 def test_few_blocks_are_said_of_kernels_too_short_to_gain():
     short = {**LATENT, "us": 3}
-    assert judged("small-grid", kernel(grid=2, block=64, **short)).headline.summary.endswith(" It runs 2 blocks of 64 threads on 132 multiprocessors.")
+    assert judged("small-grid", kernel(grid=2, block=64, **short)).headline.summary.endswith(" It runs 2 blocks of 64 threads on 132 SMs.")
     assert "It runs" not in judged("small-grid", kernel(grid=70, **short)).headline.summary
     assert "It runs" not in judged("small-grid", kernel(grid=2, **{**short, "dram": 80})).headline.summary
 

@@ -37,7 +37,7 @@ def looped(turns=16, work_us=2.0, host_us=16.0, by_value=False, op="PjitFunction
 
 def test_turns_are_told_with_what_the_loop_spends_on_itself():
     finding = found("loop-overhead", looped())
-    assert finding.summary.startswith("16 turns per step launch 2.0 kernels and copies each") and "counts and slices" in finding.summary
+    assert finding.summary.startswith("16 loop iterations per step launch 2.0 kernels and copies each") and "counters and slices" in finding.summary
     assert "unroll" in finding.fix.title.lower() and "unroll=8" in finding.fix.code.after
     # Of 16 turns of the host two are left; then 32 µs of products and 2 of counters bound the step.
     left_us = looped().get(Replay).true_step.expected_us - finding.saving.expected_us
@@ -47,7 +47,7 @@ def test_turns_are_told_with_what_the_loop_spends_on_itself():
 
 def test_a_loop_that_a_value_ends_is_tested_less_often():
     finding = found("loop-overhead", looped(by_value=True))
-    assert "Test less often" in finding.fix.title and "tests and counts" in finding.summary and "scan" not in finding.fix.code.after
+    assert "Test less often" in finding.fix.title and "tests and counters" in finding.summary and "scan" not in finding.fix.code.after
 
 
 def test_the_first_line_does_not_say_that_nothing_is_found():
@@ -73,9 +73,9 @@ def test_of_loops_in_loops_the_inner_turns_count():
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
-        (looped(turns=4), "4 turns of compiled loops were recorded per step (threshold 8)"),
-        (looped(op="aten::mm"), "loops of other frameworks"),
-        (looped(work_us=400.0), "16 turns of compiled loops are launched per step"),
+        (looped(turns=4), "4 iterations of compiled loops were recorded per step (threshold 8)"),
+        (looped(op="aten::mm"), "only JAX compiles loops"),
+        (looped(work_us=400.0), "16 iterations of compiled loops are launched per step"),
     ],
 )
 def test_quiet(trace, why):

@@ -271,7 +271,7 @@ def test_what_is_free_in_a_snapshot_without_events_is_not_judged():
         m.next += 1 << 34
     made = report(m, "memory-fragmentation")
     assert not made.findings and made.skipped[0].rule == "memory-fragmentation" and "earlier peak" in made.skipped[0].why
-    assert made.headline.bottleneck == "nothing stands out" and made.headline.judged == "partly"
+    assert made.headline.bottleneck == "nothing found" and made.headline.judged == "partly"
 
 
 def test_what_was_free_before_the_first_event_is_not_judged():
@@ -291,7 +291,7 @@ def test_a_peak_that_is_mostly_of_no_known_kind_is_judged_in_part(older, judged)
     m.older(older)
     m.alloc(1000 - older, at(5, "addmm"))
     made = report(m, "memory-fragmentation").headline
-    assert (made.bottleneck, made.judged) == ("nothing stands out", judged)
+    assert (made.bottleneck, made.judged) == ("nothing found", judged)
     assert made.judged_why.startswith("55% of the peak is older") == (judged == "partly")
 
 
@@ -356,4 +356,4 @@ def test_a_request_that_failed_is_what_stands_out():
 def test_what_frees_much_at_a_price_is_not_passed_over_in_the_headline():
     made = analysed(ROOT / "samples" / "memory" / "emptied_cache.fixed.pickle.gz")
     assert [f.severity for f in made.findings] == ["low"] and made.share(made.findings[0]) > 0.2
-    assert made.headline.bottleneck == "no fault stands out" and "Checkpoint each layer: 403 MB less, which hardly pays." in made.headline.summary
+    assert made.headline.bottleneck == "no fault found" and "Checkpoint each layer: 403 MB less, which hardly pays." in made.headline.summary

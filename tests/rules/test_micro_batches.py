@@ -97,7 +97,7 @@ def test_micro_batches_that_wait_for_the_host_are_found():
     # Of 4 x 20 ops, 3 additions and 5 of the optimizer, of 20 µs each, 20 and 5 are left: the host is the bound still.
     assert finding.saving.expected_us == pytest.approx(20 * (4 * 20 + 3 - 20), rel=0.05)
     assert finding.saving.low_us == 0 and finding.status == "possible" and "memory" in finding.possible_why
-    assert "4 micro-batches that launch the same ops: 83 GPU ops, 332 µs of GPU time" in finding.summary
+    assert "4 micro-batches of a step launch the same ops: 83 GPU ops, 332 µs of GPU time" in finding.summary
     assert finding.severity == "low" and finding.saving.per == "step"
 
 
@@ -140,7 +140,7 @@ def test_copies_of_another_thread_are_no_turn():
 def test_gradients_that_were_filled_with_zeros_are_added_to_by_all():
     assert "4 micro-batches" in of(first_adds=True, zeros=1).summary
     assert "micro-batch" not in quiet(first_adds=True, zeros=4), "each part may be a network of its own"
-    assert "micro-batch" not in quiet(first_adds=True), "nothing says that these were the first part's"
+    assert "micro-batch" not in quiet(first_adds=True), "no evidence shows that these were the first part's"
 
 
 def test_a_step_of_one_part_does_not_hide_the_others():

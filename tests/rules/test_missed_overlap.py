@@ -63,7 +63,7 @@ def test_collectives_beside_the_products_are_overlapped():
         for n in range(6):
             trace.launch(host + 2 + n, gpu + 100 * n, gpu + 100 * (n + 1), REDUCE, stream=20, grid_blocks=24)
 
-    assert "runs beside computing" in clear("missed-overlap", queued(body, gpu=1000))
+    assert "of collectives overlaps computing" in clear("missed-overlap", queued(body, gpu=1000))
 
 
 def test_the_wait_for_a_slower_rank_is_no_transfer():

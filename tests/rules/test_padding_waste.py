@@ -45,7 +45,7 @@ def test_steps_of_other_sizes_say_what_rows_cost():
 def test_rows_that_are_not_known_are_no_padding():
     assert "is not recorded" in clear(RULE, padded(264, 132 * 4))
     assert "no step ran in a graph" in clear(RULE, served("step[DECODE bs=9]"))
-    assert "no step of one phase is marked" in clear(RULE, served("decode", graph=True, rows=512))
+    assert "no inference server's steps are marked" in clear(RULE, served("decode", graph=True, rows=512))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_the_fix_fits_how_attention_is_written():
     assert any("enable_gqa" in step for step in found("repeated-heads", decoder()).fix.steps)
     assert "enable_gqa" in found("repeated-heads", decoder()).fix.code.after
     folded = found("repeated-heads", decoder(products)).fix
-    assert "rows of one product" in folded.steps[0] and "times * words" in folded.code.after
+    assert "rows of the matrix product" in folded.steps[0] and "times * words" in folded.code.after
 
 
 @pytest.mark.parametrize(("attend", "queries", "attention"), [(one_call, 2, 0), (products, 2, 285), (products, 17, 0), (one_call, 17, 0)])
@@ -104,7 +104,7 @@ def test_other_copies_are_quiet(sizes, spread):
 
 
 @pytest.mark.parametrize(
-    ("capability", "severity", "says"), [((9, 0), "high", "enable_gqa"), ((8, 0), "low", "no fused kernel takes one together with shared heads")]
+    ("capability", "severity", "says"), [((9, 0), "high", "enable_gqa"), ((8, 0), "low", "no fused kernel takes a mask together with shared heads")]
 )
 def test_only_cudnn_takes_a_mask_with_shared_heads(capability, severity, says):
     """Which the one call chooses on Hopper and Blackwell."""

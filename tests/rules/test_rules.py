@@ -172,7 +172,7 @@ def test_the_fix_fits_training_and_compiled_code():
         mapped.op("aten::mv", at, 9).op("aten::movedim", at + 1, 2)
     assert "torch.func" in found("launch-gap", mapped).fix.steps[0]
     compiled = repeat(100, small_kernels).note("## Call CompiledFxGraph abc ##", 0, 10_000)
-    assert "still launched one by one" in found("launch-gap", compiled).fix.steps[0]
+    assert "still launches each kernel separately" in found("launch-gap", compiled).fix.steps[0]
 
 
 def test_without_launches_no_gap_is_blamed_on_the_host():
@@ -214,7 +214,7 @@ def test_the_fix_names_the_op_that_waits():
     assert "torch.where" in finding.fix.code.after
     for op in ("aten::is_nonzero", "aten::to"):  # limits that are asked one after the other, results that a step hands out
         (step, *_) = found("sync-stall", repeat(100, lambda t, at, op=op: wait_each_step(t, at, op))).fix.steps
-        assert "stack" in step and "read" in step
+        assert "Stack" in step and "read" in step
 
 
 @pytest.mark.parametrize(
@@ -442,9 +442,9 @@ def test_what_goes_up_and_then_comes_down_is_not_both_at_once_for_sure():
 
 
 def test_what_comes_to_the_host_and_goes_back_up_is_kept_on_the_gpu():
-    assert found("memcpy", repeat(4000, both_ways("DtoH", "HtoD"))).fix.title == "Keep on the GPU what goes back there"
+    assert found("memcpy", repeat(4000, both_ways("DtoH", "HtoD"))).fix.title == "Keep data on the GPU instead of copying it back"
     result_and_next_batch = repeat(4000, both_ways("DtoH", "HtoD", kernel_at=1))
-    assert found("memcpy", result_and_next_batch).fix.title != "Keep on the GPU what goes back there", "nothing works on it in its step"
+    assert found("memcpy", result_and_next_batch).fix.title != "Keep data on the GPU instead of copying it back", "nothing works on it in its step"
 
 
 def both_ways(*kinds, kernel_at=3992):
@@ -566,7 +566,7 @@ def small_copies(count):
 def test_many_small_copies_become_one_with_what_issued_the_others():
     finding = found("memcpy", small_copies(16))
     assert finding.saving.expected_us == pytest.approx(15 * 20, rel=0.05), "16 copies and a product of 20 µs each: two are left"
-    assert finding.fix.title == "Carry small tensors in one copy" and finding.fix.steps[0].startswith("Pack small tensors")
+    assert finding.fix.title == "Send small tensors in a single copy" and finding.fix.steps[0].startswith("Pack small tensors")
     assert "torch.cat" in finding.fix.code.after and "loader" not in finding.fix.code.before
     # What is said accounts for the gain: 2 µs of each transfer would not.
     assert "launching the small copies takes 300 µs" in finding.summary
@@ -671,8 +671,8 @@ def test_of_several_kinds_of_chains_the_largest_is_named():
             pointwise(trace, host + 15 + 12 * k, gpu + 130 + 20 * k, ("exp", "mul"), [[512, 512]], each=5)
 
     told = found("unfused-elementwise", queued(body, gpu=170)).summary
-    share = int(told.split("chain types accounts for ")[1].split("%")[0])
-    assert 75 <= share <= 79 and "One of the 2 chain types" in told
+    share = int(told.split(" of the gain is in ")[0].rpartition(" ")[2].removesuffix("%"))
+    assert 75 <= share <= 79 and "in 1 of 2 chain types" in told
     assert "chain types" not in found("unfused-elementwise", queued(pointwise)).summary
 
 

@@ -65,7 +65,7 @@ def test_kinds_that_take_a_quarter_of_the_time_have_their_own_step():
 
     first, second, *_ = found("small-grid", queued(body, gpu=1001)).fix.steps
     assert "running sums" in first and second.startswith("For the softmax among them: divide each row")
-    assert "what interpolates" in divided(Family.NORM, False, also=[(Family.ELEMENTWISE, "upsample_bilinear2d_out_frame<float>")]).steps[1]
+    assert "the interpolations among them" in divided(Family.NORM, False, also=[(Family.ELEMENTWISE, "upsample_bilinear2d_out_frame<float>")]).steps[1]
 
 
 def test_of_many_kinds_that_take_little_each_the_first_leads():

@@ -33,7 +33,7 @@ def test_tokens_that_are_read_one_by_one_are_to_be_read_at_once():
 
 
 def test_of_one_step_nothing_is_known_of_what_comes_between():
-    assert "one step is marked" in clear(RULE, served("step[DECODE bs=8]", steps=1, graph=True))
+    assert "a single step is marked" in clear(RULE, served("step[DECODE bs=8]", steps=1, graph=True))
     assert "no inference server's steps are marked" in clear(RULE, served("decode [3]", graph=True))
 
 

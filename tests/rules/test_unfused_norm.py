@@ -261,7 +261,7 @@ def test_rms_norm_without_a_kernel_of_its_own_is_written_out_inside(types, after
     """Its backward pass is found by the sequence numbers of the ops inside."""
     finding = found("unfused-norm", chain(MIXED, types=types, around="aten::rms_norm", backward=((0, 4), (5, 2))))
     assert finding.fix.code.before.startswith("y = torch.nn.functional.rms_norm(") and after in finding.fix.code.after
-    assert not any("Replace the written-out" in step for step in finding.fix.steps)
+    assert not any("Replace the unfused" in step for step in finding.fix.steps)
     assert any("backward: 6 kernels" in e.label for e in finding.evidence)
 
 

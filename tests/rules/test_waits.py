@@ -37,4 +37,4 @@ def test_values_that_a_call_sends_are_told_as_that_and_from_a_smaller_share():
         trace.op("aten::lift_fresh", at + 231, 2).op("aten::index", at + 235, 20).launch(at + 240, at + 246, at + 300, dur=4)
     assert "threshold 90%" in clear("memcpy", trace, min_saving_share=0.9, min_value_share=0.9)
     fix = found("memcpy", trace, min_saving_share=0.9).fix
-    assert fix.title == "Keep on the GPU what each call sends" and "index tensor once on the device" in fix.steps[0]
+    assert fix.title == "Keep the values that each call sends on the GPU" and "index tensor once on the device" in fix.steps[0]

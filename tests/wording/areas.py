@@ -172,15 +172,19 @@ def shown(what: Any, package: str, place: str) -> Iterator[Place]:
     for name, form in formats(package).items():
         text, kind = form.render(what), form.SUFFIX.rpartition(".")[2]
         parts = list(TEXTS.get(kind, prose_of_text)(text))
-        yield from ((f"{place} as {name}", part) for part in parts if _PROSE.search(part))
+        yield from ((f"{place} as {name}", part) for part in parts if _PROSE.search(part) and not _KERNEL.fullmatch(part.strip()))
 
 
+_KERNEL = re.compile(r"(?:void )?[\w:]+(?:::|<).*[)>…]", re.DOTALL)
+"""A kernel's name, and nothing else."""
+_TITLE = re.compile(r"^(\d+ (?:HIGH|MEDIUM|LOW|INFO) .*|  .* · [a-z0-9]+(?:-[a-z0-9]+)*)$", re.MULTILINE)
+"""A finding's title, or the line of figures below it."""
 _BOTTLENECK = re.compile(r"^[A-Z][A-Z -]+(?=  [A-Z0-9])", re.MULTILINE)
 
 
 def prose_of_text(text: str) -> Iterator[str]:
-    """Paragraphs of a terminal's text: lines of one indent that follow each other. The bottleneck before its sentence is not in capitals here."""
-    text = _BOTTLENECK.sub(lambda match: match[0].lower(), text)
+    """Paragraphs of a terminal's text: lines of one indent that follow each other; a title is a paragraph. The bottleneck before its sentence is not in capitals here."""
+    text = _TITLE.sub(r"\1\n", _BOTTLENECK.sub(lambda match: match[0].lower(), text))
     for paragraph in re.split(r"\n\s*\n|\n(?=\S)|\n(?= +[-·█] )", text):
         yield " ".join(line.strip() for line in paragraph.splitlines())
 
@@ -194,7 +198,7 @@ TEXTS: dict[str, Callable[[str], Iterator[str]]] = {
     "html": lambda page: iter(_Visible(page).texts),
     "md": prose_of_markdown,
     "json": lambda text: (part for _, part in said(json.loads(text))),
-    "sarif": lambda text: (part for _, part in said(json.loads(text))),
+    "sarif": lambda text: (part for place, part in said(json.loads(text)) if ".help" not in place),  # rules' pages are held where they are written
     "xml": prose_of_xml,
 }
 """What a person reads in a file of that suffix."""

@@ -32,6 +32,7 @@ def test_a_definition_is_named_by_more_than_function_words() -> None:
         ("What is a warp? A GPU runs it.", []),
         ("The one that gains most, and the other ones.", ["one", "one"]),
         ("Reported where the step waits.", ["where"]),
+        ("torch.where(a, b) → where → a one-shot all-reduce.", []),
         ("It stands below.", ["stands"]),
         ("Only a measured step tells.", ["told"]),
         ("Kernels whose shapes change, of which two wait.", ["whose", "whose"]),
@@ -66,7 +67,7 @@ def test_code_is_not_prose() -> None:
 
 
 def test_a_terminal_s_lines_are_joined_to_paragraphs() -> None:
-    assert list(prose_of_text("1 HIGH Title\n  first line\n  second line\n\nNext")) == ["1 HIGH Title first line second line", "Next"]
+    assert list(prose_of_text("1 HIGH Title\n  first line\n  second line\n\nNext")) == ["1 HIGH Title", "first line second line", "Next"]
 
 
 @pytest.mark.parametrize(("name", "empty"), [("_of", True), ("and_again", True), ("Beside", True), ("_kernels_beside", False), ("us_of_step", False)])

@@ -72,7 +72,7 @@ def _headline(records: FlightRecords, rounds: Rounds) -> Headline:
     """What keeps the job: a collective that is not the same on all ranks explains a hang, so it is said first."""
     alone = len(records.ranks) < 2
     judged: Literal["yes", "no"] = "no" if alone else "yes"
-    why = "one rank's dump does not tell what the others called" if alone else ""
+    why = "a single rank's dump does not show the calls of the others" if alone else ""
     first = rounds.mismatches[0] if rounds.mismatches else None
     if first and rounds.stuck:
         return Headline(
@@ -86,7 +86,7 @@ def _headline(records: FlightRecords, rounds: Rounds) -> Headline:
         return Headline(bottleneck="hung", summary=told, judged=judged, judged_why=why)
     if first:
         return Headline(bottleneck="collectives differ", summary=f"{_of_mismatch(rounds, first)}.", judged=judged, judged_why=why)
-    told = f"All {len(rounds.rounds):,} collectives of {counted(len(records.ranks), 'rank')} got through: nobody waits in one."
+    told = f"All {len(rounds.rounds):,} collectives of {counted(len(records.ranks), 'rank')} completed: no rank waits."
     return Headline(bottleneck="no hang", summary=told, judged=judged, judged_why=why)
 
 

@@ -139,7 +139,7 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
     verdict = top.counted.verdict if top.counted and one else ""
     part = f"In {sum(row.limiter == top.limiter for row in alike)} of {len(alike)} launch configurations: " if len(bounds) > 1 and verdict else ""
     faults = len({e.label for f in found if not f.allowed for e in f.evidence})
-    several = f"{names} kernels were measured" if names > 1 else "One kernel was measured"
+    several = f"{names} kernels were measured" if names > 1 else "A single kernel was measured"
     if len(rows) > names:
         several += f", in {len(rows)} launch configurations"
     fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if names > 1 else "it has a fault"

@@ -111,7 +111,7 @@ _BOTTLENECKS = {
 _UNTOLD = ", of unknown kind"
 
 MOSTLY_OLDER = MOST
-"""Of the peak: where more of it than this is of no known kind, that nothing stands out is no verdict on the program."""
+"""Of the peak: where more of it than this is of no known kind, that nothing found is no verdict on the program."""
 
 
 BESIDE = LITTLE
@@ -149,7 +149,7 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     priced = [] if loud else [f.finding for f in found if not f.finding.allowed and _priced(f.finding, memory)]
     if priced:
         summary += f" {priced[0].fix.title}: {size(priced[0].saving.expected)} less, which hardly pays."
-    stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "no fault stands out" if priced else "nothing stands out"
+    stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "no fault found" if priced else "nothing found"
     if not why and beside:
         why = f"only GPU {memory.device} was looked at, which holds {most_of}; {counted(len(others), 'other')} not"
     return Headline(

@@ -18,7 +18,7 @@ from advisor.views.tpu.steps import ALIKE, TpuSteps
 from advisor.views.tpu.tables import TpuTables
 from advisor.views.workspace import Workspace
 
-RECORD = "with jax.profiler.trace('log'): several steps of one kind, a jax.profiler.StepTraceAnnotation('train', step_num=i) around each"
+RECORD = "with jax.profiler.trace('log'): several steps of the same kind, a jax.profiler.StepTraceAnnotation('train', step_num=i) around each"
 KNOWN = 0.8
 """FLOPs of the rest may be a fifth more: a rate is then still told to one figure."""
 _NAMED = 4
@@ -52,7 +52,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
             measured=float(tables.known),
             threshold=KNOWN,
             unit="share",
-            detail=f"the FLOPs of {percent(tables.known)} of the computing time are known ({KNOWN:.0%} is enough); kernels of one's own do not say theirs",
+            detail=f"the FLOPs of {percent(tables.known)} of the computing time are known ({KNOWN:.0%} is enough); custom kernels do not say theirs",
             touches=(),
         ),
     )  # fmt: skip
@@ -130,7 +130,7 @@ def _headline(time: TpuTime, tables: TpuTables, step_us: float, steps: TpuSteps)
         summary=busy + why.get(most, ""),
         step_us=step_us,
         judged="no",
-        judged_why="the rules are for GPUs; for a TPU the report shows where the time goes",
+        judged_why="the rules are for GPUs; for a TPU the report shows the time by op",
     )
 
 

@@ -106,7 +106,7 @@ def _joined(workspace: Workspace) -> Health:
     return Health(
         check="kernels-joined",
         status="ok" if share > 0 else "degraded",
-        detail=f"the kernels that were measured one by one take {share:.0%} of the GPU's time",
+        detail=f"the separately measured kernels take {share:.0%} of the GPU's time",
         touches=("counters",),
         record_with="" if share > 0 else again.text,
         missing="" if share > 0 else again.missing,

@@ -6,10 +6,9 @@ from advisor.report.finding import Change, Evidence, Finding, Saving
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, mean, size, times
+from advisor.report.wording.checks import check_name
 from advisor.report.wording.savings import saving_method, step_noun
 from advisor.report.wording.verdicts import improves
-
-_CERTAIN = ((0.9, "sure"), (0.7, "likely"), (0.0, "unsure"))
 
 _FEW = 3
 """Names that a list spells out before it counts the rest."""
@@ -20,18 +19,11 @@ def titled(finding: Finding, report: Report) -> str:
     return f"{finding.title}: {finding.evidence[0].label}" if report.kind == "kernels" else finding.title
 
 
-def certainty(finding: Finding) -> str:
-    """How sure the diagnosis is, in a word: sure, likely, unsure or unconfirmed. `belief` says why."""
-    if finding.status == "possible":
-        return "unconfirmed"
-    return next(word for least, word in _CERTAIN if finding.confidence >= least)
-
-
 def belief(finding: Finding, report: Report) -> str:
-    """The reason behind `certainty`: how the saving came about, how good that is here, how often it was seen. Used behind a hover and a fold."""
+    """Why to believe a finding: how the saving came about, how good that is here, how often it was seen. Used behind a hover and a fold."""
     replay = next((check for check in report.health if check.check == "replay"), None)
     often = times(sum(evidence.count for evidence in finding.evidence) / report.evidence_steps)
-    weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
+    weak = [check_name(check.check) for check in report.health if check.check in finding.checks and check.status != "ok"]
     rests = f"It relies on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
     passed = "which passed" if len(finding.checks) == 1 else "which all passed"
     parts = [
@@ -39,7 +31,7 @@ def belief(finding: Finding, report: Report) -> str:
         f"Check of that replay: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
         rests and (f"{rests}; weak: {', '.join(weak)}." if weak else f"{rests}, {passed}."),
         f"It was seen {often}{' per step' if report.evidence_steps > 1 else ' in the window' if report.window else ''}.",
-        f"The diagnosis is {certainty(finding)}" + ("." if finding.status == "possible" else f" ({finding.confidence:.0%})."),
+        "The diagnosis is unconfirmed." if finding.status == "possible" else f"Confidence in the diagnosis: {finding.confidence:.0%}.",
     ]
     return " ".join(part for part in parts if part)
 
@@ -95,8 +87,8 @@ def _listed(names: list[str]) -> str:
 def combined(report: Report) -> str:
     """Which fixes the combined estimate holds, in a few words before its range."""
     together = report.headline.together
-    number = len(together.findings) if together else 0
-    return f"with {'this fix' if number == 1 else 'all compatible fixes'} it would take"
+    number = len(together.findings) if together else sum(not finding.left_out for finding in report.findings)
+    return f"with {'this fix' if number == 1 else 'all compatible fixes (their savings overlap)'} it would take"
 
 
 def change(part: Change) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from advisor.report.host_time import HostTime
 from advisor.report.numbers import cut, duration, percent
+from advisor.report.wording.checks import check_name
 
 GEMMS = "GEMMs, convolutions and attention"
 """What Tensor Cores can do."""
@@ -36,20 +37,20 @@ def cpu_phases(host: HostTime) -> str:
 
 def one_time_work(share: float, span: str, longest: str) -> str:
     """Of a window that is mostly start-up."""
-    return f"{percent(share)} of the {span} is one-time work: loading kernels, creating contexts, autotuning, graph capture. The longest call is {longest}."
+    return f"{percent(share)} of the {span} is start-up work: loading kernels, creating contexts, autotuning, graph capture. The longest call is {longest}."
 
 
 def first_pass(once_us: float, left_us: float, compute: float) -> str:
     """Of a recording that holds nothing but a first pass."""
     return (
-        f"{duration(once_us)} is one-time work. The remaining {duration(left_us)} is a first pass, which still loads new kernels; "
+        f"{duration(once_us)} is start-up work. The remaining {duration(left_us)} is a first pass, which still loads new kernels; "
         f"kernels run for {percent(compute)} of it, as recorded."
     )
 
 
 def loading(idle: float, span: str, once: float, longest: str) -> str:
     """Of a GPU that idles mostly while kernels are loaded."""
-    return f"The GPU is idle for {percent(idle)} of the {span}, {percent(once)} in one-time work such as loading kernels. The longest call is {longest}."
+    return f"The GPU is idle for {percent(idle)} of the {span}, {percent(once)} in start-up work such as loading kernels. The longest call is {longest}."
 
 
 def idle(share: float, span: str, mostly: str, why: str, where: str, also: str) -> str:
@@ -85,7 +86,7 @@ def next_resource(what: str, share: float) -> str:
 
 def copies_apart(us: float, share: float, of_a_layer: bool) -> str:
     """Of copies outside of the pattern that repeats. share: of the GPU's work; of_a_layer: whether what repeats may be a layer and no step."""
-    layer = " (perhaps one layer of a pass)" if of_a_layer else ""
+    layer = " (perhaps a layer of a pass)" if of_a_layer else ""
     return f" Copies outside the repeating pattern{layer} take {duration(us)}, {percent(share)} of the GPU's work."
 
 
@@ -147,4 +148,4 @@ def rule_gains_little(rule: str, share: float, least: float) -> str:
 
 def check_failed(check: str, detail: str) -> str:
     """Instead of a headline, where a failed check leaves nothing to rely on."""
-    return f"The check {check} failed: {detail}."
+    return f"The check for {check_name(check)} failed: {detail}."

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.report.numbers import counted, duration, percent
+from advisor.report.wording.checks import check_name
 
 OVERHEAD_OPEN = "profiler overhead may explain most of the GPU's idle time"
-COPIES_ONLY = "the trace holds copies and fills but no kernel: it does not show what the program computes"
+COPIES_ONLY = "the trace holds copies and fills but no kernel: it does not show the program's computation"
 ONLY_FIRST_PASS = "the trace holds only a first pass, and later passes may differ; record some after a warm-up"
 ALLOCATES_ONCE = "no step is marked or repeats, so the allocations may be those of a first pass only"
 
@@ -24,12 +25,12 @@ def captured(count: int, launches: int) -> str:
 
 def one_time(share: float) -> str:
     """Of a window that is mostly start-up."""
-    return f"{percent(share)} of the window is one-time work: loading kernels, creating contexts, autotuning, graph capture"
+    return f"{percent(share)} of the window is start-up work: loading kernels, creating contexts, autotuning, graph capture"
 
 
 def checks_failed(checks: Sequence[str], then: str = "") -> str:
     """Of a trace that fails checks. then: what follows from that."""
-    return f"the trace fails {', '.join(checks)}{then}"
+    return f"the trace fails the check{'s' if len(checks) > 1 else ''} for {', '.join(map(check_name, checks))}{then}"
 
 
 RULES_SKIPPED = ", so rules that rely on it were skipped"
@@ -53,7 +54,7 @@ def hardly_works(busy: float) -> str:
 
 def brief_pass(once_us: float, left_us: float) -> str:
     """Of a program whose start-up dwarfs the rest."""
-    return f"no step is marked or repeats in the {duration(left_us)} after {duration(once_us)} of one-time work: later runs may differ"
+    return f"no step is marked or repeats in the {duration(left_us)} after {duration(once_us)} of start-up work: later runs may differ"
 
 
 def allocates(times: int) -> str:

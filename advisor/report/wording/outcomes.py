@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from advisor.report.finding import AnySaving, Excluded, Saving
 from advisor.report.numbers import percent
+from advisor.report.wording.checks import check_name
 
 UNFIT = "the fix is for training, and this program does not train"
 """Of a rule whose fix no program of this kind can apply."""
@@ -36,7 +37,7 @@ def small_gain(measured: str, share: float, least: float) -> str:
 
 def check_failed(check: str, detail: str) -> str:
     """Of a rule that relies on a check which failed."""
-    return f"the trace fails the check {check}: {detail}"
+    return f"the trace fails the check for {check_name(check)}: {detail}"
 
 
 def covered(summary: str, rule: str) -> str:

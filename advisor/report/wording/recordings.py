@@ -30,7 +30,7 @@ _WINDOWS = {
     "profiler-step": "the profiler's step marks",
     "nvtx": "NVTX ranges",
     "detected": "a repeating pattern in the trace",
-    "whole": "no step marks: the whole trace counts as one step",
+    "whole": "no step marks: the whole trace counts as a step",
 }
 _LINKS = {
     "kernel": "kernels",
@@ -61,8 +61,8 @@ def critical_path(report: Report) -> str:
     now, after = _path(report.critical_path), _path(report.critical_path_after)
     if not now:
         return ""
-    fixed = f"; with the fixes: {after}" if after else ""
-    return f"Critical path (what sets the length of the {step_noun(report)}): {now}{fixed}.{_tie(report)}"
+    fixed = f". With the fixes: {after}" if after else ""
+    return f"Critical path (sets the length of the {step_noun(report)}): {now}{fixed}.{_tie(report)}"
 
 
 def _tie(report: Report) -> str:

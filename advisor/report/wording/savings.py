@@ -25,7 +25,7 @@ def scales(report: Report) -> str:
     whole = {"kernels": "kernel's time", "memory": "peak"}.get(report.kind, step_noun(report))
     return (
         f"A range is meant to hold the true saving {round(10 * LEVEL)} times in 10. Severity is the expected saving: "
-        f"high from {HIGH_SHARE:.0%} of the {whole}, medium from {MEDIUM_SHARE:.0%}, low from {LOW_SHARE:.0%}, less if doubtful. Sure, likely and unsure rate the diagnosis."
+        f"high from {HIGH_SHARE:.0%} of the {whole}, medium from {MEDIUM_SHARE:.0%}, low from {LOW_SHARE:.0%}, lower if the diagnosis is in doubt."
     )
 
 
@@ -90,7 +90,7 @@ def likely(saving: AnySaving) -> str:
 _BASES = {"simulated": "simulated", "bound": "estimated", "measured": "measured"}
 
 _METHODS = {
-    "simulated": "The recorded step was replayed on its own dependencies, with and without what the fix removes.",
+    "simulated": "The recorded step was replayed on its own dependencies, with and without the work that the fix removes.",
     "bound": "The saving is the time above the least that the hardware needs for the same work.",
     "measured": "The time was measured in this trace.",
 }

@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from advisor.report.model import Report
-from advisor.report.numbers import counted, duration, rough_duration, span, speedup, speedups
+from advisor.report.numbers import as_precise_as, counted, duration, interval, rough_duration, speedup, speedups
 from advisor.report.recording import READ_INSTEAD
+from advisor.report.wording.checks import check_name
 
 WIDE = 0.1
 """A step whose range is wider than this share of it is said as about so much."""
@@ -19,17 +20,19 @@ _FEW = 4
 
 def step_now(report: Report) -> str:
     """`24.4 ms`, or `about 2.2 ms` where the profiler's overhead leaves its length open."""
-    step_us = report.step_us
+    return f"about {rough_duration(report.step_us)}" if _is_rough(report) else duration(report.step_us)
+
+
+def _is_rough(report: Report) -> bool:
     true = report.window.true_step_us if report.window else None
-    if true is not None and true.high - true.low > WIDE * step_us:
-        return f"about {rough_duration(step_us)}"
-    return duration(step_us)
+    return true is not None and true.high - true.low > WIDE * report.step_us
 
 
 def after_fixes(report: Report) -> str:
-    """`87 µs to 1.2 ms`: the range of the step with all compatible fixes."""
+    """`0.9 to 1.2 ms`: the range of the step with all compatible fixes, to the last digit of `step_now`, so that differences add up."""
     after = report.headline.predicted_step_us
-    return span(after.low, after.high) if after else ""
+    write = as_precise_as(report.step_us, digits=2 if _is_rough(report) else 3)
+    return interval(after.low, after.high, write) if after else ""
 
 
 def speedup_range(report: Report) -> str:
@@ -66,8 +69,8 @@ class Trust(msgspec.Struct, frozen=True):
 def trust(report: Report) -> Trust:
     """Whether the report can be trusted, in one line: what could be judged and what the checks say. Used on the first screen of every format."""
     head, total = report.headline, len(report.health)
-    failed = [h.check for h in report.health if h.status == "failed"]
-    degraded = [h.check for h in report.health if h.status == "degraded"]
+    failed = [check_name(h.check) for h in report.health if h.status == "failed"]
+    degraded = [check_name(h.check) for h in report.health if h.status == "degraded"]
     broken = f"{counted(len(report.failed), 'rule')} failed with an error"
     checks = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:_FEW])}." if failed else ""
     if report.host_time and head.judged_reason == "no-gpu-work":
@@ -109,8 +112,8 @@ def to_mend(report: Report) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for check in report.health:
         if check.status == "failed" and check.record_with:
-            found.setdefault(check.record_with, []).append(check.check)
-    return {how: f"because {' and '.join(checks)} failed" for how, checks in found.items()}
+            found.setdefault(check.record_with, []).append(check_name(check.check))
+    return {how: f"because the check for {' and '.join(checks)} failed" for how, checks in found.items()}
 
 
 def read_instead(report: Report) -> list[str]:

@@ -52,7 +52,7 @@ class TraceHealth(msgspec.Struct, frozen=True):
                 as_read(
                     timeline,
                     "durations",
-                    "no event that was read has a negative duration or one of more than a week",
+                    "no event has a negative duration or lasts more than a week",
                     "record with another version of the profiler",
                 ),
                 causality(timeline, launches, steps),

@@ -32,11 +32,12 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
         )
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
-    detail = f"{'a step' if steps.repeats else 'the run'} took {recorded} with the profiler and an estimated {interval(step.low_us, step.high_us)} without it (likely {true})"
-    detail += f": the range is {percent(unknown)} of the estimate ({tolerated(COSTLY)})"
+    noun = "a step" if steps.repeats else "the run"
+    detail = f"{noun} took {recorded} with the profiler and about {true} without it, estimated range {interval(step.low_us, step.high_us)}. "
+    detail += f"That range is {percent(unknown)} of the estimate ({tolerated(COSTLY)})"
     if step.contradictory:
         first, second = map(duration, step.alone_us)
-        detail += f"; the two overhead estimates disagree ({first} and {second}): measure a step and pass --step-ms"
+        detail += f". The two overhead estimates disagree ({first} and {second}): measure a step and pass --step-ms"
     # It touches nothing that rules rest on: each finding is held against the host's time at its lowest by itself.
     return Health(
         check=check,
@@ -99,7 +100,7 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
         detail=f"the replayed step differs from the recorded step by {percent(replay.error)} ({tolerated(MAX_ERROR)})",
-        record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of one kind, on one process",
+        record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of the same kind, in a single process",
         reason="within-threshold" if replay.error <= MAX_ERROR else "beyond-threshold",
         measured=replay.error,
         threshold=MAX_ERROR,

@@ -97,7 +97,7 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             measured=float(launches.ambiguous),
             threshold=0.0,
             unit="count",
-            record_with="give the trace of one rank, as the profiler wrote it",
+            record_with="give the trace of a single rank, as the profiler wrote it",
         )
     if linked < LINKED:
         return Health(
@@ -140,7 +140,7 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
     shorter = np.minimum(dur[rows[1:]], dur[rows[:-1]])
     bad = int((same & ~one_graph & (overlap > np.maximum(0.5 * shorter, EARLY_START_US))).sum())
     share = bad / max(len(rows) - 1, 1)
-    most = f"another one of their stream by half of the shorter and {EARLY_START_US:g} µs"
+    most = f"another op of their stream by half of the shorter and {EARLY_START_US:g} µs"
     if graded(share) == "ok":
         few = f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most} ({tolerated(FEW)})"
         none = f"of {counted(len(rows), 'GPU op')} in the window none overlaps {most}"
@@ -154,9 +154,9 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
         measured=share,
         threshold=FEW,
         unit="share",
-        detail=f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most}, where ops run in turn: the recorder "
-        "counted several queues as one, ranks were merged, or times are damaged",
-        record_with="give the trace of one rank, as the profiler wrote it",
+        detail=f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most}. Ops of a stream run in turn: the profiler "
+        "merged several queues, ranks were merged, or times are damaged",
+        record_with="give the trace of a single rank, as the profiler wrote it",
     )
 
 
@@ -173,7 +173,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     above = known & (roofline.peak_us > ABOVE * dur)
     cached = above & (roofline.bytes <= l2)
     share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
-    detail = f"{share:.0%} of the time of kernels with known work lies more than {100 * (ABOVE - 1):.0f}% above their roofline ({tolerated(MANY)})"
+    detail = f"{share:.0%} of the time of kernels with known work is more than {100 * (ABOVE - 1):.0f}% above the roofline ({tolerated(MANY)})"
     if from_cache >= FEW:
         detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
     if share <= MANY:
@@ -182,7 +182,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     return Health(
         check=check,
         status="degraded",
-        detail=f"{detail}: a formula, a clock or a cache is not what it is taken for; the farthest is {str(ops['name'][worst])[:80]}, "
+        detail=f"{detail}: a formula, a clock or a cache is assumed wrongly. The farthest is {str(ops['name'][worst])[:80]}, "
         f"{roofline.peak_us[worst] / dur[worst]:.1f} times as fast as the datasheet allows",
         touches=(),
         record_with="give the device's rates in [tool.advisor.devices]",

@@ -94,7 +94,7 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
         if missing.any():
             share = float(weight[missing].sum()) / max(float(weight.sum()), 1e-9)
             of = f", {percent(share)} of their time" if what == "kernel" else ""
-            detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; what they do is not known"
+            detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; their work is unknown"
             status: Status = "failed" if share > GRAPH_SHARE else "degraded" if share > FEW else "ok"
             found.append(
                 Health(
@@ -102,7 +102,7 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
                     status=status,
                     detail=detail,
                     touches=touches,
-                    record_with="record it again, or export it again where it was exported",
+                    record_with="record it again, or export it again if it was exported",
                     reason="within-threshold" if status == "ok" else "beyond-threshold",
                     measured=share,
                     threshold=FEW,
@@ -131,7 +131,7 @@ def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
 
 def runtime(program: Program) -> tuple[Health, ...]:
     """A device of neither NVIDIA nor AMD: what its runtime's calls do is not known, so that no rule speaks of the host."""
-    detail = "the runtime that launches this device's work is neither CUDA nor ROCm: what its calls wait for is not known"
+    detail = "the runtime that launches this device's work is neither CUDA nor ROCm, so the waits of its calls are unknown"
     return (Health(check="runtime", status="failed", detail=detail, touches=HOST, record_with="", reason="not-recorded"),) if program.maker == "other" else ()
 
 

@@ -36,7 +36,7 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
         return Health(
             check=check,
             status="failed",
-            detail=f"{counted(count, 'GPU op')} without step marks {'are' if count != 1 else 'is'} start-up, not a program: the host work may be one-time work",
+            detail=f"{counted(count, 'GPU op')} without step marks {'are' if count != 1 else 'is'} start-up, not a program: the host work may be start-up work",
             touches=HOST,
             record_with=again,
             missing="steps",
@@ -81,7 +81,7 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
         detail=f"{detail}: they differ, so no step is typical"
         + (f" (far from the median: {listed})" if 0 < len(far) < steps.steps else "")
         + not_judged(steps.unjudged),
-        record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
+        record_with="leave warm-up out (schedule's wait and warmup) and record more steps of the same kind",
         missing="steps",
         reason="beyond-threshold",
         measured=spread,
@@ -95,11 +95,11 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     check = "start-up"
     share = startup.once_share(steps.start_us, steps.end_us)
     if share <= START_UP:
-        little = f"{percent(share)} of the window is one-time work ({tolerated(START_UP)})"
+        little = f"{percent(share)} of the window is start-up work ({tolerated(START_UP)})"
         return Health(
             check=check,
             status="ok",
-            detail=little if share > 1e-6 else "the window holds no one-time work",
+            detail=little if share > 1e-6 else "the window holds no start-up work",
             touches=HOST,
             reason="within-threshold",
             measured=share,
@@ -109,7 +109,7 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     return Health(
         check=check,
         status="failed" if share > MOSTLY_ONCE else "degraded",
-        detail=f"{share:.0%} of the window is one-time work (loading kernels, creating contexts, autotuning, graph capture), the longest call "
+        detail=f"{share:.0%} of the window is start-up work (loading kernels, creating contexts, autotuning, graph capture), the longest call "
         f"{startup.longest(steps.start_us, steps.end_us)}",
         touches=HOST,
         record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",

@@ -139,7 +139,7 @@ def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: S
     waits, late = _reasonless_waits(timeline, launches, steps, startup), _late_starts(timeline, launches, steps, startup)
     share = max(float(waits.sum()), float(late.sum())) / window_us
     if share <= MANY:
-        told = f"waits and queued work last no more than {duration(REASONLESS_US)} each beyond what the devices are seen to do, but for {percent(share)} of the window"
+        told = f"waits and queued work that outlast the recorded GPU work by over {duration(REASONLESS_US)} take {percent(share)} of the window"
         return Health(check=check, status="ok", detail=f"{told} ({tolerated(MANY)})", reason="within-threshold", measured=share, threshold=MANY, unit="share")
     parts = [
         f"{duration(float(waits.sum()))} in {counted(int((waits > 0).sum()), 'wait')} of the host while nothing runs on any device" if waits.any() else "",

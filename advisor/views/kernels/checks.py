@@ -122,7 +122,7 @@ def _limits(kernel: MeasuredKernel) -> Answer | None:
     held = found.limiter in (occupancy.REGISTERS, occupancy.SHARED) and found.theoretical < ENOUGH and kernel.limits.highest < BUSY
     uses = [f"{counted(int(registers), 'register')} a thread"] if registers is not None else []
     uses += [f"{size(shared)} of shared memory a block"] if (shared := shared_bytes(kernel.profile)) else []
-    return Answer(held, f"a multiprocessor takes {fit}, {most} at most" + (f"; it uses {' and '.join(uses)}" if uses else ""))
+    return Answer(held, f"an SM takes {fit}, {most} at most" + (f"; it uses {' and '.join(uses)}" if uses else ""))
 
 
 def _warp_size(kernel: MeasuredKernel) -> Answer | None:
@@ -231,7 +231,7 @@ def _launch(kernel: MeasuredKernel) -> Answer | None:
     if not kernel.profile.blocks or not kernel.sm_count:
         return None
     fill = kernel.profile.blocks / kernel.sm_count
-    return Answer(fill <= 0.5, f"{kernel.profile.blocks:,} blocks of {kernel.profile.threads} threads on {kernel.sm_count} multiprocessors")
+    return Answer(fill <= 0.5, f"{kernel.profile.blocks:,} blocks of {kernel.profile.threads} threads on {kernel.sm_count} SMs")
 
 
 def _mix(kernel: MeasuredKernel) -> Answer | None:

@@ -114,7 +114,7 @@ def verdict(kernel: MeasuredKernel) -> str:
         return f"Limited by {_LIMITED[limiter]}, at {kernel.limits.busy[limiter]:.0%} of its peak."
     highest, queued = kernel.limits.highest, atomics(kernel.profile)
     if queued and queued.busiest and queued.busiest > highest and waits_for_atomics(kernel.profile):
-        busy = f"One slice of L2 is busy with atomic operations for {queued.busiest:.0%} of the time, nothing else is (at most {percent(highest)} of a peak)."
+        busy = f"A single L2 slice is busy with atomic operations for {queued.busiest:.0%} of the time, nothing else is (at most {percent(highest)} of a peak)."
         return busy + _few_blocks(kernel)
     waits = next(((name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL), None)
     why = f"a warp {STALLS[waits[0]]} for {waits[1]:.0%} of its time" if waits else "it waits"
@@ -130,4 +130,4 @@ def _few_blocks(kernel: MeasuredKernel) -> str:
     if not kernel.profile.blocks or not kernel.sm_count or fill(kernel) > FEW:
         return ""
     threads = f" of {counted(kernel.profile.threads, 'thread')}" if kernel.profile.threads else ""
-    return f" It runs {counted(kernel.profile.blocks, 'block')}{threads} on {kernel.sm_count} multiprocessors."
+    return f" It runs {counted(kernel.profile.blocks, 'block')}{threads} on {kernel.sm_count} SMs."

@@ -67,13 +67,13 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
     failed = int(np.count_nonzero(events.action == Action.OOM))
     if failed:
         return _Cause(
-            f"{failed} request{'s' * (failed > 1)} failed for want of memory, and the cache was given back",
+            f"{failed} request{'s' * (failed > 1)} ran out of memory, and the cache was freed",
             "Lower the peak: advisor analyze SNAPSHOT says what holds it.",
         )
     back = returned(device)
     if back.rounds >= ROUNDS:
         return _Cause(
-            f"the cache was given back and asked for again {back.rounds} times{_line_of_events(attribution, back.starts)}",
+            f"the cache was freed and allocated again {back.rounds} times{_line_of_events(attribution, back.starts)}",
             "Leave the cache to the allocator: no empty_cache() in the loop.",
         )
     if growth.chains:
@@ -87,7 +87,7 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
         freed = device.peak_reserved - replay.expandable.reserved
         if freed >= IN_PIECES * device.peak_reserved:
             return _Cause(
-                f"sizes do not come again{_line_of_events(attribution, back.asked)}, and {idle / device.peak_reserved:.0%} of what is reserved lies in pieces",
+                f"sizes do not repeat{_line_of_events(attribution, back.asked)}, and {idle / device.peak_reserved:.0%} of reserved memory is fragmented",
                 "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or pad to a few sizes.",
             )
     return _Cause("", "")

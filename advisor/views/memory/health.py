@@ -49,14 +49,14 @@ def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
 
 def _history(snapshot: MemorySnapshot, attribution: Attribution) -> Health:
     if not snapshot.events:
-        return _check("memory-history", "the snapshot holds no events: only what is held now is known", "", HISTORY)
+        return _check("memory-history", "the snapshot holds no events, only the memory held now", "", HISTORY)
     device = attribution.device
     a, whole = device.allocations, max(device.peak_allocated, 1)
     before = (a.born < 0) & device.at_peak
     older = int(a.size[before].sum())
     share, told = older / whole, (older - int(a.size[before & attribution.in_categories(Category.OLDER)].sum())) / whole
     # The rest of it is the category of that name.
-    known = f" ({told:.0%} of a kind that stacks or sizes tell)" if round(100 * told) else ""
+    known = f" ({told:.0%} of a kind known from stacks or sizes)" if round(100 * told) else ""
     cut = ", and blocks with stacks but no event say that its start was overwritten or that recording was restarted" * device.truncated
     problem = f"{share:.0%} of the peak is older than the history{known}{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
     return _check(
@@ -83,7 +83,7 @@ def _balance(device: DeviceMemory) -> Health:
     return _check(
         "memory-balance",
         problem,
-        f"at the end the events and the blocks of the snapshot differ by {off:,} bytes (up to {100 * UNBALANCED:g}% of what is held is tolerated)",
+        f"at the end the events and the blocks of the snapshot differ by {off:,} bytes (up to {100 * UNBALANCED:g}% is tolerated)",
         HISTORY,
     )
 
@@ -99,4 +99,4 @@ def _replayed(replay: MemoryReplay) -> Health:
 
 def _out_of_memory(snapshot: MemorySnapshot) -> Health:
     failed = sum(int(np.count_nonzero(device.events.action == Action.OOM)) for device in snapshot.devices)
-    return _check("memory-exhausted", f"{counted(failed, 'request')} failed for want of memory" if failed else "", "no request failed for want of memory")
+    return _check("memory-exhausted", f"{counted(failed, 'request')} ran out of memory" if failed else "", "no request ran out of memory")

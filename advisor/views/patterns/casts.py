@@ -29,10 +29,10 @@ class Purpose(Enum):
     another type, the operand of a sum in a wider type, an operand of a product that then runs in FP32, something that the trace does not tell."""
 
     WEIGHT = "weights"
-    INPUT = "inputs of products"
+    INPUT = "inputs of GEMMs"
     ISLAND = "stretches in another type"
     SUM = "operands of sums"
-    WIDENED = "operands of products in FP32"
+    WIDENED = "operands of FP32 GEMMs"
     OTHER = "other"
 
 

@@ -25,7 +25,7 @@ from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
-DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
+DIFFERENT = "the steps launch different kernels or other shapes, so no single graph can replay them"
 BRANCHING = "a branch on a tensor value changes which kernels run, so a CUDA graph cannot capture the step"
 SIZED = "boolean masks change tensor shapes between steps, so a CUDA graph cannot capture the step"
 

@@ -41,7 +41,7 @@ class MadeOnHost(msgspec.Struct, frozen=True):
     def told(self, steps: int, step_us: float) -> str:
         """What making them takes the host, if it is worth a word."""
         us = self.us(steps)
-        return f"; making what they carry takes the host {duration(us)} as recorded" if us >= HARDLY_ANY * step_us else ""
+        return f"; making their data takes the host {duration(us)} as recorded" if us >= HARDLY_ANY * step_us else ""
 
     def on_device(self, calls: HostCalls | None, replay: Replay, *, kept: bool) -> Edit:
         """Made on the device instead, by as many launches, or once and kept there: neither copies nor the host's work are left."""

@@ -53,7 +53,7 @@ def unseen_host(timeline: Timeline, steps: Steps, launches: Launches) -> str:
     share = linked_share(timeline, steps, launches)
     if share >= MOST_LINKED:
         return ""
-    return f"only {percent(share)} of GPU ops have their launch in the trace: what the host did before the others is not known" if share else NO_LAUNCHES
+    return f"only {percent(share)} of GPU ops have their launch in the trace; host work before the others is unknown" if share else NO_LAUNCHES
 
 
 NO_LAUNCHES = "no calls that launch GPU work were recorded"

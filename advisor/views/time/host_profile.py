@@ -1,4 +1,4 @@
-"""Where a step goes on the CPU, of a trace without GPU work: phases of the thread that runs the program, its ops and its lines."""
+"""CPU time of a step, of a trace without GPU work: phases of the thread that runs the program, its ops and its lines."""
 
 from __future__ import annotations
 

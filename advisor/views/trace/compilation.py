@@ -84,7 +84,7 @@ class Recompilations(msgspec.Struct, frozen=True):
             return f"shapes change from step to step, {self.varying[0]} to {self.varying[1]}"
         if self.renewed:
             return "torch.compile meets a new function each time"
-        return f"one function has been recompiled {times(self.recompiled)}" if self.recompiled else "its cause is not recorded"
+        return f"the same function was recompiled {times(self.recompiled)}" if self.recompiled else "its cause is not recorded"
 
 
 def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:

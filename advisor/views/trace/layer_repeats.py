@@ -34,13 +34,13 @@ def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us:
     if not inside.any() or not len(timeline.api_calls):
         return ""
     if _in_a_module(timeline, launches, inside, start_us, end_us):
-        return "one call of a module holds them all"
+        return "a single module call holds them all"
     if (held := matches(timeline.annotations, _OPTIMIZER)).any() and _enclosing_spans(timeline.annotations[held], start_us, end_us).any():
-        return "one step of the optimizer holds them all"
+        return "a single optimizer step holds them all"
     if program.training and _backward_alone(timeline, launches, inside, start_us):
-        return "one backward pass holds them all"
+        return "a single backward pass holds them all"
     if _issued_with_more(timeline, launches, inside, start_us, end_us, repeats):
-        return "they were issued in one go with kernels that stand before or after them alone"
+        return "they were launched together with kernels that run only before or after them"
     return ""
 
 

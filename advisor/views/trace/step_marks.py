@@ -48,7 +48,7 @@ def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, 
         if around is not None and _hold_several(around, marks):
             yield "nvtx", f"a range that the program marks{around.told}", around
         else:
-            yield "detected", "a launch sequence that repeats (a step, or a layer of one)", replace(marks, by_launches=True)
+            yield "detected", "a launch sequence that repeats (a step, or a layer)", replace(marks, by_launches=True)
 
 
 def _hold_several(marks: Marks, guessed: Marks) -> bool:

@@ -153,14 +153,14 @@ class Steps(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, startup: StartUp, program: Program) -> Steps:
-        whole = "no step marks and no repeating launch sequence: the whole trace is one window"
+        whole = "no step marks and no repeating launch sequence: the window is the whole trace"
         for basis, detail, marks in step_marks(timeline, launches):
             own = launches.of_process(timeline, marks.process)
             made = _window(timeline, own, startup, basis, detail, marks.start, marks.end)
             if made is None or made.end_us <= made.start_us:
                 continue
             if marks.by_launches and (known := one_pass(timeline, own, program, marks.start[0], marks.end[-1], len(marks))):
-                whole = f"the {len(marks) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
+                whole = f"the {len(marks) + 1} repeats of a launch sequence count as layers of a single pass, since {known}: the window is the whole trace"
                 continue
             if basis != "detected":
                 skip, lost = first_that_lost(timeline, launches, made.host_edges_us)
@@ -244,7 +244,7 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
     first = "the first step" if skip == 1 else f"the first {skip} steps"
     left = steps.part(skip, steps.steps)
     return replace(
-        left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later ones hardly do"
+        left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later steps hardly do"
     )
 
 
@@ -335,7 +335,7 @@ def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
             detail += _after_earlier(startup)
     return Steps(
         basis,
-        detail + "; only one whole step was recorded",
+        detail + "; a single whole step was recorded",
         window_start,
         window_end,
         np.array([start, end]),

@@ -72,7 +72,7 @@ def test_names_from_traces_are_text_in_every_format(report, form):
 def test_a_thousand_ranks_fit_a_page(report):
     rows = [msgspec.structs.replace(report.ranks[i % 4], rank=i) for i in range(1000)]
     page = formats()["html"].render(msgspec.structs.replace(report, ranks=tuple(rows)))
-    assert len(page.encode()) <= 1_000_000 and "Each row stands for 11 ranks" in page
+    assert len(page.encode()) <= 1_000_000 and "Each row shows 11 ranks" in page
 
 
 def test_a_directory_holds_each_ranks_own_page(tmp_path):

@@ -37,7 +37,7 @@ def test_a_profile_of_jax_gives_no_reserved_bytes_and_calls_what_it_holds_no_pea
     for name in ("html", "markdown", "text"):
         page = formats()[name].render(report)
         assert "reserved" not in page.split("</style>")[-1].split("<script")[0] and "What holds the peak" not in page
-        assert name == "text" or "What was held when the snapshot was written" in page
+        assert name == "text" or "Memory held when the snapshot was written" in page
     assert [verdict.status for verdict in check({"reserved_bytes": 1e12}, report)] == ["unknown"]
     assert compare_memory([report], [report]).summary == "The peak allocated is as it was."
 

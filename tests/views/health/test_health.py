@@ -272,7 +272,7 @@ def test_a_check_that_touches_all_silences_every_rule_and_says_why():
     assert all("unseen-work" in s.why and s.record_with for s in report.skipped), "the first of those that fail"
     assert report.headline.predicted_step_us.expected == report.headline.step_us
     assert (report.headline.judged, report.headline.bottleneck) == ("no", UNKNOWN), "what bounds per step that cannot be judged is not known"
-    assert report.headline.summary.startswith("The check unseen-work failed: 2.18 ms in 4 waits of the host while nothing runs ")
+    assert report.headline.summary.startswith("The check for unrecorded work (`unseen-work`) failed: 2.18 ms in 4 waits of the host while nothing runs ")
     assert not [check for check in report.health if check.check == "consistency"]
 
 
@@ -298,8 +298,8 @@ def test_what_is_too_little_to_matter_is_said_all_the_same():
             at = 20_200.0 * s + 100 * k - (80 if (s, k) == (1, 50) else 0)
             trace.launch(at + 10, at + 20, at + 95, f"kernel{k % 7}")
     trace.call("cuModuleLoadData", 20_097, 100)
-    assert detail(trace, "stream-order").startswith("1 of 400 GPU ops in the window overlap another one of their stream by half")
-    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up").startswith("0.2% of the window is one-time work")
+    assert detail(trace, "stream-order").startswith("1 of 400 GPU ops in the window overlap another op of their stream by half")
+    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up").startswith("0.2% of the window is start-up work")
 
 
 def test_what_a_check_lets_pass_is_counted_and_no_text_says_more_than_was_looked_at():

@@ -54,7 +54,7 @@ def test_launches_without_any_op_are_no_program_of_the_cpu(call, inner, device):
     """A driver's call inside the runtime's is the same launch."""
     report = report_of(unrecorded(call, inner))
     assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
-    assert report.headline.summary.startswith("The check gpu-events failed: none of 20 launches left an op in the trace")
+    assert report.headline.summary.startswith("The check for presence of GPU work (`gpu-events`) failed: none of 20 launches left an op in the trace")
     assert "although the program launched 20 pieces of work" in report.headline.judged_why
     ((row),) = report.unseen
     assert (row.kind, row.count, row.us) == ("launch", 20, None) and call in row.what
@@ -97,7 +97,7 @@ def replays(recorded=0, untied=False):
 def test_graphs_without_their_kernels_are_not_waited_for_in_vain():
     report = report_of(replays())
     assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
-    assert report.headline.summary.startswith("The check gpu-events failed: 5 of 5 graph launches in the window left no GPU op")
+    assert report.headline.summary.startswith("The check for presence of GPU work (`gpu-events`) failed: 5 of 5 graph launches in the window left no GPU op")
     assert [(row.kind, row.what, row.count) for row in report.unseen] == [("graph-launch", "graph launches without GPU ops (cudaGraphLaunch)", 6)]
     assert not report.findings
 
@@ -184,7 +184,7 @@ def test_a_wait_that_has_no_reason_is_the_headline():
     report = report_of(waiting(800))
     assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
     assert report.headline.summary.startswith(
-        "The check unseen-work failed: 2.75 ms in 5 waits of the host while nothing runs on any device, 55% of the window"
+        "The check for unrecorded work (`unseen-work`) failed: 2.75 ms in 5 waits of the host while nothing runs on any device, 55% of the window"
     )
 
 
@@ -242,7 +242,10 @@ def test_every_format_says_what_no_figure_holds():
         {"kind": "launch", "what": "launches without their GPU op (cudaLaunchKernel)", "count": 20, "us": None}
     ]
     text = formats()["text"].render(report)
-    assert "Next: a longer recording, some steps after a warm-up, with torch.cuda.synchronize()" in text and "because gpu-events failed" in text
+    assert (
+        "Next: a longer recording, some steps after a warm-up, with torch.cuda.synchronize()" in text
+        and "because the check for presence of GPU work (`gpu-events`) failed" in text
+    )
     assert Workspace(unrecorded("cudaLaunchKernel").timeline()).get(Unseen).told()
 
 
@@ -296,7 +299,7 @@ def test_ranks_whose_devices_nothing_tells_are_the_headline(tmp_path):
     for first, second in ((document(pid=7), document(pid=9)), (document("[TP00] "), document("[TP01] ", gpu="[TP00] "))):
         report = report_of(load(written(tmp_path, {"traceEvents": first["traceEvents"] + second["traceEvents"]})))
         assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
-        assert report.headline.summary.startswith("The check one-rank failed: the file is a merge of ") and not report.findings
+        assert report.headline.summary.startswith("The check for a single rank per file (`one-rank`) failed: the file is a merge of ") and not report.findings
         assert "directory" in next(check.record_with for check in report.health if check.check == "one-rank")
 
 

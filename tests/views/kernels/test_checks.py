@@ -52,7 +52,7 @@ def test_what_holds_the_blocks_back_is_a_concern_where_the_kernel_waits():
     # 2 blocks of 256 threads are a quarter of the 64 warps.
     held = {**FEW, "sm__maximum_warps_per_active_cycle_pct": 25.0}
     status, told = check("limits", **held, **WAITING)
-    assert status == "concern" and told.startswith("a multiprocessor takes 2 blocks by registers, 9 blocks by shared memory, 8 blocks by threads, 32 at most")
+    assert status == "concern" and told.startswith("an SM takes 2 blocks by registers, 9 blocks by shared memory, 8 blocks by threads, 32 at most")
     assert "32 registers a thread" in told
     assert check("limits", **held)[0] == "ok", "DRAM is busy"
     assert check("limits", **{**held, "sm__maximum_warps_per_active_cycle_pct": 50.0}, **WAITING)[0] == "ok"

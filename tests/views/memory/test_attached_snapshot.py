@@ -37,10 +37,10 @@ def joined(snapshot: Path, of_one_run: bool = False) -> Recording:
 @pytest.mark.parametrize(
     ("snapshot", "why", "advice"),
     [
-        ("emptied_cache.slow", "given back and asked for again 5 times (allocating.py:", "empty_cache"),
-        ("growing_lengths.slow", "sizes do not come again", "expandable_segments"),
+        ("emptied_cache.slow", "freed and allocated again 5 times (allocating.py:", "empty_cache"),
+        ("growing_lengths.slow", "sizes do not repeat", "expandable_segments"),
         ("grown_cache.slow", "a buffer is copied to grow", "Allocate the longest"),
-        ("out_of_memory.fixed", "2 requests failed for want", "Lower the peak"),
+        ("out_of_memory.fixed", "2 requests ran out of memory", "Lower the peak"),
         ("trained_well.fixed", "", ""),
     ],
 )
@@ -52,7 +52,7 @@ def test_each_cause_is_told(snapshot, why, advice):
 def test_the_allocator_s_stalls_are_explained_and_memory_is_drawn():
     report = advisor.analyze(joined(SNAPSHOTS / "emptied_cache.slow.pickle.gz"))
     finding = next(f for f in report.findings if f.rule == "allocator")
-    assert "The snapshot says why: the cache was given back" in finding.summary and "empty_cache" in finding.fix.steps[0]
+    assert "The snapshot says why: the cache was freed" in finding.summary and "empty_cache" in finding.fix.steps[0]
     assert report.memory is not None and report.kind == "trace" and not report.failed
     assert "another run" in next(c.detail for c in report.health if c.check == "memory-joined")
     page = html.render(report)

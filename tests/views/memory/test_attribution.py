@@ -108,7 +108,7 @@ def test_of_what_is_older_than_the_history_it_is_said_how_much_is_of_a_known_kin
     """As many blocks as the window shows gradients of that size are parameters and state: 288 MiB of the 788 that are older, at a peak of 924 MiB."""
     m = begun_before()
     health = next(h for h in Workspace(m.snapshot()).get(MemoryHealth).results if h.check == "memory-history")
-    assert health.detail.startswith("85% of the peak is older than the history (31% of a kind that stacks or sizes tell)")
+    assert health.detail.startswith("85% of the peak is older than the history (31% of a kind known from stacks or sizes)")
 
 
 def test_unknown_is_said_where_nothing_was_recorded():

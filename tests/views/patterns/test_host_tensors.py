@@ -74,7 +74,7 @@ def test_what_comes_to_the_host_was_not_made_there():
         trace.op("aten::mm", at + 82, 10).launch(at + 85, at + 88, at + 92)
 
     finding = found("memcpy", repeat(100, body))
-    assert "making what they carry" not in finding.summary and finding.saving.expected_us < 60
+    assert "making their data" not in finding.summary and finding.saving.expected_us < 60
 
 
 def test_what_another_thread_makes_meanwhile_is_no_maker():

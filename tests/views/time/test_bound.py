@@ -246,7 +246,7 @@ def test_copies_before_a_pass_whose_layers_repeat_are_said(copy_us, said):
         at = copy_us + 10 + 80 * layer
         trace.launch(at, at + 5, at + 45, GEMM, dur=4).launch(at + 5, at + 45, at + 85, ADD, dur=4)
     bound = trace.get(Bound)
-    assert (f"Copies outside the repeating pattern (perhaps one layer of a pass) take {copy_us} µs, {copy_us / (copy_us + 960):.0%}" in bound.summary) == said
+    assert (f"Copies outside the repeating pattern (perhaps a layer of a pass) take {copy_us} µs, {copy_us / (copy_us + 960):.0%}" in bound.summary) == said
     trace.recorder = "nsys"
     for row in trace.rows["gpu_ops"]:
         row["name"] = row["name"].replace("at::native", "mine")

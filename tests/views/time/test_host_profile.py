@@ -1,4 +1,4 @@
-"""Where a step goes on the CPU, of a trace without GPU work."""
+"""CPU time of a step, of a trace without GPU work."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_every_format_says_it_and_none_advises_about_the_gpu():
     assert report.headline.bottleneck == "cpu-only" and report.headline.judged_reason == "no-gpu-work" and trust(report).answer == "CPU time only"
     for name in ("text", "markdown", "html"):
         shown = formats()[name].render(report)
-        assert "Where a step goes on the CPU" in shown and "model.py" in shown and "25%" in shown, name
+        assert "CPU time of a step" in shown and "model.py" in shown and "25%" in shown, name
     page = formats()["html"].render(report)
     assert not [section for section in ("time", "findings", "roofline", "steps", "answers", "kernels", "tree") if f'<section id="{section}"' in page]
     assert {link for link in ("time", "findings", "roofline", "answers") if f'href="#{link}"' in page} == set()

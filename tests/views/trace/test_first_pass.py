@@ -87,4 +87,4 @@ def test_a_pass_that_fills_the_allocators_cache_is_judged_in_part(trace, taken):
 def test_what_little_is_left_after_start_up_is_judged_in_part(trace, judged):
     made = run(trace.timeline(), [built_in()["precision"]]).headline
     assert made.judged == judged
-    assert ("after 500 ms of one-time work" in made.judged_why) == (judged == "partly")
+    assert ("after 500 ms of start-up work" in made.judged_why) == (judged == "partly")
