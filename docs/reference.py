@@ -34,6 +34,7 @@ TASKS = """
 | `advisor analyze TRACE --step-ms 2.8` | uses a step time that you measured without a profiler |
 | `advisor analyze TRACE -f json --brief` | prints what bounds the step and three things to do, in 2 kB ([agents](agents.md)) |
 | `advisor analyze TRACE --waits` | lists every call that waits for the GPU: its line, how often, and what replaces it |
+| `advisor analyze TRACE --compile-log DIR` | lists graph breaks and recompilations of torch.compile by line, with their cost per step ([report](report.md)) |
 | `advisor analyze TRACE --kernels x.ncu-rep` | adds Nsight Compute's counters: why a kernel is slow, and what that costs the step ([kernels](kernels.md)) |
 | `advisor analyze TRACE --capture capture_traces` | names the ops, modules and shapes of what CUDA graphs replay ([serving](serving.md)) |
 | `advisor analyze TRACE --serving metrics.txt` | shows what clients of the server measured, and whether the traced steps are of that state ([serving](serving.md)) |

@@ -86,6 +86,12 @@ def analyze(
         str | None,
         typer.Option(help="Measurements of the traced server: the JSON of vllm bench serve or of bench_serving in SGLang, or the text of its /metrics."),
     ] = None,
+    compile_log: Annotated[
+        str | None,
+        typer.Option(
+            help="Log of torch.compile of the same run (TORCH_TRACE=DIR: the directory or a log): graph breaks and recompilations by line, with their cost."
+        ),
+    ] = None,
     waits: Annotated[
         bool, typer.Option("--waits", help="List every call that waits for the GPU, by line, with its replacement; in text, Markdown and JSON.")
     ] = False,
@@ -118,6 +124,7 @@ def analyze(
             "--step-ms": step_ms,
             "--waits": waits,
             "--serving": serving,
+            "--compile-log": compile_log,
             "--brief": brief,
             "--open": open,
         }
@@ -131,7 +138,7 @@ def analyze(
     request = _Request(
         chosen=selection(config, rules, rule, framework),
         format=format, outputs=tuple(outputs), force=force, quiet=quiet, open=open, fail_on=fail_on, allow_unjudged=allow_unjudged, strict=strict,
-        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, capture=capture, serving=serving, waits=waits, brief=brief, step_ms=step_ms, executor=executor,
+        max_bytes=int(max_gib * GIB), memory=memory, kernels=kernels, capture=capture, serving=serving, compile_log=compile_log, waits=waits, brief=brief, step_ms=step_ms, executor=executor,
         workers=workers, part=part_of(shard),
     )  # fmt: skip
     if each:
@@ -157,6 +164,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     kernels: str | None
     capture: str | None
     serving: str | None
+    compile_log: str | None
     waits: bool
     brief: bool
     step_ms: float | None
@@ -193,7 +201,7 @@ class _Outputs(msgspec.Struct, frozen=True):
         """Raises UsageError where the file is not to be written."""
         from advisor.reports import formats
 
-        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels, self.request.capture, self.request.serving)))
+        inputs = (*self.trace, *filter(None, (self.request.memory, self.request.kernels, self.request.capture, self.request.serving, self.request.compile_log)))
         return destination(form, path, formats(), self._page, self.request.force, *inputs)
 
     def _page(self) -> Path:
@@ -338,9 +346,10 @@ def _place(path: Path) -> Path:
 def _read(traces: list[str], request: _Request) -> Recording:
     """What was recorded, with the memory snapshot and the measured kernels that were given beside it. Raises UsageError for a rule that does
     not look at such a recording."""
-    from advisor.recordings.recording import with_captures, with_kernels, with_load, with_memory
+    from advisor.recordings.recording import with_captures, with_compile_logs, with_kernels, with_load, with_memory
     from advisor.recordings.timeline import Timeline
     from advisor.sources import captures_at, read, read_several
+    from advisor.sources.compile_log import read_compile_logs
     from advisor.sources.served_load import read_load
 
     if len(traces) > 1:
@@ -353,11 +362,14 @@ def _read(traces: list[str], request: _Request) -> Recording:
         recording = with_memory(recording, read(request.memory, max_bytes=request.max_bytes))
     if request.kernels:
         recording = with_kernels(recording, read(request.kernels, max_bytes=request.max_bytes))
+    timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
+    rank = timeline.source.rank if timeline else None
     if request.capture and recording.kind != "job":
-        timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
-        recording = with_captures(recording, captures_at(request.capture, timeline.source.rank if timeline else None, max_bytes=request.max_bytes))
+        recording = with_captures(recording, captures_at(request.capture, rank, max_bytes=request.max_bytes))
     if request.serving:
         recording = with_load(recording, read_load(request.serving))
+    if request.compile_log:
+        recording = with_compile_logs(recording, read_compile_logs(request.compile_log, rank))
     request.chosen.check(recording)
     return recording
 

@@ -35,6 +35,7 @@ from advisor.views.ranks.summary import COUNTED
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import Calibration, Timed
 from advisor.views.replay.wait_table import WaitTable
+from advisor.views.trace.compile_costs import CompileCostTable
 from advisor.views.trace.program import Program
 from advisor.views.trace.stack import Framework, GivenFramework, Stack, as_given
 from advisor.views.workspace import Workspace, speaks_of
@@ -96,6 +97,8 @@ def evaluate(
     made = kind.report(workspace, recording, outcomes)
     if waits:
         made = msgspec.structs.replace(made, host_waits=_host_waits(workspace))
+    if workspace.can_build(CompileCostTable.build):
+        made = msgspec.structs.replace(made, compile_costs=workspace.get(CompileCostTable).costs)
     made = _in_its_terms(made, workspace, framework)
     return Analysis(made, _drawing(workspace, outcomes.found) if recording.kind == "trace" else None, workspace.plan())
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from advisor.errors import UsageError
 from advisor.recordings.captures import CaptureTraces
+from advisor.recordings.compile_log import CompileLog, CompileLogs
 from advisor.recordings.served_load import LoadBeside
 from advisor.recordings.snapshot import MemorySnapshot, SnapshotBeside
 from advisor.report.model import Kind
@@ -63,3 +64,13 @@ def with_captures(recording: Recording, captures: CaptureTraces) -> Recording:
             "Leave out --capture, which goes with a trace or a job.",
         )
     return Recording(recording.kind, recording.path, (*(part for part in recording.parts if not isinstance(part, CaptureTraces)), captures))
+
+
+def with_compile_logs(recording: Recording, logs: Sequence[CompileLog]) -> Recording:
+    """A timeline with what torch.compile logged of the same program. Raises UsageError if it is none."""
+    if recording.kind != "trace":
+        raise UsageError(
+            f"{recording.path} is no trace of a single process but a recording of kind {recording.kind}",
+            "Leave out --compile-log, or give a single rank's trace.",
+        )
+    return Recording(recording.kind, recording.path, (*recording.parts, CompileLogs(tuple(logs))))

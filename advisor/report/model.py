@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from advisor.report.compile_log import CompileCosts
 from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving, BytesSaved, Clear, Failed, Finding, Saving, Skipped
 from advisor.report.host_time import HostTime
@@ -123,6 +124,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The framework in whose words fixes are said; None if they are said in those of PyTorch, JAX or CUDA."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
+    compile_costs: CompileCosts | None = None
+    """Of a trace: graph breaks and recompilations of torch.compile. None unless its log was given."""
     host_time: HostTime | None = None
     """Of a trace without GPU work: where a step goes on the CPU."""
     serving: Serving | None = None

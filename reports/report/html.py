@@ -111,7 +111,7 @@ def page(template: str, title: str, **context: object) -> str:
 _FINDINGS = ("findings", "Findings")
 _SECTIONS: dict[Kind, tuple[tuple[str, str], ...]] = {
     "trace": (
-        ("cpu", "CPU"), ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("serving", "Serving"), ("waits", "Waits"), ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
+        ("cpu", "CPU"), ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("serving", "Serving"), ("waits", "Waits"), ("compiled", "torch.compile"), ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
         ("roofline", "Roofline"), ("answers", "Questions"),
     ),
     "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel"), ("answers", "Questions")),
@@ -127,6 +127,7 @@ def _sections(report: Report) -> tuple[tuple[str, str], ...]:
     absent = {"kernels", "tree"} if not report.kernels else set()
     absent |= set() if report.ops or report.kind != "trace" else {"ops"}
     absent |= set() if report.host_waits or report.kind != "trace" else {"waits"}
+    absent |= set() if report.compile_costs or report.kind != "trace" else {"compiled"}
     absent |= set() if report.serving else {"serving"}
     absent |= {"time", "steps", "roofline", "answers"} if report.host_time else {"cpu"}
     absent |= {"findings"} if report.host_time and not report.findings else set()

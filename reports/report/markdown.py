@@ -16,6 +16,10 @@ from advisor.report.wording import (
     aside,
     check_name,
     combined,
+    compile_cost_kind,
+    compile_cost_line,
+    compile_cost_price,
+    compile_costs_listed,
     framework,
     hardware,
     improves,
@@ -118,6 +122,7 @@ def render(report: Report) -> str:
     comment.add(_picture(shown), _END)
     comment.add(_on_the_cpu(shown), _END)
     _waits(comment, shown)
+    _compiled(comment, shown)
     comment.add(_served(shown), _END)
     comment.add(_time(shown), _END)
     comment.add(_kernels(shown), _END)
@@ -289,6 +294,24 @@ def _waits(comment: _Comment, report: Report) -> None:
     ]
     left = comment.add_each(rows, _DETAILS_END)
     comment.add([*([f"{counted(left, 'more call')} in the full report."] if left else ()), ""], LIMIT)
+
+
+def _compiled(comment: _Comment, report: Report) -> None:
+    """Graph breaks and recompilations by line, if a log of torch.compile was given."""
+    costs = report.compile_costs
+    if costs is None:
+        return
+    head = ["| Where | What | Time per step | Reason | Instead |", "| :-- | :-- | --: | :-- | :-- |"]
+    comment.add([f"### {escape(compile_costs_listed(costs))}", "", *(head if costs.rows else ())], _END)
+    rows = [
+        [
+            f"| {code(cut(compile_cost_line(row), 120))} | {escape(compile_cost_kind(row))} | {compile_cost_price(row)} "
+            f"| {code(cut(row.reason, 160))} | {prose(row.instead)} |"
+        ]
+        for row in costs.rows
+    ]
+    left = comment.add_each(rows, _DETAILS_END)
+    comment.add([*([f"{counted(left, 'more line')} in the full report."] if left else ()), ""], LIMIT)
 
 
 def _served(report: Report) -> list[str]:

@@ -75,6 +75,7 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
     console.print()
     _other_findings(console, shown, first, len(report.findings))
     _waits(console, shown)
+    _compiled(console, shown)
     _measured(console, shown)
     _footer(console, shown, whole_commands=width is None)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
@@ -281,6 +282,20 @@ def _waits(console: Console, report: Report) -> None:
     for row in report.host_waits.rows:
         _wrapped(console, _text(f"{row.waits_a_step:6,.4g} per step {duration(row.us):>8}  ", (wording.wait_place(row), "bold"), f"  {row.call}"), 2, 1)
         _wrapped(console, _text((row.instead + (f" Since: {row.since}." if row.since else ""), "dim")), 4, _SENTENCES)
+    console.print()
+
+
+def _compiled(console: Console, report: Report) -> None:
+    """Graph breaks and recompilations by line, if a log of torch.compile was given."""
+    costs = report.compile_costs
+    if costs is None:
+        return
+    console.print(_text((wording.compile_costs_listed(costs), "bold")))
+    for row in costs.rows:
+        line = (wording.compile_cost_line(row), "bold")
+        _wrapped(console, _text(f"{wording.compile_cost_price(row):>8}  ", line, f"  {wording.compile_cost_kind(row)}"), 2, 2)
+        for told in filter(None, (wording.compile_cost_parts(row), row.reason, row.instead)):
+            _wrapped(console, _text((told, "dim")), 4, _SENTENCES)
     console.print()
 
 

@@ -10,6 +10,7 @@ page and are explained there: the range of a saving, and severity. All else that
 from __future__ import annotations
 
 from advisor.report.wording.checks import check_name
+from advisor.report.wording.compiled import compile_cost_kind, compile_cost_line, compile_cost_parts, compile_cost_price, compile_costs_listed
 from advisor.report.wording.findings import (
     aside,
     belief,
@@ -60,7 +61,8 @@ from advisor.report.wording.verdicts import (
 )
 
 __all__ = [
-    "Slice", "Trust", "after_fixes", "amount", "aside", "belief", "change", "check_name", "combined", "critical_path", "first_fix_step", "framework", "gain",
+    "Slice", "Trust", "after_fixes", "amount", "aside", "belief", "change", "check_name", "combined",
+    "compile_cost_kind", "compile_cost_line", "compile_cost_parts", "compile_cost_price", "compile_costs_listed", "critical_path", "first_fix_step", "framework", "gain",
     "hardware", "improves", "last_line", "left_out", "likely", "link", "measured", "nothing_found", "occupancy", "of_steps", "per_request", "per_whole",
     "place", "processor", "profiler_overhead", "read_instead", "remark", "rules_run", "saves", "saving_basis", "saving_method", "scales", "seen", "slices",
     "source_line", "speedup_range", "stalls", "step_noun", "step_now", "steps", "taken", "titled", "to_mend", "trust", "unrecorded_us", "unseen", "user_line",
