@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import sys
 from functools import cache
@@ -26,7 +27,7 @@ from advisor.reports.report._launches import launches_drawn
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Environment, FileSystemBytecodeCache
 
     from advisor.report.charts import Picture
 
@@ -179,12 +180,23 @@ def head_of(name: str) -> str:
     return (f"{said[:_NAME_LENGTH]}…" if len(said) > _NAME_LENGTH else said) if len(name) > _NAME_LENGTH + 8 else ""
 
 
+def _kept() -> FileSystemBytecodeCache | None:
+    """Compiled templates, next to this module's own bytecode and where Python would write that: compiling them is a third of a small trace's page."""
+    from jinja2 import FileSystemBytecodeCache
+
+    folder = Path(__file__).with_name("__pycache__")
+    if sys.dont_write_bytecode or not (folder.is_dir() and os.access(folder, os.W_OK)):
+        return None
+    return FileSystemBytecodeCache(str(folder), "%s.template")
+
+
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
+        bytecode_cache=_kept(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

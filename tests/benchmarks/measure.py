@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,18 @@ def run_command(command: list[str]) -> Cost:
         return Cost(why=err.decode(errors="replace").strip().splitlines()[-1] if err.strip() else f"exit {process.returncode}")
     last = out.decode(errors="replace").rpartition("seconds ")
     return Cost(float(last[2]) if last[1] else seconds, peak)
+
+
+def watched(process: subprocess.Popen[bytes]) -> tuple[int, resource.struct_rusage]:
+    """Peak of its memory as in `_watch`, and what it and all that it waited for used."""
+    peak = 0
+    while True:
+        peak = max(peak, sum(map(_resident, _family(process.pid))))
+        time.sleep(_POLL_S)
+        done, status, spent = os.wait4(process.pid, os.WNOHANG)
+        if done:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return peak, spent
 
 
 def _watch(process: subprocess.Popen[bytes]) -> int:

@@ -36,6 +36,16 @@ PHASES = {
 START = {"numpy": "`import numpy`", "analyze": "`analyze --format json`, all of it", "native": "the same with the decoder in C"}
 """Rows of the decoder in C are left out where it is not installed."""
 
+SMALL = ROOT / "samples" / "launch-gap" / "slow.json.gz"
+SMALL_START = {
+    "numpy": ("`import numpy`", ["-c", "import numpy"], 1.0),
+    "help": ("`--help`", ["-m", "advisor", "--help"], 1.2),
+    "version": ("`--version`", ["-m", "advisor", "--version"], 1.2),
+    "json": ("`analyze -f json -o -`", ["-m", "advisor", "analyze", str(SMALL), "-f", "json", "-o", "-"], 4.0),
+    "page": ("`analyze -f html -o -`", ["-m", "advisor", "analyze", str(SMALL), "-f", "html", "-o", "-"], 5.0),
+}
+"""What a command on a small trace costs in imports of numpy: its name, its line, and the goal."""
+
 _CLOCK = """
 import json, os, resource, sys, time
 def clock():
@@ -128,6 +138,17 @@ def start(path: Path, rounds: int) -> dict[str, Spread]:
     return {name: Spread(tuple(costs)) for name, costs in seen.items()}
 
 
+def small_start(rounds: int) -> list[str]:
+    """A table of `SMALL_START`: the least of the rounds, in imports of numpy."""
+    least = dict.fromkeys(SMALL_START, float("inf"))
+    for _ in range(rounds):
+        for name, (_, line, _) in SMALL_START.items():
+            least[name] = min(least[name], _child(_COMMAND, sys.executable, *line, in_c=True)["command"][0])
+    title = f"**{SMALL.relative_to(ROOT)}**, {SMALL.stat().st_size / 1e3:,.0f} kB, a process each; the least of {rounds} rounds"
+    lines = [title, "", "| | CPU s | imports of numpy | goal |", "|---|--:|--:|--:|"]
+    return [*lines, *(f"| {said} | {least[name]:.3f} | {least[name] / least['numpy']:.2f} | {goal:g} |" for name, (said, _, goal) in SMALL_START.items()), ""]
+
+
 _COMMAND = """
 import subprocess
 quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -165,6 +186,7 @@ def all_measured(traces: list[Path], mb: list[float], rounds: int) -> list[str]:
     """Tables of the traces given and of generated ones of so many MB, printed as they are made."""
     lines = [*run.machine({}), f"The median of {rounds} rounds and their range.", ""]
     run.shown(lines)
+    lines += run.shown(small_start(rounds))
     with tempfile.TemporaryDirectory() as folder:
         small, made = Path(folder) / "small.json", Path(folder) / "trace.json"
         generate.kineto(small, 2 * 10**6)
