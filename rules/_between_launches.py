@@ -84,7 +84,7 @@ def between_launches(
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
     return Found(
         summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'in CPU code of the program' if seen else 'outside of runtime calls'}, "
-        f"{led_by(evidence)}; it launches nothing in that time.",
+        f"{led_by(evidence)}. It launches nothing in that time.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
             combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),

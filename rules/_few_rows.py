@@ -65,7 +65,7 @@ def of_products(
     together, alike = max(2, round(min(LIKELY, room))), int(room / 4)
     return Found(
         summary=f"{a_step(work.a_step(found), 'GEMM', 'do', 'does')} {three(middle)} FLOP per byte and would need {limit:.0f} to be "
-        f"compute-bound; such GEMMs{', with the casts of its weights,' * bool(len(cast))} take {share:.0%} of the GPU's busy time and read {three(reached)} GB/s.",
+        f"compute-bound. Such GEMMs{', with the casts of its weights,' * bool(len(cast))} take {share:.0%} of the GPU's busy time and read {three(reached)} GB/s.",
         edits=Edits(*(Batched(max(1.0, min(items, room * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
         quiet=f"GEMMs far below the ridge point take {percent(share)} of busy time",

@@ -119,6 +119,6 @@ def _said(waiting: str, known: bool) -> str:
 _RECORDED = (
     "Record the same steps on every rank, a file each in a directory, and run advisor analyze on the directory.",
     "If the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
-    "If one rank is late, speed up that rank: the others' collectives then get shorter.",
+    "If a rank is late, speed up that rank: the others' collectives then get shorter.",
 )
 _RECORD_TRAINING = known_fix("jobs", "record-training")

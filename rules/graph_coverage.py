@@ -81,11 +81,11 @@ def graph_coverage(
     batch = _batch(worst)
     fix = graphs_of(served.engine, served.phase, _rows(served.phase, worst), sorted(_captured(served)), pieces)
     if fix is None:
-        return Clear(why=f"{told}; which option of {served.engine} captures the rest is not known")
+        return Clear(why=f"{told}; the option of {served.engine} that captures the rest is unknown")
     rows = calls.rows[served.eager]
     return Found(
         title=f"{percent(1 - coverage)} of the {served.phase} steps' GPU time is launched kernel by kernel",
-        summary=f"A {served.phase} step of {batch} launches {counted(len(served.graphs) / len(served.steps), 'graph')} and {counted(eager, 'single kernel')}; {told}, and the "
+        summary=f"A {served.phase} step of {batch} launches {counted(len(served.graphs) / len(served.steps), 'graph')} and {counted(eager, 'single kernel')}. {told}, and the "
         f"device waits for launches {percent(waits)} of each {duration(work.step_us)} step.",
         edits=_edits(served, work, calls, host_time),
         removes="separate kernel launches of a server's steps",

@@ -100,8 +100,8 @@ def _layers(attribution: Attribution, layers: Layers, inner: Bools, held: int, f
     peak, expected = attribution.device.peak_allocated, freed[1]
     what = f"{layers.per_pass} layers keep" if layers.alike else "The forward pass keeps"
     return Found(
-        summary=f"{what} {size(held)} of activations, {held / peak:.0%} of the peak of {size(peak)}; "
-        f"checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {size(expected)} for a second forward pass of them.",
+        summary=f"{what} {size(held)} of activations, {held / peak:.0%} of the peak of {size(peak)}. "
+        f"Checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {size(expected)} for a second forward pass of them.",
         confidence=0.8 if layers.alike else 0.7,
         at_most="high" if expected >= worth_bytes else "low",
         saving=saved(peak, *freed, "activations that can be computed again"),
@@ -133,7 +133,7 @@ def _scores(attribution: Attribution, scores: Scores, peak: int, freed: int) -> 
     at_peak = int(attribution.device.allocations.size[scores.rows & attribution.device.at_peak].sum())
     return Found(
         title="Attention keeps its N × N scores in every layer",
-        summary=f"Attention scores and tensors derived from them hold {size(at_peak)} of the peak of {size(peak)}; "
+        summary=f"Attention scores and tensors derived from them hold {size(at_peak)} of the peak of {size(peak)}. "
         f"scaled_dot_product_attention never forms them and frees {size(freed)}.",
         confidence=0.8,
         saving=saving,

@@ -123,7 +123,7 @@ def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: Ho
     ops, gone = timeline.cpu_ops[plans.calls], host_time.without(plans.spans)
     return Found(
         title="Attention is planned again in every step",
-        summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each size that it has not met has one.",
+        summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each new size needs a plan.",
         edits=Edits(host_time.without(plans.spans, 0.5), gone, gone),
         removes="planning inside the steps",
         evidence=folded(

@@ -112,7 +112,7 @@ def step_gap(
     kinds = np.array([*_KINDS.values()], object)[np.argmax([gaps.causes[cause][big] for cause in _KINDS], axis=0)]
     return Found(
         title=f"The GPU waits for the server between {served.phase} steps",
-        summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}); the host waits there for the GPU "
+        summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}). The host waits there for the GPU "
         f"{times(reads)} per step.",
         edits=Edits(combine(), expected, combine(hidden, host_time.without(served.between))),
         removes="the GPU's wait for the server between steps",

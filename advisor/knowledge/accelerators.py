@@ -27,7 +27,7 @@ def _by_activity(name: str, module: str) -> Accelerator:
 
 CUDA = Accelerator("CUDA", RECORD_BOTH.text, "torch.cuda.synchronize()", of_cuda=True)
 XPU = _by_activity("XPU", "xpu")
-NPU = Accelerator("NPU", "MindStudio Insight or msprof-analyze, which read what an NPU ran", "torch.npu.synchronize()")
+NPU = Accelerator("NPU", "MindStudio Insight or msprof-analyze, which read traces of NPUs", "torch.npu.synchronize()")
 HPU = _by_activity("HPU", "hpu")
 MTIA = _by_activity("MTIA", "mtia")
 OTHER = _by_activity("PrivateUse1", "accelerator")

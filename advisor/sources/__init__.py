@@ -173,7 +173,7 @@ def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:
     if kind == "job" and folders:
         return job_of(folders, path)
     names = ", ".join(os.path.basename(folder) for folder in folders)
-    held = f"processes that are no ranks of one job: {names}" if folders else "several processes, and no trace of any"
+    held = f"processes that are not ranks of the same job: {names}" if folders else "several processes, and no trace of any"
     raise TraceError(f"{path} holds {held}", "Give the directory of a single job, or analyze each: --each")
 
 
@@ -248,7 +248,7 @@ def _of_snapshots_left(snapshots: Sequence[str]) -> str:
         return ""
     first = os.path.basename(snapshots[0])
     many = f"{first}, a snapshot of memory, was" if len(snapshots) == 1 else f"{first} and {counted(len(snapshots) - 1, 'other')}, snapshots of memory, were"
-    return f"{many} not read: give one beside a trace with --memory"
+    return f"{many} not read: give a snapshot together with a trace, with --memory"
 
 
 def _of_others_left(left: Sequence[str]) -> str:

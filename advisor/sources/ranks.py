@@ -289,7 +289,7 @@ def of_one_file(ranks: Mapping[str, Timeline], path: str) -> Recording:
         share = source.bytes * source.events // max(events, 1)
         traces.append(RankTrace(path, name, number, replace(ranks[name], source=replace(source, rank=number, bytes=share))))
     notes = () if numbers is told else (OF_ONE_FILE,)
-    return Recording("job", path, (JobTraces(tuple(traces), notes, f"{counted(len(names), 'rank')} of one job were merged in the file"),))
+    return Recording("job", path, (JobTraces(tuple(traces), notes, f"{counted(len(names), 'rank')} of the same job were merged in the file"),))
 
 
 OF_ONE_EXPORT = "ranks of one file are numbered by the device that each process uses"

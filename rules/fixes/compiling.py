@@ -16,7 +16,7 @@ _OF_PASSES = (
     "Keep values that the loop reads on the GPU, so that several iterations fit into a graph; each remaining read ends a graph.",
 )
 _SENT = (
-    "The host copies values to the GPU between launches and waits each time. Create constants once on the GPU, and send the rest in a single copy before the step.",
+    "The host sends values to the GPU between launches and waits each time. Create constants once on the GPU, and send the rest in a single copy before the step.",
 )
 _KEPT = Code(
     before='def forward(self, x):\n    scale = torch.tensor([w, h], device="cuda")  # sent in each call',

@@ -48,8 +48,8 @@ def prefetch() -> Fix:
     return Fix(
         title="Fetch the pages before the kernel runs",
         steps=(
-            "Call cudaMemPrefetchAsync for each managed array before the launch, and back to the host before the host reads it: a single long transfer "
-            "in place of a fault for each piece.",
+            "Call cudaMemPrefetchAsync for each managed array before the launch, and back to the host before the host reads it. "
+            "Then a single long transfer replaces a fault for each piece.",
             "Fill the arrays on the device if possible; then nothing has to migrate.",
             "If the order of accesses is known: cudaMalloc and copies from pinned memory.",
         ),

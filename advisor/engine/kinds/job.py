@@ -98,7 +98,7 @@ def _served(workspace: Workspace) -> Serving | None:
 def _no_job(job: Job, summaries: RankSummaries) -> str:
     """What to do where ranks share no collective with others: they may be several programs. Of one export all are of one run."""
     alone = bool(job.unmatched_ranks) or not job.matched.proved
-    return f"if these are not ranks of one job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
+    return f"if these are not ranks of the same job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
 
 
 MEASURE_RANKS = "advisor record on every rank: it also times steps without the profiler"

@@ -33,7 +33,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     told = f"{steps.steps} steps, {steps.detail or 'as the profile marks them'}" if steps.basis != "whole" else "no program repeats and no step is marked"
     so = f" (up to {ALIKE:.0%} is tolerated)" if alike else ", so no step is typical"
     differ = f"; they differ by {percent(steps.spread)} in the median{so}" if steps.basis != "whole" else ""
-    hints = {"poorer-format": "give the .xplane.pb of which it was made", "latest-recording": LOOK_AT_EACH}
+    hints = {"poorer-format": "give the .xplane.pb that it was made from", "latest-recording": LOOK_AT_EACH}
     return (
         *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, ""), reason="other-recording" if i.check in hints else "recording-cut") for i in profile.issues),
         Health(check="steps", status="ok" if alike else "degraded", detail=told + differ, touches=(), record_with="" if alike else RECORD, reason="not-recorded" if steps.basis == "whole" else "within-threshold" if alike else "beyond-threshold",

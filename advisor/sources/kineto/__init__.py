@@ -247,7 +247,7 @@ def _merged_ranks(ranks: Collection[str]) -> list[ReadIssue]:
     if len(ranks) < 2:
         return []
     shown = ", ".join(sorted(ranks)[:4]) + (" and more" if len(ranks) > 4 else "")
-    return [ReadIssue("one-rank", f"the file is a merge of {len(ranks)} ranks ({shown}), whose launches and kernels cannot be told apart in it", "failed")]
+    return [ReadIssue("one-rank", f"the file is a merge of {len(ranks)} ranks ({shown}), and it does not separate their launches and kernels", "failed")]
 
 
 def _merged(timeline: Timeline) -> Timeline:

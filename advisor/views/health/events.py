@@ -58,8 +58,8 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     return Health(
         check=check,
         status="failed" if failed else "degraded",
-        detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs ({slack}): "
-        f"host and device clocks disagree, so {'gaps cannot' if failed else 'short gaps cannot'} be blamed on the host",
+        detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs ({slack}). "
+        f"Host and device clocks disagree, so {'gaps cannot' if failed else 'short gaps cannot'} be blamed on the host",
         touches=HOST,
         record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
         reason="beyond-threshold",

@@ -52,7 +52,7 @@ def complete(timeline: Timeline) -> Health:
 
 def open_ranges(timeline: Timeline) -> tuple[Health, ...]:
     """Ranges without an end, which are left out; it touches no rule, since none says what a range that is not known holds."""
-    hint = "begin and end the recording between steps, as nsys profile --capture-range=cudaProfilerApi does where the program says"
+    hint = "begin and end the recording between steps, for example with nsys profile --capture-range=cudaProfilerApi"
     issues = [i for i in timeline.source.issues if i.check == "open-ranges"]
     return tuple(
         Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with=hint, missing="ranges", reason="recording-cut") for i in issues
@@ -63,7 +63,7 @@ def several(timeline: Timeline) -> tuple[Health, ...]:
     """Files that hold more than one recording: the first of documents represents itself, merged ranks for nothing."""
     kinds = {
         "one-document": ((), "give each recording as a file of its own"),
-        "one-rank": ((*HOST, *KERNELS), "give the directory of the ranks' own traces, from which the merge was made, or one of them"),
+        "one-rank": ((*HOST, *KERNELS), "give the directory of the ranks' own traces, from which the merge was made, or a single trace of it"),
     }
     return tuple(
         Health(check=i.check, status="failed", detail=i.detail, touches=kinds[i.check][0], record_with=kinds[i.check][1], reason="other-recording")
@@ -115,7 +115,7 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
 def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
     """What another file holds that was not read, or not this one: of the same recording, or of the same process; it touches no rule, since those that need it are skipped."""
     hints = {
-        "poorer-format": "give the .xplane.pb of which it was made",
+        "poorer-format": "give the .xplane.pb that it was made from",
         "fuller-file": "",
         "latest-recording": LOOK_AT_EACH,
         "one-process": "Record another alone to see its steps",

@@ -129,7 +129,7 @@ class Job(msgspec.Struct, frozen=True, dict=True):
         if missing:
             shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
             unseen = self.world_size - len({number for number in self.numbers if number >= 0})
-            detail += f"; no trace of {unseen} of {self.world_size} ranks ({shown}): what they did is not known"
+            detail += f"; no trace of {unseen} of {self.world_size} ranks ({shown}): their work is unknown"
         if apart := self.unmatched_ranks:
             alone = ", or without a trace of those that it works with" if missing else ""
             detail += f"; {common(apart, self.numbers)} in none of them: no part of this job, or recorded at another time{alone}"

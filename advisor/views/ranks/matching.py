@@ -86,7 +86,7 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     keyed, method, left = _keyed(ranks, shift)
     members = [(number, rank, row) for number, entries in enumerate(keyed) for rank, row in entries]
     if not members:
-        return _no_match(len(ranks), "no collective is on more than one of the ranks given", method)
+        return _no_match(len(ranks), "no collective is on two of the given ranks", method)
     collective, of, row = (np.array(column, np.int64) for column in zip(*members, strict=True))
     start, end = (taken(ranks, of, row, name) + shift[of] for name in ("start_us", "end_us"))
     offsets, spread = _offsets(of, collective, end, len(ranks), len(keyed))

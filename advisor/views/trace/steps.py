@@ -347,7 +347,7 @@ def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
 
 
 def _after_earlier(startup: StartUp) -> str:
-    return f"; begun where the device was done with work from before the recording, {duration(startup.earlier_for_us)} of it"
+    return f"; begun after the device finished work from before the recording, {duration(startup.earlier_for_us)} of it"
 
 
 FEWEST_LEFT, LEAST_LEFT = 8, 0.2

@@ -154,7 +154,7 @@ def test_ranks_that_share_no_collective_are_said_to_be_several_programs_perhaps(
     ranks = tuple(summary_of(rank_timeline(r, EVEN[r], EVEN, **({"group": f"of program {r}"} if r in strangers else {}))) for r in range(3))
     report = run(Recording("job", "job", (RankSummaries(ranks),)), [])
     (matched,) = (check for check in report.health if check.check == "ranks-matched")
-    assert ("if these are not ranks of one job, advisor analyze --each" in matched.record_with) == bool(strangers)
+    assert ("if these are not ranks of the same job, advisor analyze --each" in matched.record_with) == bool(strangers)
     assert judged in report.headline.judged_why and ("--each" in report.headline.judged_why) == (len(strangers) == 3)
     exported = run(Recording("job", "job", (RankSummaries(ranks, notes=(OF_ONE_EXPORT,)),)), [])
     assert not any("--each" in check.record_with for check in exported.health), "one file is looked at as before"
