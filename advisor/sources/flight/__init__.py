@@ -23,6 +23,7 @@ from advisor.sources.limits import LARGEST
 from advisor.sources.memory.pickles import loads
 from advisor.sources.opened import Opened
 from advisor.sources.sniff import is_json
+from advisor.sources.whole import read_whole
 
 RECORD = "Set TORCH_FR_BUFFER_SIZE=20000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the directory of all ranks' dumps."
 _OF_TORCH = re.compile(r"(?:^|/)torch/|/site-packages/|^<")
@@ -33,12 +34,10 @@ _LARGEST_RANK = 1 << 24  # no job has as many ranks
 
 def record(opened: Opened) -> Recording:
     """The recording of one rank's dump. Raises TraceError if it is damaged or no dump."""
-    stream, path, parts = opened.stream, opened.path, []
-    while part := stream.read(1 << 24):
-        parts.append(part)
+    stream, path = opened.stream, opened.path
+    data = read_whole(stream, path)
     if stream.truncated:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy the file again.")
-    data = b"".join(parts)
     try:
         value = msgspec.json.decode(data) if is_json(opened.head) else loads(data, path)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

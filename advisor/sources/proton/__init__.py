@@ -11,17 +11,15 @@ from advisor.recordings.recording import Recording
 from advisor.sources.opened import Opened
 from advisor.sources.proton import trace, tree
 from advisor.sources.sniff import is_proton_tree
+from advisor.sources.whole import read_whole
 
 AGAIN = "Copy the file again, or record it again."
 
 
 def record(opened: Opened) -> Recording:
     """The recording of one session. Raises TraceError if it is damaged or holds no kernel."""
-    stream, path, parts = opened.stream, opened.path, []
-    while part := stream.read(1 << 24):
-        parts.append(part)
-    data = b"".join(parts)
-    del parts
+    stream, path = opened.stream, opened.path
+    data = read_whole(stream, path)
     if is_proton_tree(opened.head):
         if stream.truncated:
             raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", AGAIN)

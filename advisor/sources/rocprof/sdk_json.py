@@ -16,6 +16,7 @@ from advisor.sources.nsys.tables import categorical
 from advisor.sources.opened import Opened
 from advisor.sources.rocprof.parts import RECORD, blocks, copies, kernels, markers, timeline
 from advisor.sources.rocprof.rocpd import described
+from advisor.sources.whole import read_whole
 
 
 class _Handle(msgspec.Struct):
@@ -119,11 +120,8 @@ _MOST_GPUS = 1 << 16  # no node has as many
 
 def read(opened: Opened) -> Timeline:
     """The timeline of the process that the file is of. Raises TraceError if it is damaged, holds no GPU work, or is of several processes."""
-    parts = []
-    while part := opened.stream.read(1 << 24):
-        parts.append(part)
-    data, path = b"".join(parts), opened.path
-    del parts
+    path = opened.path
+    data = read_whole(opened.stream, path)
     if opened.stream.truncated:
         raise TraceError(f"{path} is cut off: {opened.stream.truncated}", "Copy the file again, or record it again.")
     try:
