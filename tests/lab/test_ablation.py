@@ -25,7 +25,7 @@ from advisor.lab.ablation.mechanisms import MECHANISMS, Mechanism
 from advisor.lab.ablation.reuse import Kept
 from advisor.lab.ablation.run import Effect, Prediction, Tried, ablated, effect_of
 from advisor.lab.ablation.shown import as_markdown, as_text, summed
-from advisor.lab.ablation.switch import Number, Result, holder, home, same_values, switched_off, user, watched
+from advisor.lab.ablation.switch import Number, Result, attribute, holder, home, same_values, switched_off, user, watched
 from advisor.lab.ablation.traces import Fix, Trace, traces_of, unseen
 from advisor.recordings.recording import Recording
 from advisor.views.workspace import needs_of
@@ -100,7 +100,7 @@ def test_each_mechanism_says_what_it_is_and_is_there(one):
     assert bool(one.written_on) or not one.programs, "a fit says to what"
     for switch in one.switches:
         for owner, name in (holder(switch), user(switch)):
-            assert name in vars(owner), (switch.name, owner)
+            assert attribute(owner, name) is not None, (switch.name, owner)
 
 
 def test_no_two_have_a_name_and_every_program_came_once():
@@ -111,32 +111,32 @@ def test_no_two_have_a_name_and_every_program_came_once():
 
 @pytest.mark.parametrize(("name", "switch"), NUMBERS, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_each_number_is_off_wherever_it_is_used(name, switch):
-    owner, attribute = holder(switch)
-    value, module = vars(owner)[attribute], home(switch)
+    owner, held_as = holder(switch)
+    value, module = vars(owner)[held_as], home(switch)
     assert value != switch.off
-    users = [other for other in list(sys.modules.values()) if getattr(other, "__name__", "").startswith("advisor.") and _imports(other, module, attribute)]
+    users = [other for other in list(sys.modules.values()) if getattr(other, "__name__", "").startswith("advisor.") and _imports(other, module, held_as)]
     with switched_off(BY_NAME[name]):
-        assert all(vars(one)[attribute] is switch.off for one in (owner, *users))
-    assert all(vars(one)[attribute] is value for one in (owner, *users))
+        assert all(vars(one)[held_as] is switch.off for one in (owner, *users))
+    assert all(vars(one)[held_as] is value for one in (owner, *users))
     for one in (module, *users):
         for function in ast.walk(_tree(one)):
             if isinstance(function, (ast.FunctionDef, ast.Lambda)):
                 held = [n.id for d in (*function.args.defaults, *filter(None, function.args.kw_defaults)) for n in ast.walk(d) if isinstance(n, ast.Name)]
-                assert attribute not in held, f"{one.__name__} holds {attribute} as a default, which no switch reaches"
+                assert held_as not in held, f"{one.__name__} holds {held_as} as a default, which no switch reaches"
 
 
 @pytest.mark.parametrize(("name", "switch"), RESULTS, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_each_result_is_off_wherever_it_was_imported(name, switch):
-    owner, attribute = holder(switch)
-    kept = vars(owner)[attribute]
+    owner, held_as = holder(switch)
+    kept = attribute(owner, held_as)
     with switched_off(BY_NAME[name]):
         held = [
             module.__name__
             for module in list(sys.modules.values())
             if str(getattr(module, "__name__", "")).startswith("advisor.") and kept in _functions(module)
         ]
-        assert vars(owner)[attribute] is not kept and not held
-    assert vars(owner)[attribute] is kept
+        assert attribute(owner, held_as) is not kept and not held
+    assert attribute(owner, held_as) is kept
 
 
 def _functions(module):

@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.engine import evaluate
 from advisor.engine.rule import Rule, catalog
-from advisor.lab.ablation.switch import Switched, home
+from advisor.lab.ablation.switch import Switched, attribute, home, replace_attribute
 from advisor.recordings.recording import Recording
 from advisor.views.workspace import Workspace
 
@@ -78,12 +78,12 @@ def _functions(made: Callable[[Rule], Callable[..., Any]]) -> Iterator[None]:
 
 @contextmanager
 def _put(owner: Any, name: str, value: Any) -> Iterator[None]:
-    kept = vars(owner)[name]
-    object.__setattr__(owner, name, value)
+    kept = attribute(owner, name)
+    replace_attribute(owner, name, value)
     try:
         yield
     finally:
-        object.__setattr__(owner, name, kept)
+        replace_attribute(owner, name, kept)
 
 
 @cache

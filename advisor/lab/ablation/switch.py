@@ -135,10 +135,20 @@ def _watching(name: str, switch: Switch, seen: set[str], busy: list[str]) -> Any
     return _wrapped(*user(switch), called)
 
 
+def attribute(owner: Any, name: str) -> Any:
+    """What an owner holds under a name: of a module or a class the object itself, before a descriptor binds it. Raises KeyError or AttributeError."""
+    return vars(owner)[name] if isinstance(owner, (ModuleType, type)) else getattr(owner, name)
+
+
+def replace_attribute(owner: Any, name: str, value: Any) -> None:
+    """Put a value in an attribute's place; a rule is frozen otherwise."""
+    (msgspec.structs.force_setattr if isinstance(owner, Rule) else setattr)(owner, name, value)
+
+
 @contextmanager
 def _wrapped(owner: Any, name: str, called: Callable[..., Any]) -> Iterator[None]:
     """Calls `called(function, *args, **options)` in place of a function, a method or a property. Arguments of a method are those after the object or class."""
-    kept = vars(owner)[name]
+    kept = attribute(owner, name)
     inner = kept.__func__ if isinstance(kept, (classmethod, staticmethod)) else kept.func if isinstance(kept, cached_property) else kept
     bound = isinstance(owner, type) and not isinstance(kept, staticmethod)
 
@@ -159,16 +169,15 @@ def _wrapped(owner: Any, name: str, called: Callable[..., Any]) -> Iterator[None
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Puts a value in an attribute's place, also where other modules imported it."""
-    kept = vars(owner)[name]
+    kept = attribute(owner, name)
     places = [(owner, name), *(_importers(owner, name, kept) if isinstance(owner, ModuleType) else ())]
-    put = object.__setattr__ if isinstance(owner, Rule) else setattr  # a rule is frozen
-    for place, attribute in places:
-        put(place, attribute, value)
+    for place, held in places:
+        replace_attribute(place, held, value)
     try:
         yield
     finally:
-        for place, attribute in places:
-            put(place, attribute, kept)
+        for place, held in places:
+            replace_attribute(place, held, kept)
 
 
 def _importers(owner: ModuleType, name: str, kept: Any) -> list[tuple[ModuleType, str]]:

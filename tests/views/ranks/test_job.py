@@ -143,7 +143,10 @@ def test_a_job_of_ranks_whose_traces_fail_a_check_is_judged_in_part():
 def test_what_ranks_checks_say_is_told_of_the_rank_whose_figures_they_are(details, status, told):
     """And no option is named that a job refuses."""
     statuses = ["failed" if detail == "none" else "degraded" for detail in details]
-    checks = [(Health(check="cost", status=is_, detail=said, record_with=MEASURE),) if said else () for said, is_ in zip(details, statuses, strict=True)]
+    checks = [
+        (Health(check="cost", status=is_, detail=said, record_with=MEASURE, missing="step-time"),) if said else ()
+        for said, is_ in zip(details, statuses, strict=True)
+    ]
     ranks = [replace(one, facts=msgspec.structs.replace(one.facts, health=said)) for one, said in zip(job_of(EVEN).ranks, checks, strict=True)]
     (row,) = (check for check in run(Recording("job", "job", (RankSummaries(tuple(ranks)),)), []).health if check.check == "cost")
     assert (row.status, row.detail) == (status, told) and "advisor record" in row.record_with and "--step-ms" not in row.record_with
