@@ -6,16 +6,17 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
-from advisor.report.finding import Clear, Evidence, Fix
+from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import SAME_WORK, Culprit, received_by
 from advisor.views.ranks.edits import Evened, JobEdits, MedianParts, Several, Transfers
+from advisor.views.ranks.experts import Experts
 from advisor.views.ranks.job import Job
 
 
 @rule("load-imbalance", relies_on=("ranks",), min_saving_share=0.02)
-def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -> Outcome:
+def load_imbalance(job: Job, culprit: Culprit, experts: Experts, *, min_late_share: Share = 0.5) -> Outcome:
     """Ranks have unequal amounts of work
 
     What
@@ -32,16 +33,18 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         sampler = LengthGroupedSampler(batch_size, lengths=lengths)   # or pack sequences
         loader = DataLoader(dataset, batch_size, sampler=sampler)
 
-    For experts, use an auxiliary loss or a capacity factor. For pipelines, move layers between stages.
+    For experts, use an auxiliary loss or a capacity factor. A server copies popular experts to other ranks
+    (vLLM and SGLang: `--enable-eplb`). For pipelines, move layers between stages.
 
     When to ignore
     The recorded steps were unusual. Record others with different data and compare.
 
     How it is measured
     The job is replayed with each rank as fast as the others. The cause is imbalance if the slow rank launches
-    more kernels or threads, or receives more tokens. The same kernels at the same sizes indicate a slow GPU
-    instead (`straggler`). The rank must be the last to arrive for `min_late_share` ({min_late_share}) of all waits. Savings
-    below `min_saving_share` ({min_saving_share}) of the job's step are not reported.
+    more kernels or threads, receives more tokens, or takes longer for experts' GEMMs only. The same kernels at
+    the same sizes indicate a slow GPU instead (`straggler`). The rank must be the last to arrive for
+    `min_late_share` ({min_late_share}) of all waits. Savings below `min_saving_share` ({min_saving_share}) of the
+    job's step are not reported.
 
     | Estimate | The slow rank's work |
     |---|---|
@@ -78,7 +81,9 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
             steps=_steps(job, culprit),
             url="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
             risk="Grouping by length makes batches less random.",
-        ),
+        )
+        if not (experts.at and job.ranks[culprit.at].facts.server)
+        else SERVED_EXPERTS,
         edits=JobEdits(even if not culprit.conserved else Evened(share=0.5), expected, most),
         removes="computing of the rank beyond the others",
         quiet=f"rank {rank} computes {duration(excess)} per step more than the median rank",
@@ -87,6 +92,14 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         at_most="high" if culprit.steady else "low",
     )
 
+
+SERVED_EXPERTS = Fix(
+    title="Balance experts over the ranks",
+    steps=("Count tokens by expert, and place copies of popular ones on the ranks with less to do.",),
+    code=Code(before="experts of each rank: as loaded", after="experts of each rank: by load, with copies of popular experts"),
+    url="https://github.com/deepseek-ai/EPLB",
+    risk="Each copy takes memory for its weights.",
+)
 
 _BY_WAY = {
     "data": "Data parallel: batch by tokens, not by samples, and sort samples of like length together.",

@@ -14,7 +14,7 @@ from advisor.report.host_waits import HostWaits
 from advisor.report.kernels import KernelRow, UtilizationRow
 from advisor.report.memory import Memory, TracedMemory
 from advisor.report.numbers import duration
-from advisor.report.ranks import CollectiveMoment, CollectiveRow, Matching, RankRow, Slowdown, WaitRow
+from advisor.report.ranks import CollectiveMoment, CollectiveRow, ExpertBalance, Matching, RankRow, Slowdown, WaitRow
 from advisor.report.recording import DeviceInfo, DeviceTime, FrameworkInfo, Health, Prediction, SourceInfo, UnseenWork, Window
 from advisor.report.serving import Serving
 from advisor.report.step import CategoryRow, OpRow, Part, PathPart, Rates, Work
@@ -130,6 +130,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Of a trace without GPU work: where a step goes on the CPU."""
     serving: Serving | None = None
     """Of an inference server: its steps by phase and batch. None if no step is marked as one's."""
+    experts: ExpertBalance | None = None
+    """Of a job whose ranks run GEMMs of experts."""
 
     @property
     def traced(self) -> Window:

@@ -108,6 +108,25 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     wait_us: float
 
 
+class ExpertRank(msgspec.Struct, frozen=True, kw_only=True):
+    """Experts' GEMMs of a rank, in µs a step as recorded. received_share: of the elements that all-to-all exchanges deliver, None if the trace shows none."""
+
+    rank: int
+    us: float
+    by_step_us: tuple[float, ...]
+    received_share: float | None = None
+
+
+class ExpertBalance(msgspec.Struct, frozen=True, kw_only=True):
+    """How evenly ranks share experts' GEMMs. hottest: the rank with most time. hottest_steps: the share of steps in which it has most. balance: the mean over ranks divided
+    by the largest, the median of steps; 1 is even."""
+
+    ranks: tuple[ExpertRank, ...]
+    hottest: int
+    hottest_steps: float
+    balance: float
+
+
 class RankSpan(msgspec.Struct, frozen=True, array_like=True):
     """What a rank's device did for a while: a part of `RankRow`, or `transfer`; µs from the beginning of what is shown."""
 

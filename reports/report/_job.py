@@ -83,6 +83,18 @@ def lines(report: Report) -> list[str]:
     return said + [f"not read: {row.failed}" for row in report.ranks if row.failed][:4]
 
 
+def experts(report: Report) -> str:
+    """How evenly the ranks share the GEMMs of experts, and which has most; "" without experts."""
+    found = report.experts
+    if found is None:
+        return ""
+    row = next(one for one in found.ranks if one.rank == found.hottest)
+    mean = sum(one.us for one in found.ranks) / len(found.ranks)
+    got = "" if row.received_share is None else f" and receives {percent(row.received_share)} of the exchanged elements"
+    hot = f"rank {row.rank} takes {duration(row.us)}{got}, and has most in {percent(found.hottest_steps)} of the steps"
+    return f"Experts' GEMMs take {duration(mean)} per step on average over {counted(len(found.ranks), 'rank')}; {hot}. Balance (mean / largest): {percent(found.balance)}."
+
+
 def _heat(ranks: list[RankRow], what: str, grouped: int) -> Markup | None:
     """Ranks down, steps across, each cell as strong as what the rank spent of the job's longest step."""
     steps = min(max((len(row.by_step) for row in ranks), default=0), _MOST_STEPS)

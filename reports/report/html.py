@@ -92,6 +92,7 @@ def _document(report: Report, cut: Picture | None, limits: Limits) -> str:
         rows=limits.rows,
         cpu=_host_time,
         served=_serving,
+        experts=_job.experts(shown),
         top=_first(shown),
         tpu_used=_tpu.used(shown),
         trace_id=trace_id(report.source.path),

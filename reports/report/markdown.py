@@ -459,7 +459,8 @@ def _ranks(report: Report) -> list[str]:
     for row in read[:_RANKS]:
         times = (row.step_us, row.compute_us, row.input_us, row.host_us, row.wait_us, row.transfer_us, row.lateness_us)
         lines.append(f"| {row.rank} | {' | '.join(duration(us) if us > 0 else '–' for us in times)} |")
-    lines += ["", *(f"- not read: {prose(row.failed)}" for row in report.ranks if row.failed)]
+    lines += ["", *([escape(told), ""] if (told := _job.experts(report)) else [])]
+    lines += [f"- not read: {prose(row.failed)}" for row in report.ranks if row.failed]
     return [*lines, "", "</details>", ""]
 
 

@@ -159,7 +159,7 @@ def _held(console: Console, report: Report) -> None:
             if not at:
                 console.print()
             console.print(Text(line), no_wrap=True, overflow="ellipsis")
-    if said := _serving.load(report):
+    for said in filter(None, (_job.experts(report), _serving.load(report))):
         console.print(Text(said))
 
 

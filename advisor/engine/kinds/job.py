@@ -28,7 +28,7 @@ from advisor.recordings.served_load import LoadBeside
 from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import counted, percent, whole_clauses
-from advisor.report.ranks import RankRow, Slowdown
+from advisor.report.ranks import ExpertBalance, ExpertRank, RankRow, Slowdown
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, UnseenWork, Window
 from advisor.report.serving import Serving
 from advisor.report.step import Part, PartKind, Work
@@ -36,6 +36,7 @@ from advisor.sources.ranks import OF_ONE_EXPORT
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits, LessComputing, Several
+from advisor.views.ranks.experts import Experts
 from advisor.views.ranks.job import Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
 from advisor.views.replay.replay import MAX_ERROR
@@ -411,8 +412,19 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         slowdown=_slowdown(job),
         unseen=_unseen_work(job),
         serving=_served(workspace),
+        experts=_experts(job, workspace.get(Experts)),
     )
     return consistent(made)
+
+
+def _experts(job: Job, found: Experts) -> ExpertBalance | None:
+    if not found.at:
+        return None
+    rows = [
+        ExpertRank(rank=job.numbers[place], us=float(us.mean()), by_step_us=tuple(us.tolist()), received_share=None if np.isnan(share) else float(share))
+        for place, us, share in zip(found.at, found.us, found.received, strict=True)
+    ]
+    return ExpertBalance(ranks=tuple(rows), hottest=rows[found.hottest].rank, hottest_steps=found.hottest_steps, balance=found.balance)
 
 
 def _unseen_work(job: Job) -> tuple[UnseenWork, ...]:

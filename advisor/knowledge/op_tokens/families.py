@@ -38,6 +38,13 @@ class Family(str, Enum):
     OTHER = "other"
 
 
+EXPERTS = re.compile(
+    r"fused_?moe|moe_?gemm|moe_?fc|grouped_?(gemm|mm)|gemm_?grouped|group_?gemm|groupproblemshape|_matmul_ogs|^bmm_[a-z0-9]+_.{0,200}swiglu|fmoe_|moe_ck|ck_moe|batched_triton_kernel"
+    r"|expert_triton_kernel|moe_wna16|gemmtype\)[12]",
+    re.IGNORECASE,
+)
+"""GEMMs over several experts in one kernel: of Triton and Marlin in vLLM and SGLang, CUTLASS, DeepGEMM (GemmType 1 and 2 are grouped), TensorRT-LLM, AITER, torch."""
+
 PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 """What Tensor Cores compute: matrix products, convolutions, attention."""
 

@@ -145,7 +145,14 @@ def _more_work(job: Job, at: int) -> bool:
         if values[at] > SAME_WORK * _other_ranks(values, at) > 0:
             return True
     received = received_by(job)
-    return bool(received[at] > SAME_WORK * _other_ranks(received, at) > 0)
+    return _hot_experts(job, at) or bool(received[at] > SAME_WORK * _other_ranks(received, at) > 0)
+
+
+def _hot_experts(job: Job, at: int) -> bool:
+    """Whether its experts' GEMMs alone take longer: a slow GPU needs longer for everything."""
+    experts = np.array([np.mean(one.facts.experts_us or (0.0,)) for one in job.ranks])
+    others = job.part("compute") - experts
+    return bool(experts[at] > SAME_WORK * _other_ranks(experts, at) > 0 and others[at] <= SAME_WORK * _other_ranks(others, at))
 
 
 def received_by(job: Job) -> np.ndarray:

@@ -13,6 +13,7 @@ from advisor.errors import TraceError
 from advisor.intervals import NANOSECOND_US, Floats, Ints, Mask, Spans, in_spans
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens.families import EXPERTS, Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health, Prediction, UnseenWork
@@ -113,6 +114,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     health: tuple[Health, ...] = ()
     unseen: tuple[UnseenWork, ...] = ()
     serving: Serving | None = None
+    experts_us: tuple[float, ...] = ()
+    """Time of its experts' GEMMs in each step; empty if there are none."""
 
     @property
     def recording_us(self) -> float:
@@ -307,6 +310,7 @@ def _facts(
         shapes=source.shapes,
         stacks=source.stacks,
         devices=((described.name, described.sm_count),) if described else (),
+        experts_us=_experts_us(timeline, kernels, steps, device),
     )
 
 
@@ -328,6 +332,14 @@ def _own_kernels(timeline: Timeline, kernels: Kernels, steps: Steps, device: int
     ops = timeline.gpu_ops
     start = ops["start_us"]
     return kernels.compute & (ops["device"] == device) & steps.holds(start)
+
+
+def _experts_us(timeline: Timeline, kernels: Kernels, steps: Steps, device: int) -> tuple[float, ...]:
+    ops = timeline.gpu_ops
+    chosen = kernels.of(Family.GEMM) & matches(ops, EXPERTS) & (ops["device"] == device)
+    start, edges = ops["start_us"][chosen], steps.edges_us
+    found, _ = np.histogram(start, edges, weights=ops["dur_us"][chosen]) if len(edges) > 1 else (np.empty(0), None)
+    return tuple(found.tolist()) if found.any() else ()
 
 
 def _threads(timeline: Timeline) -> Floats:
