@@ -102,4 +102,4 @@ def refuse_undecided(work: GpuWork, found: Ints, undecided: Ints) -> None:
     """Raises Unavailable if the found kernels decide nothing, and kernels without a known limit may."""
     found_share, open_share = (float(work.dur_us[at].sum()) / work.busy_us for at in (found, np.setdiff1d(undecided, found)))
     if found_share < UNDECIDED <= open_share:
-        raise Unavailable(f"kernels with few blocks take {percent(open_share)} of busy time; shapes would tell their roofline limit", *RECORD_SHAPES)
+        raise Unavailable(f"kernels with few blocks take {percent(open_share)} of busy time; shapes would show their roofline limit", *RECORD_SHAPES)

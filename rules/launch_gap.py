@@ -92,7 +92,7 @@ def launch_gap(
     only_capture = gaps.only_capture(WORTH_COMPILING)
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{counted(gaps.ops_a_step, 'GPU op')} per step run for a median of {duration(gaps.median_us)}. The GPU waits {duration(gaps.waiting_a_step_us)} "
+        summary=f"{counted(gaps.ops_a_step, 'GPU op')} per step; their median time is {duration(gaps.median_us)}. The GPU waits {duration(gaps.waiting_a_step_us)} "
         f"of each {duration(gaps.work.step_us)} step ({share:.0%}{f', or {most:.0%} at the least profiler overhead' if unsure else ''}) for the next launch"
         + (f", and {duration(pauses_us)} more in host pauses between launches." if pauses_us >= HARDLY_ANY * lost_us else "."),
         edits=gaps.capturing if only_capture else gaps.compiling,

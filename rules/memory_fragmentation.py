@@ -76,7 +76,7 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
             ),
         ),
         fix=Fix(
-            title="Let segments grow, or let sizes come again",
+            title="Let segments grow, or let sizes repeat",
             steps=(
                 "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (newer versions call it PYTORCH_ALLOC_CONF and read both) before the program starts. Each stream then has a growing segment that is reused.",
                 "Or pad batches to a few lengths (powers of two, multiples of 512), so that blocks fit again.",

@@ -177,7 +177,7 @@ def test_of_two_shapes_alike_the_first_cast_is_the_weight():
         w.op("mm", 89, [W, W], [BF16] * 2)
 
     finding = found("dtype-casts", steps(body))
-    assert [e.label for e in finding.evidence] == [f"FP32 → BF16 {what} {W}" for what in ("weight", "input of a product")]
+    assert [e.label for e in finding.evidence] == [f"FP32 → BF16 {what} {W}" for what in ("weight", "input of a GEMM or convolution")]
     assert finding.saving.low_us == pytest.approx(30 - BELOW, abs=2) and finding.saving.expected_us == pytest.approx(50, abs=2)
 
 
@@ -347,7 +347,7 @@ def widened(other, us=60.0):
 def test_data_in_16_bits_that_are_made_fp32_for_a_product():
     """The cast goes, and the product reads 12.8 million values of 2 bytes instead of 4, at 4.27 TB/s: 79 µs become some 6."""
     finding = found("dtype-casts", widened([128, 32]))
-    assert finding.fix.title == "Multiply in the type of the data" and finding.evidence[0].label == "BF16 → FP32 [100000, 128] before a product"
+    assert finding.fix.title == "Multiply in the type of the data" and finding.evidence[0].label == "BF16 → FP32 [100000, 128] before a GEMM or convolution"
     assert finding.saving.low_us == 0 and finding.saving.expected_us == pytest.approx(60 + 79 - 6.5, abs=2)
 
 

@@ -30,7 +30,7 @@ KINDS = (*HABITS, "long", "term", "undefined")
 _HABITS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in HABITS.items()}
 _BANNED = {term: re.compile(pattern, re.IGNORECASE) for pattern, term in BANNED.items()}
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]?\s+(?=[\"'(\[]?[A-Z0-9`])|\n{2,}|:\s*\n")
-_CODE = re.compile(r"`[^`\n]*`|https?://\S+")
+_CODE = re.compile(r"`[^`\n]*`|https?://\S+|\S*/[\w.-]+/\S*")
 _WORD = re.compile(r"[^\W_](?:[\w'’.,%/×+-]*\w)?%?")
 _ABBREVIATION = re.compile(r"(?<![\w./-])[A-Z]{2,6}(?=s?\b)(?![\w./<-])")
 _GLOSSARY = ROOT / "docs" / "glossary.md"

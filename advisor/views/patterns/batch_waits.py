@@ -82,6 +82,6 @@ def loading_evidence(timeline: Timeline, spans: Spans, slowest: Evidence | None)
         end = start + ops["dur_us"][inner]
         outer = np.r_[True, end[1:] > np.maximum.accumulate(end)[:-1]]
         kept = inner[outer]
-        names = [f"{n} in the loader" for n in ops["name"][kept]]
+        names = [f"{n} in the data loader" for n in ops["name"][kept]]
         found += folded(names, ops["start_us"][kept], ops["dur_us"][kept])[:3]
     return (*((slowest,) if slowest else ()), *found)

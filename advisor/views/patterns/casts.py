@@ -64,9 +64,9 @@ class Cast(msgspec.Struct, frozen=True):
             return f"{way} {shape} around {' → '.join(self.between)}"
         return {
             Purpose.WEIGHT: f"{way} {'gradient of a weight' if self.backward else 'weight'} {shape}",
-            Purpose.INPUT: f"{way} input of a product {shape}",
+            Purpose.INPUT: f"{way} input of a GEMM or convolution {shape}",
             Purpose.SUM: f"{way} {shape} before {' → '.join(self.between)}",
-            Purpose.WIDENED: f"{way} {shape} before a product",
+            Purpose.WIDENED: f"{way} {shape} before a GEMM or convolution",
         }.get(self.purpose, f"{way} {shape}")
 
 
