@@ -341,3 +341,18 @@ def built() -> Trace:
     for i in range(3):
         trace.step(100 * i, 95, i + 1).op("aten::mm", 100 * i + 2, 20, [[8, 8], [8, 8]]).launch(100 * i + 5, 100 * i + 10, 100 * i + 60)
     return trace
+
+
+_AT = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+COMPILE_LOG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"str": ["/home/me/train.py", 1]}, ""),
+    ({"dynamo_start": {"stack": [{"line": 1, "name": "<module>", "filename": 1}, {"line": 18, "name": "f", "filename": 1}]}, **_AT}, ""),
+    (
+        {"artifact": {"name": "dynamo_graph_break_reason"}, **_AT},
+        "Graph break in user code at /a/train.py:20\nGraph Break Reason: Unsupported x\n  Explanation: y",
+    ),
+    ({"artifact": {"name": "recompile_reasons"}, **_AT, "frame_compile_id": 1}, '["0/0: size mismatch at index 0", "more"]'),
+    ({"artifact": {"name": "fx_graph_cache_miss"}, **_AT}, '{"key": "fabcdefghijklmnop", "rest": 1}'),
+    ({"compilation_metrics": {"co_name": "f", "entire_frame_compile_time_s": 2.5}, **_AT}, ""),
+)
+"""Records of torch.compile's structured log, each with its payload."""

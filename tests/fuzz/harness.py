@@ -98,7 +98,7 @@ def signature(broken: str) -> str:
 def run(targets: list[Target], out: Path, seconds: float, slice_s: float = 5.0) -> dict[str, Progress]:
     """Go on with each target where `out/progress.json` says that it was, by turns, until all have reached their goal or the time is over."""
     out.mkdir(parents=True, exist_ok=True)
-    at = _read(out)
+    at = read_progress(out)
     end = time.monotonic() + seconds
     with strict():
         while time.monotonic() < end and (left := [t for t in targets if at[t.name].next < t.goal]):
@@ -127,7 +127,8 @@ def _some(target: Target, progress: Progress, out: Path, until: float) -> None:
     progress.most_mb = max(progress.most_mb, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 
 
-def _read(out: Path) -> dict[str, Progress]:
+def read_progress(out: Path) -> dict[str, Progress]:
+    """How far each target has come, as `run` has written it."""
     with contextlib.suppress(OSError):
         said = json.loads((out / "progress.json").read_text())
         return {t.name: Progress(**said[t.name]) if t.name in said else Progress() for t in TARGETS}

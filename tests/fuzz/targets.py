@@ -32,6 +32,7 @@ from advisor.report.saved import is_report, read_report
 from advisor.reports import formats
 from advisor.sources import kineto
 from advisor.sources.columns import layout
+from advisor.sources.compile_log import read_compile_logs
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python, decode_piece
@@ -228,6 +229,29 @@ def make_flight(rng: random.Random) -> bytes:
     except (UnicodeEncodeError, RecursionError):
         data = pickle.dumps(examples.flight(), 2)
     return mutate.raw(rng, data) if rng.random() < 0.3 else data
+
+
+def make_compile_log(rng: random.Random) -> bytes:
+    """Records of a log of torch.compile, changed as trees, in any order, with some bytes of the whole changed."""
+    lines = []
+    for said, payload in rng.sample(examples.COMPILE_LOG, rng.randrange(1, len(examples.COMPILE_LOG) + 1)):
+        head = mutate.json_text(rng, mutate.tree(rng, json.loads(json.dumps(said)))) if rng.random() < 0.7 else json.dumps(said).encode()
+        lines += [b"V1129 10:31:07.951000 1872 torch/_dynamo/utils.py:2350] " + head, *(b"\t" + line.encode() for line in payload.splitlines())]
+    data = b"\n".join(lines) + b"\n"
+    return mutate.raw(rng, data) if rng.random() < 0.5 else data
+
+
+def check_compile_log(data: bytes) -> bool:
+    """Sound records, or an error that says what to do."""
+    with file_of(data, "compile.log") as path:
+        try:
+            (log,) = read_compile_logs(str(path), None)
+        except AdvisorError as error:
+            error_is_clear(error)
+            return False
+    assert all(min(one.compile_id) >= 0 and one.seconds >= 0 for one in log.compilations)
+    assert all(one.file and one.line >= 0 for one in log.breaks)
+    return True
 
 
 @cache
@@ -547,6 +571,7 @@ TARGETS: tuple[Target, ...] = (
     Target("flight", "flight", make_flight, reads),
     Target("proton-trace", "proton", make_proton_trace, reads, 100_000),
     Target("proton-tree", "proton", make_proton_tree, reads, 100_000),
+    Target("compile-log", "logs of torch.compile", make_compile_log, check_compile_log),
     Target("columns", "columns", make_columns, reads),
     Target("nsys", "nsys", make_nsys, reads_file, 100_000),
     Target("rocm-database", "rocprof", make_rocm_database, reads_file, 100_000),
