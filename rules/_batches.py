@@ -36,7 +36,7 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
     return Found(
         title="Preprocessing delays each batch",
         summary=f"{spent}; parsing, tokenising or decoding may be the same in every epoch.",
-        edits=Edits(combine(), host_time.without(spans, OF_LOADER), host_time.without(spans)),
+        edits=Edits(combine(), host_time.cut_time(spans, OF_LOADER), host_time.cut_time(spans)),
         removes="making each batch anew",
         likely_at_most_us=_idle_us(timeline, steps, work),
         quiet=spent,

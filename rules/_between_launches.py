@@ -72,7 +72,7 @@ def between_launches(
     told = np.array([w.kind != "generated" for w in works])
     named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
     least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
-    whole = host_code.around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
+    whole = host_code.surrounding_pauses(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
     spent_us = host_time.spent_us(joined(whole, guessed))
     spent = duration(spent_us)
     start, end = spans
@@ -86,9 +86,9 @@ def between_launches(
         summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'in CPU code of the program' if seen else 'outside of runtime calls'}, "
         f"{led_by(evidence)}. It launches nothing in that time.",
         edits=Edits(
-            combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
-            combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
-            combine(host_time.without(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
+            combine(host_time.cut_time(named, least), host_time.cut_time(guessed, 0.25)),
+            combine(host_time.cut_time(whole, share), host_time.cut_time(guessed, 0.5)),
+            combine(host_time.cut_time(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
         ),
         removes="CPU code between launches",
         # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes.

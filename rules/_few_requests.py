@@ -32,8 +32,8 @@ def of_few_requests(work: GpuWork, witness: Witness, fill: Floats, of_network: M
 
     kernels, every = np.flatnonzero(work.kernel), np.arange(len(fill))
     # Each kernel takes as long as before until it fills the device, but for attention, over a cache of each request's own. What is copied or cast is mostly weights.
-    known = np.where(work.of(Family.COPY), 0.0, np.where(work.of(Family.ATTENTION), 1.0, fill))
-    of_each = np.where(np.isnan(known), of_network | work.of(Family.COMMUNICATION), known)
+    known = np.where(work.in_families(Family.COPY), 0.0, np.where(work.in_families(Family.ATTENTION), 1.0, fill))
+    of_each = np.where(np.isnan(known), of_network | work.in_families(Family.COMMUNICATION), known)
     told = ((waits, "waits for launches"), (few, f"works in kernels that fill 1 / {TOGETHER} of it or less"))
     said = [f"{what} {percent(share)}" for share, what in told if share >= HARDLY_ANY]
     return Found(

@@ -27,7 +27,7 @@ def of_products(
 ) -> Found | Clear:  # fmt: skip
     """Of a step that products on few rows take much of."""
     rows, dur_us = work.rows, work.dur_us
-    dense, devices = work.of(Family.GEMM) & ~work.held_up, work.column("device")
+    dense, devices = work.in_families(Family.GEMM) & ~work.held_up, work.column("device")
     peaks = {number: roofline.peaks_of(work.timeline.device(number)) for number in distinct(devices[dense] if dense.any() else devices).tolist()}
     if not dense.any():
         return Clear(why="no GEMMs in the window")
@@ -56,7 +56,7 @@ def of_products(
         typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
         of_step = f" and {min_step_share:.0%} of the step" if share >= min_busy_share else ""
         return Clear(why=f"GEMMs far below the ridge point take {percent(share)} of busy time{typical} (threshold {min_busy_share:.0%}{of_step})")
-    shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
+    shared = np.flatnonzero(starved | ~(dense | work.in_families(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)
     ops = roofline.cost_op[rows[found]].tolist()

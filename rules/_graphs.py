@@ -77,7 +77,7 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
 
 def products_share(work: GpuWork) -> float:
     """Of the step, what products take."""
-    return work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
+    return work.us_a_step(np.flatnonzero(work.in_families(*PRODUCTS))) / work.step_us
 
 
 def reads_a_step(capturable: Capturable, work: GpuWork) -> float:

@@ -83,7 +83,7 @@ def allocator(
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """
-    chosen = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
+    chosen = np.flatnonzero(calls.with_role(cuda_api.ApiRole.ALLOCATION))
     if not steps.repeats:
         chosen = allocation_loops.looped(work, calls, chosen)
     per_step = len(chosen) / work.schedule.steps
@@ -94,7 +94,7 @@ def allocator(
             else "no call in the window allocates or frees device memory" + ("" if steps.repeats else " again and again")
         )
     emptying = table_filters.matches(timeline.python_calls, _EMPTIES)
-    wrapped = WithDispatch(replay.outside(table_filters.spans_of(timeline.python_calls, emptying)))
+    wrapped = WithDispatch(replay.uncovered_share(table_filters.spans_of(timeline.python_calls, emptying)))
     gone = combine(WithoutWaits(chosen), wrapped)
     names = calls.names(chosen)
     evidence = witness.of_calls(calls.rows[chosen], names)

@@ -73,7 +73,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
     per_step = len(waits) / work.schedule.steps
     fusable = fused_form(update) if update.kind != "none" else ""
     no_wait = WithoutWaits(waits)
-    fused = fused_optimizer(host_time, work, update) if fusable else Edits.same(combine())
+    fused = fused_optimizer(host_time, work, update) if fusable else Edits.exact(combine())
     return Found(
         summary=f"GradScaler reads the inf/NaN flag {times(per_step)} per step and blocks the host for "
         f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer launches.",
@@ -91,7 +91,7 @@ def _reads_of_the_flag(work: GpuWork, calls: HostCalls, unscaling: Ints) -> Ints
     """Positions of the first waiting read after each run of unscaling, and of the sync in the same op."""
     down = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= SMALL_BYTES)
     reads = np.unique(work.schedule.op_call[down])
-    sync = calls.of(cuda_api.ApiRole.SYNC)
+    sync = calls.with_role(cuda_api.ApiRole.SYNC)
     found: set[int] = set()
     for read in reads.tolist():
         before = unscaling[(unscaling < read) & (unscaling >= read - NEAR)]

@@ -69,7 +69,7 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     forward = np.flatnonzero(call >= 0)
     if not len(forward):
         return Clear(why="no attention gets a mask of as many queries as keys that all heads and sequences share")
-    attention = work.of(Family.ATTENTION)
+    attention = work.in_families(Family.ATTENTION)
     kernels = np.r_[forward[attention[forward]], _backward(work, shapes, attention)]
     if not len(kernels):
         return Clear(why="no fused kernel computes the masked attention")

@@ -127,4 +127,4 @@ def _joined_tables(timeline: Timeline, work: GpuWork, dense: DenseGradients, hos
         gone.append(others)
         started.append(start[calls])
         ended.append(end[calls])
-    return WithoutOps(np.concatenate(gone)), host_time.without(union(np.concatenate(started), np.concatenate(ended)))
+    return WithoutOps(np.concatenate(gone)), host_time.cut_time(union(np.concatenate(started), np.concatenate(ended)))

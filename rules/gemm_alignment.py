@@ -78,7 +78,7 @@ def gemm_alignment(
     https://docs.pytorch.org/docs/stable/torch.compiler_faq.html
     """
     rows, dur_us, ops = work.rows, work.dur_us, work.ops
-    dense = np.flatnonzero(work.of(Family.GEMM) & (roofline.cost_op[rows] >= 0))
+    dense = np.flatnonzero(work.in_families(Family.GEMM) & (roofline.cost_op[rows] >= 0))
     if not len(dense):
         return Clear(why="no GEMMs with known shapes in the window")
     peaks = roofline.peaks_of(work.device_at(int(dense[0])))

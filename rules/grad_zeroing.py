@@ -67,7 +67,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     if not len(notes) and not len(calls) and not len(by_hand.ops):
         raise Unavailable("no framework ranges were recorded", *RECORD_BOTH)
     ranges = joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in ((notes, _RANGE), (calls, _FRAME)) if len(f)))
-    in_range = np.flatnonzero(work.launched_inside(ranges) & work.of(Family.FILL, Family.OPTIMIZER))
+    in_range = np.flatnonzero(work.launched_inside(ranges) & work.in_families(Family.FILL, Family.OPTIMIZER))
     zeroing = np.union1d(in_range, by_hand.ops)
     if not len(zeroing):
         return Clear(why="no zero_grad in the window fills gradients with zeros")
@@ -76,12 +76,12 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     where = "zero_grad" if len(in_range) else "a loop over the gradients"
     adding = accumulations(work)
     fills = WithoutOps(zeroing)
-    shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
+    shorter = host_time.cut_time(ranges, 1 - LEFT_OF_RANGE)
     if len(adding) <= 1.1 * len(zeroing):
         # Autograd still comes to each gradient: of the host's time only the op's own goes.
         started = timeline.cpu_ops["start_us"][work.op[adding]]
         own = union(started, started + timeline.cpu_ops["dur_us"][work.op[adding]])
-        shorter = combine(shorter, host_time.without(own), FewerLaunches(adding[:0], adding, np.empty(0)))
+        shorter = combine(shorter, host_time.cut_time(own), FewerLaunches(adding[:0], adding, np.empty(0)))
     count = f"{counted(work.a_step(zeroing), 'fill')} per step"
     spent = duration(work.us_a_step(zeroing))
     return Found(

@@ -100,11 +100,11 @@ def _edits(served: ServedWork, work: GpuWork, calls: HostCalls, host_time: HostT
     launching = np.union1d(served.eager, served.graphs)
     collectives = np.flatnonzero(work.kernels.communication[work.rows])
     on_time = WithDurations(collectives, transfer_us(work, collectives, WAITING))
-    whole = combine(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, launching), host_time.without(served.forward), on_time)
+    whole = combine(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, launching), host_time.cut_time(served.forward), on_time)
     if served.phase in GENERATES:
         return Edits(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, launching), whole, whole)
     others = np.setdiff1d(np.arange(len(calls.rows)), launching)
-    attention = np.flatnonzero(calls.launching(work.of(Family.ATTENTION)))
+    attention = np.flatnonzero(calls.launching(work.in_families(Family.ATTENTION)))
     behind = launching[np.minimum(np.searchsorted(launching, attention, side="right"), len(launching) - 1)]
     return Edits(combine(), CheaperDispatch(0.0, np.unique(np.r_[others, attention, behind])), whole)
 

@@ -81,7 +81,7 @@ def memcpy(
         return Clear(why=f"{len(copies.at)} copies in a recording without steps, none repeated {FEWEST_REPEATS} times: start-up work")
     if not steps.repeats:
         copies = HostCopies(copies.at[again], copies.bytes, copies.pageable)
-    cost = costs.of(copies, small_bytes)
+    cost = costs.cost_of(copies, small_bytes)
     exposed_us, waited_us = cost.exposed_us, cost.waited_us
     memory = staged.text or ("all pinned" if cost.pinned else "of unrecorded memory kind")
     if cost.pageable:

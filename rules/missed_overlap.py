@@ -61,7 +61,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
     share = float(overlapped[collective].sum() / max(work.dur_us[collective].sum(), 1e-9))
     if share > max_overlapped_share:
         return Clear(why=f"{percent(share)} of the time of collectives overlaps computing (up to {max_overlapped_share:.0%} counts as no overlap)")
-    serial = _in_runs(work, collective & ~sums.needed[work.rows], overlapped, work.of(*PRODUCTS), min_run)
+    serial = _in_runs(work, collective & ~sums.needed[work.rows], overlapped, work.in_families(*PRODUCTS), min_run)
     if not len(serial):
         return Clear(
             why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} per step, none of them in a run of {min_run} that overlaps no computing"

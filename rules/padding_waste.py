@@ -122,9 +122,9 @@ def _by_kernel(work: GpuWork, roofline: Roofline, at: Ints, real: Floats, run: F
     devices = work.column("device")[at]
     full = np.maximum(work.timeline.sm_counts(devices), 1)
     more: Floats = np.maximum(real, full) / np.maximum(run, full)
-    more[work.of(*UNPADDED)[at]] = 1.0
+    more[work.in_families(*UNPADDED)[at]] = 1.0
     less = more.copy()
-    products = np.flatnonzero(work.of(Family.GEMM)[at])
+    products = np.flatnonzero(work.in_families(Family.GEMM)[at])
     precision = np.asarray(work.kernels.precision, object)[work.rows[at]]
     for device, name in {*zip(devices[products].tolist(), precision[products].tolist(), strict=True)}:
         mine = products[(devices[products] == device) & (precision[products] == name)]

@@ -91,7 +91,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     if device.compute_capability < off_tensor_cores.TENSOR_CORES or not peaks.flops_per_s(half):
         return Clear(why=f"{peaks.name} has no Tensor Cores for these GEMMs", reason="not-applicable")
     low = "tf32" if peaks.flops_per_s("tf32") else half
-    pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
+    pointwise = np.flatnonzero(work.in_families(Family.ELEMENTWISE, Family.NORM))
     casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
     in_half = products.in_precision(half, peaks, reached=True, casts=True)
     amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
@@ -121,7 +121,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
                 training=found.program.training,
                 tf32=on_cuda_cores and low == "tf32",
                 tf32_first=low == "tf32" and products.gains_as_much(products.in_precision(low, peaks, reached=True), in_half),
-                convolutions=bool((work.of(Family.CONV)[chosen] & (now == "fp32")).any()),
+                convolutions=bool((work.in_families(Family.CONV)[chosen] & (now == "fp32")).any()),
                 in_groups=bool(products.in_groups.any()),
                 unit="matrix cores" if amd else "Tensor Cores",
             ),

@@ -97,7 +97,7 @@ def recompilation(
             f"reported from {min_steps_share:.0%} of the steps, and two"
         )
     spent = duration(host_time.spent_us(compiling))
-    gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
+    gone, half = host_time.cut_time(compiling), host_time.cut_time(compiling, 0.5)
     if program.framework == "jax":
         # XLA times candidates on the device as it compiles: these kernels go, and the waits for them.
         timed = table_filters.begins_inside(timeline.api_calls, compilation.compilers)[calls.rows]
@@ -120,11 +120,11 @@ def recompilation(
 def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: HostTime, plans: AttentionPlans) -> Found:
     """Where it is not code that is compiled again, but cuDNN's attention that is planned."""
     spent = duration(host_time.spent_us(plans.spans))
-    ops, gone = timeline.cpu_ops[plans.calls], host_time.without(plans.spans)
+    ops, gone = timeline.cpu_ops[plans.calls], host_time.cut_time(plans.spans)
     return Found(
         title="Attention is planned again in every step",
         summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each new size needs a plan.",
-        edits=Edits(host_time.without(plans.spans, 0.5), gone, gone),
+        edits=Edits(host_time.cut_time(plans.spans, 0.5), gone, gone),
         removes="planning inside the steps",
         evidence=folded(
             [f"{plain(name)} {dims[:60]}" for name, dims in zip(ops["name"], ops["dims"], strict=True)],

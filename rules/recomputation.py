@@ -61,14 +61,14 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
     if not again.regions:
         return Clear(why="no part of the forward pass runs again in the backward pass")
     gone = WithoutOps(twice)
-    all_gone = combine(host_time.without(again.spans), gone)
+    all_gone = combine(host_time.cut_time(again.spans), gone)
     some = twice[np.diff(np.floor(np.arange(len(twice) + 1) * low_share)) > 0]
     names = [plain(name) for name in again.by_op]
     shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     return Found(
         summary=f"{counted(work.a_step(twice), 'kernel')} per step of the forward pass run{'s' if work.a_step(twice) == 1 else ''} again in the backward pass "
         f"(activation checkpointing): {duration(work.us_a_step(twice))} of GPU time and {duration(host_time.spent_us(again.spans))} of host time.",
-        edits=Edits(combine(host_time.without(again.spans, low_share), WithoutOps(some)), all_gone, all_gone),
+        edits=Edits(combine(host_time.cut_time(again.spans, low_share), WithoutOps(some)), all_gone, all_gone),
         removes="computing activations a second time",
         quiet=f"computing activations again takes {duration(work.us_a_step(twice))} of GPU time per step",
         evidence=witness.of_gpu(work.rows[twice], ["computed again"] * len(twice)),

@@ -94,7 +94,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     frame = timeline.cpu_ops
     calls = np.unique([one.call for one in heads.found if one.call >= 0]).astype(int)
     started = frame["start_us"][calls]
-    gone, host = WithoutOps(copies), host_time.without(union(started, started + frame["dur_us"][calls]))
+    gone, host = WithoutOps(copies), host_time.cut_time(union(started, started + frame["dur_us"][calls]))
     few = [one for one in heads.found if one.times * one.queries <= ONE_TILE]
     likely = [one for one in few if not one.fused or one.queries == 1]
     times = sorted({one.times for one in heads.found})

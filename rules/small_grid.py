@@ -83,14 +83,14 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
     few, tail = few_blocks.candidates(work, grids, limit, grid_occupancy.named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
-    at = grid_occupancy.alone(work, few | tail)
+    at = grid_occupancy.single_kernels(work, few | tail)
     if not found.shapes.timeline.source.shapes:
-        own.refuse_undecided(work, at, grid_occupancy.alone(work, few_blocks.undecided(work, grids, limit, max_fill, min_kernel_us)))
+        own.refuse_undecided(work, at, grid_occupancy.single_kernels(work, few_blocks.undecided(work, grids, limit, max_fill, min_kernel_us)))
     if not len(at):
         return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the SMs or fewer below its limit")
     dur_us = work.dur_us[at]
     worst = int(at[np.argmax(dur_us)])
-    unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
+    unsure = ~known[at] & ~work.in_families(*DIVISIBLE)[at]
     families = work.kernels.family[work.rows[at]]
     of_family = np.bincount(families, dur_us)
     most, *rest = np.argsort(-of_family).tolist()

@@ -101,7 +101,7 @@ def step_gap(
     if share < min_idle_share:
         return Clear(why=f"{told} (threshold {min_idle_share:.0%})")
     at = np.flatnonzero(calls.waits)
-    at = at[calls.inside(at, served.between)]
+    at = at[calls.mostly_covered(at, served.between)]
     reads = len(at) / work.schedule.steps
     hidden = WithoutWaits(at)
     one_by_one = reads >= min_reads
@@ -114,7 +114,7 @@ def step_gap(
         title=f"The GPU waits for the server between {served.phase} steps",
         summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}). The host waits there for the GPU "
         f"{times(reads)} per step.",
-        edits=Edits(combine(), expected, combine(hidden, host_time.without(served.between))),
+        edits=Edits(combine(), expected, combine(hidden, host_time.cut_time(served.between))),
         removes="the GPU's wait for the server between steps",
         quiet=told,
         evidence=folded(kinds, gaps.start_us[big], waits[big]),

@@ -88,11 +88,11 @@ def unfused_attention(
     if not found and program.framework == "jax" and not (work.timeline.compiled_ops["operands"] != "").any():
         raise Unavailable("the trace does not show what XLA's kernels do", XPLANE)
     if not found:
-        fused_already = bool(work.of(Family.ATTENTION).any())
+        fused_already = bool(work.in_families(Family.ATTENTION).any())
         return Clear(why="no softmax between two GEMMs" + (": attention is fused" if fused_already else ""))
     members = np.concatenate(found)
     spent = duration(work.us_a_step(members))
-    between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
+    between = float(work.dur_us[members][~work.in_families(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     masked = not written.found or any(one.masked for one in written.found)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     shared = attention_call.shared_heads_taken(work, heads, written, program)

@@ -74,14 +74,14 @@ def unfused_elementwise(
         return Clear(
             why=f"{counted(len(work.rows), 'GPU op')} that {'do not repeat are' if len(work.rows) > 1 else 'does not repeat is'} start-up, not a program"
         )
-    chains = fused.of(min_chain)
+    chains = fused.chains_of(min_chain)
     if chains is None:
         return Clear(why=f"no {min_chain} elementwise kernels of the same size run in sequence")
     members = chains.members
     spent, left = work.us_a_step(members), float(chains.durations_us[:, 1].sum()) / work.schedule.steps
     count = f"{counted(work.a_step(members), 'elementwise kernel')} per step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
-    passed, beside_us = fused.passed, fused.beside_us
+    passed, beside_us = fused.passed, fused.other_saving_us
     own = (spent - left + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU (threshold {min_gpu_share:.0%})")

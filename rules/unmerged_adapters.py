@@ -69,7 +69,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
     ended = started + frame["dur_us"]
     begin, end = np.array([stretch for one in found for stretch in one.ops]).T
     gone = WithoutOps(members)
-    all_gone = combine(gone, host_time.without(union(started[begin], ended[end])))
+    all_gone = combine(gone, host_time.cut_time(union(started[begin], ended[end])))
     rank = " or ".join(map(str, sorted({one.rank for one in found})))
     return Found(
         summary=f"{a_step(work.a_step(found), 'adapter', 'are', 'is')} computed next to a layer, with rank {rank}, in "

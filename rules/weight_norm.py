@@ -67,7 +67,7 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     started = frame["start_us"][ops]
     spans = union(started, started + frame["dur_us"][ops])
     gone = WithoutOps(norms)
-    all_gone = combine(host_time.without(spans), gone)
+    all_gone = combine(host_time.cut_time(spans), gone)
     weights = counted(work.a_step(ops), "weight")
     return Found(
         summary=f"{weights} per step {'is' if work.a_step(ops) == 1 else 'are'} normalised although nothing is trained: "

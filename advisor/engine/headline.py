@@ -84,11 +84,11 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
     fixes = [f for f in counted(outcomes.found) if f.edits]
     edits = [f.edits for f in fixes]
-    saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
+    saving = replay.saving(Edits.combined(edits), "every finding") if edits else None
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
-    removable_us = step * max((replay.removable_share(one) for one in (Edits.all_of(edits), *edits)), default=0.0)
+    removable_us = step * max((replay.removable_share(one) for one in (Edits.combined(edits), *edits)), default=0.0)
     predicted = _predicted(step, (low, expected, high), removable_us, [(f.finding.rule, s) for f in fixes if isinstance(s := f.finding.saving, Saving)])
     judged = judge(workspace, outcomes.failed)
     if judged.judged == "yes" and _silent(bound, step, outcomes):

@@ -33,7 +33,7 @@ def fix_of(replay, rule, kernels, confidence=0.9):
     edit = WithDurations(kernels, np.full(len(kernels), 22.0))
     saving = Saving(0.0, replay.expected_share(edit) * replay.step_us, replay.step_us, "simulated")
     found = launch_gap(judged(loop(gpu_us=8, python=0, recorder="unheard of")))
-    return Judged(msgspec.structs.replace(found, rule=rule, saving=saving, severity="medium", confidence=confidence), Edits.same(edit))
+    return Judged(msgspec.structs.replace(found, rule=rule, saving=saving, severity="medium", confidence=confidence), Edits.exact(edit))
 
 
 def test_fixes_of_different_kernels_are_no_symptoms_of_each_other():
@@ -66,7 +66,7 @@ def faster_host(replay, by):
 
 def replace_edits(item, replay, edit):
     saving = Saving(0.0, replay.expected_share(edit) * replay.step_us, replay.step_us, "simulated")
-    return item._replace(finding=msgspec.structs.replace(item.finding, saving=saving), edits=Edits.same(edit))
+    return item._replace(finding=msgspec.structs.replace(item.finding, saving=saving), edits=Edits.exact(edit))
 
 
 def test_of_two_accounts_of_the_hosts_time_the_exact_one_leads_though_the_other_gains_a_percent_more():

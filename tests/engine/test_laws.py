@@ -32,7 +32,7 @@ def overlapping():
     return queued(body, gpu=1000).timeline()
 
 
-MOST = Edits.same(CheaperDispatch(0.2))
+MOST = Edits.exact(CheaperDispatch(0.2))
 
 BY_HAND = {
     "launch-bound": lambda: run(repeat(100, small_kernels).timeline(), built_in().values()),

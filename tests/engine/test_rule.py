@@ -35,7 +35,7 @@ def steps(count=5):
 
 def halved(**said):
     def function(work: GpuWork, *, max_calls: int = 3):
-        edits = Edits.same(CheaperDispatch(0.5))
+        edits = Edits.exact(CheaperDispatch(0.5))
         fix = Fix(title="Do less", steps=("Do less.",))
         return Found(**{"summary": "It is slow.", "edits": edits, "evidence": (Evidence("mm", 12.0, 4.0),), "fix": fix, **said})
 
@@ -116,11 +116,11 @@ def test_a_saving_that_is_given_is_not_replayed():
 
 ALL = np.arange(4)
 IMPOSSIBLE = {
-    "no number": (Edits.same(WithDurations(ALL, np.full(4, np.nan))), "no number"),
-    "negative": (Edits.same(WithDurations(ALL, np.full(4, -3.0))), "dur_us negative"),
-    "endless": (Edits.same(FewerLaunches(ALL, ALL[:0], np.full(4, np.inf))), "infinite"),
-    "less than none": (Edits.same(CheaperDispatch(-1.0)), "negative"),
-    "longer": (Edits.same(FewerLaunches(ALL, ALL[:0], np.full(4, 800.0))), "makes the step longer"),
+    "no number": (Edits.exact(WithDurations(ALL, np.full(4, np.nan))), "no number"),
+    "negative": (Edits.exact(WithDurations(ALL, np.full(4, -3.0))), "dur_us negative"),
+    "endless": (Edits.exact(FewerLaunches(ALL, ALL[:0], np.full(4, np.inf))), "infinite"),
+    "less than none": (Edits.exact(CheaperDispatch(-1.0)), "negative"),
+    "longer": (Edits.exact(FewerLaunches(ALL, ALL[:0], np.full(4, 800.0))), "makes the step longer"),
     "backwards": (Edits(*map(CheaperDispatch, (0.1, 0.5, 0.9))), "the least first"),
 }
 

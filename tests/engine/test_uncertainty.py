@@ -82,7 +82,7 @@ def compiled(costs_us):
 
     def function(work: GpuWork, *, max_calls: int = 3):
         every = np.arange(len(work.dur_us))
-        edits = Edits.same(combine(WithDurations(every, work.dur_us / 2), WithHostTime(every, costs_us)))
+        edits = Edits.exact(combine(WithDurations(every, work.dur_us / 2), WithHostTime(every, costs_us)))
         fix = Fix(title="Do less", steps=("Do less.",))
         return Found(summary="It is slow.", evidence=(Evidence("relu", 0.0, 1.0),), fix=fix, edits=edits)
 
@@ -107,7 +107,7 @@ def test_what_gains_at_one_end_of_the_hosts_range_alone_is_possible_and_never_cl
 
     def function(work: GpuWork, *, max_calls: int = 3):
         every = np.arange(len(work.dur_us))
-        edits = Edits.same(WithDurations(every, work.dur_us / 2) if of_the_gpu else CheaperDispatch(0.2))
+        edits = Edits.exact(WithDurations(every, work.dur_us / 2) if of_the_gpu else CheaperDispatch(0.2))
         fix = Fix(title="Do less", steps=("Do less.",))
         return Found(summary="It is slow.", quiet="it is slow", evidence=(Evidence("relu", 0.0, 1.0),), fix=fix, edits=edits)
 
@@ -162,7 +162,7 @@ def test_what_may_gain_nothing_and_likely_not_much_is_low(low_us, expected_us, o
     if not on_host:
         found = found._replace(
             finding=msgspec.structs.replace(found.finding, rule="precision"),
-            edits=Edits.same(WithDurations(np.arange(len(replay.recorded.op_row)), replay.recorded.dur_us / 2)),
+            edits=Edits.exact(WithDurations(np.arange(len(replay.recorded.op_row)), replay.recorded.dur_us / 2)),
         )
     assert doubted(found, replay, source).finding.severity == severity
     if not on_host:  # a collective that moves elsewhere is no other kernel

@@ -49,7 +49,7 @@ def shortest_steps(workspace):
     fixes = [f for f in counted(found.found) if f.edits]
     # Replayed steps that outlast the recorded ones were still at work that was queued before them.
     scale = min(1.0, step_us / max(period_us(replay.corrected), NEAR_US))
-    every = kernels_us(replay, Edits.all_of([f.edits for f in fixes]).high)
+    every = kernels_us(replay, Edits.combined([f.edits for f in fixes]).high)
     yield headline(workspace, found).predicted_step_us.low, scale * every
     for fix in fixes:
         yield step_us - fix.finding.saving.high, scale * kernels_us(replay, fix.edits.high)

@@ -36,7 +36,7 @@ class Strings:
     codes: NDArray[np.int32]
     values: list[str]
 
-    def at(self, rows: NDArray[np.int64]) -> list[str]:
+    def texts_at(self, rows: NDArray[np.int64]) -> list[str]:
         """The strings of some rows."""
         return [self.values[code] for code in self.codes[rows].tolist()]
 

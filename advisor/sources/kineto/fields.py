@@ -152,11 +152,11 @@ class OfStructs:
             case "raw":
                 return _raw(values)
             case "label":
-                return every("", self.rows) if values.count(None) == self.rows else strings(["" if value is None else str(value) for value in values])
+                return repeated_value("", self.rows) if values.count(None) == self.rows else strings(["" if value is None else str(value) for value in values])
             case "either":
                 return strings([str(value or "") for value in values])
         if values.count("") == self.rows:
-            return every("", self.rows)
+            return repeated_value("", self.rows)
         return strings([value or "" for value in values] if None in values else values)
 
 
@@ -164,7 +164,7 @@ def get(rows: Sequence[Any], attribute: str) -> list[Any]:
     return list(map(attrgetter(attribute), rows))
 
 
-def every(value: str, rows: int) -> Strings:
+def repeated_value(value: str, rows: int) -> Strings:
     """One value in every row."""
     return Strings(np.zeros(rows, np.int32), [value] if rows else [])
 
@@ -172,6 +172,6 @@ def every(value: str, rows: int) -> Strings:
 def _raw(values: list[msgspec.Raw]) -> Strings:
     """Nested values as the JSON text that was recorded."""
     if all(map(partial(is_, NOTHING), values)):
-        return every("", len(values))
+        return repeated_value("", len(values))
     coded = strings(list(map(bytes, values)))  # type: ignore[arg-type]
     return Strings(coded.codes, [bytes(value).decode("utf-8", "replace") for value in coded.values])  # type: ignore[arg-type]

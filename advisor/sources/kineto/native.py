@@ -29,7 +29,7 @@ from advisor.sources.kineto.fields import (
     TABLE_OF,
     TIMED,
     Fields,
-    every,
+    repeated_value,
 )
 from advisor.sources.limits import LONGEST_NS
 
@@ -77,7 +77,7 @@ class OfColumns:
 
     def texts(self, name: str) -> Strings:
         column = self._columns.get(_NUMBER[name])
-        return every("", self.rows) if column is None else Strings(np.frombuffer(column[0], np.int32), column[1])
+        return repeated_value("", self.rows) if column is None else Strings(np.frombuffer(column[0], np.int32), column[1])
 
 
 def _made() -> Any:

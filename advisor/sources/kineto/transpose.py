@@ -32,8 +32,8 @@ from advisor.sources.kineto.fields import (
     WINDOW,
     Fields,
     OfStructs,
-    every,
     get,
+    repeated_value,
 )
 from advisor.sources.limits import LONGEST_NS
 
@@ -240,7 +240,7 @@ def _peers(fields: Fields) -> Strings:
     """Where messages go or come from; "" for all other ops."""
     sent, came = fields.texts("target_rank"), fields.texts("source_rank")
     if _nowhere(sent) and _nowhere(came):
-        return every("", fields.rows)
+        return repeated_value("", fields.rows)
     return strings([_peer(*ends) for ends in zip(sent.rows(), came.rows(), fields.texts("group_ranks").rows(), strict=True)])
 
 
@@ -328,7 +328,7 @@ def _gpu_names(fields: Fields) -> Strings:
         return names
     rows = names.rows()
     bare = np.flatnonzero(names.codes == names.values.index(BARE))
-    said = zip(*(fields.texts(name).at(bare) for name in ("copy_kind", "src_kind", "dst_kind")), strict=True)
+    said = zip(*(fields.texts(name).texts_at(bare) for name in ("copy_kind", "src_kind", "dst_kind")), strict=True)
     for row, copy in zip(bare.tolist(), said, strict=True):
         rows[row] = copy_name(*copy)
     return strings(rows)
@@ -345,9 +345,9 @@ def _gpu_kinds(fields: Fields) -> Strings:
 def _copies(fields: Fields, kinds: Strings) -> tuple[Strings, ...]:
     """Direction and kinds of memory, "" of what is no copy."""
     if GpuKind.MEMCPY.value not in kinds.values:
-        return (every("", fields.rows),) * 3
+        return (repeated_value("", fields.rows),) * 3
     copied = np.flatnonzero(kinds.codes == kinds.values.index(GpuKind.MEMCPY.value))
-    texts = [fields.texts(name).at(copied) for name in ("direction", "name", "copy_kind", "kind", "src_kind", "dst_kind")]
+    texts = [fields.texts(name).texts_at(copied) for name in ("direction", "name", "copy_kind", "kind", "src_kind", "dst_kind")]
     found = [describe_copy(direction or name, kind or plain, *ends) for direction, name, kind, plain, *ends in zip(*texts, strict=True)]
     return tuple(_spread(column, copied, fields.rows) for column in zip(*found, strict=True))
 

@@ -56,18 +56,18 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
 def _measured(timed: Timed, check: str, *, known: bool) -> Health:
     """Whether the step can take as long as somebody measured, with any cost of the profiler. known: whether that can be told."""
     unused = timed.shorter or timed.longer
-    if timed.off <= CALIBRATED and not unused:
+    if timed.error <= CALIBRATED and not unused:
         return Health(
             check=check,
             status="ok",
             detail=f"the step was measured without the profiler: {duration(timed.us)}",
             touches=HOST,
             reason="within-threshold",
-            measured=timed.off,
+            measured=timed.error,
             threshold=CALIBRATED,
             unit="share",
         )
-    failed, given = timed.off > USELESS_ERROR, f"the measured {duration(timed.us)}"
+    failed, given = timed.error > USELESS_ERROR, f"the measured {duration(timed.us)}"
     if unused:
         why = (
             f"kernels run for {duration(timed.working_us)} of a step"
@@ -85,7 +85,7 @@ def _measured(timed: Timed, check: str, *, known: bool) -> Health:
         touches=HOST,
         record_with="measure the step that the trace holds, and synchronise before you read the clock",
         reason="disagreement" if unused else "beyond-threshold",
-        measured=timed.off,
+        measured=timed.error,
         threshold=CALIBRATED,
         unit="share",
     )

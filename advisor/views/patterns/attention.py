@@ -108,11 +108,11 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def exponential(self) -> Mask:
-        return self.work.of(Family.SOFTMAX) | self.work.launched_by(_EXPONENTIAL.search)
+        return self.work.in_families(Family.SOFTMAX) | self.work.launched_by(_EXPONENTIAL.search)
 
     @cached_property
     def dense(self) -> Mask:
-        return self.work.of(Family.GEMM)
+        return self.work.in_families(Family.GEMM)
 
     def attentions(self) -> Iterator[WrittenOut]:
         if not self.work.timeline.source.shapes:
@@ -250,7 +250,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
         """A softmax written out is undone by products and a sum over the scores."""
-        return bool((self.work.of(Family.REDUCTION)[between] & of_scores).any())
+        return bool((self.work.in_families(Family.REDUCTION)[between] & of_scores).any())
 
 
 def _as_wide(products: list[Product]) -> list[Product]:
@@ -280,8 +280,8 @@ def batched(inputs: list[Tensor]) -> Batched | None:
 def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
     """Positions of the kernels of each attention where no shapes tell: a product, elementwise kernels with a softmax among them, a product."""
     # What is fetched by index is a bias for each place.
-    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING)
-    signs = np.select([work.of(Family.GEMM), work.of(Family.SOFTMAX), filler], ["P", "S", "f"], ".")
+    filler = work.in_families(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING)
+    signs = np.select([work.in_families(Family.GEMM), work.in_families(Family.SOFTMAX), filler], ["P", "S", "f"], ".")
     layer = work.launched_by(names_of("layer_product").search)
     found: list[Ints] = []
     for part in work.parts:

@@ -30,10 +30,10 @@ PINS = re.compile(r"torch/utils/data/_utils/pin_memory\.py")
 
 def loading_ahead(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, multi: bool, workers: int) -> Edits:
     if multi:
-        return Edits(host_time.without(spans, 0.25), host_time.without(spans, 1 - 1 / MORE_WORKERS), host_time.without(spans))
+        return Edits(host_time.cut_time(spans, 0.25), host_time.cut_time(spans, 1 - 1 / MORE_WORKERS), host_time.cut_time(spans))
     waited = max(DEQUEUE_US, loader_us / workers - max(step_us - loader_us, 0.0))
     hidden = max(0.0, 1 - waited / max(loader_us, 1e-9))
-    return Edits(host_time.without(spans, min(0.5, hidden)), host_time.without(spans, hidden), host_time.without(spans))
+    return Edits(host_time.cut_time(spans, min(0.5, hidden)), host_time.cut_time(spans, hidden), host_time.cut_time(spans))
 
 
 def copies_from_pageable(work: GpuWork) -> bool:

@@ -258,7 +258,7 @@ class WideActivations(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes, casts: Casts) -> WideActivations:
-        streams = np.flatnonzero(work.of(*_STREAMS) & (work.op >= 0) & (shapes.made[work.rows] >= LARGE) & _between_products(work, shapes))
+        streams = np.flatnonzero(work.in_families(*_STREAMS) & (work.op >= 0) & (shapes.made[work.rows] >= LARGE) & _between_products(work, shapes))
         chosen = np.setdiff1d(streams, [*(cast.position for cast in casts.all), *_stretches(casts)])
         share = np.array([_share(shapes.inputs(int(op)), int(shapes.made[row])) for op, row in zip(work.op[chosen], work.rows[chosen], strict=True)])
         wide = share < 1.0
@@ -268,7 +268,7 @@ class WideActivations(msgspec.Struct, frozen=True):
 def _between_products(work: GpuWork, shapes: Shapes) -> Mask:
     """(n,) what runs between the first and the last product in 16 bits of its step: before and after it other things are done than the model."""
     found = np.zeros(len(work.op), bool)
-    products = np.flatnonzero(work.of(*PRODUCTS) & (work.op >= 0))
+    products = np.flatnonzero(work.in_families(*PRODUCTS) & (work.op >= 0))
     narrow = products[[shapes.dtype(int(op)) in _NARROW for op in work.op[products]]]
     for step in np.unique(work.step[narrow]):
         own = narrow[work.step[narrow] == step]

@@ -87,17 +87,17 @@ def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
 def _compiled_neighbours(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
     """Gathers and scatters work on what they fetch, products off alignment are padded, images stay in channels_last; and
     positions of the gathers and scatters with what is between."""
-    alone, pointwise = work.kernel & ~in_optimizer(work), work.of(Family.ELEMENTWISE)
+    alone, pointwise = work.kernel & ~in_optimizer(work), work.in_families(Family.ELEMENTWISE)
     for stretch in fusion.stretches:
         if pointwise[stretch.members].sum() != 1:
             alone[stretch.members] = False
     precision = np.asarray(work.kernels.precision, object)[work.rows]
-    padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
-    moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
+    padded = np.flatnonzero(alone & work.in_families(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
+    moved = np.flatnonzero(alone & work.in_families(Family.EMBEDDING))
     # What its bytes are not known of keeps its time.
     moved = moved[~np.isnan(roofline.limit_us[work.rows[moved]])]
     needed_us = roofline.limit_us[work.rows[moved]]
-    inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
+    inside = np.flatnonzero(alone & pointwise & _next_to(work, work.in_families(Family.EMBEDDING), shapes))
     # Few stretches are one function's, a loss or an activation, which is compiled by itself; as many as these are all over a model.
     everywhere = len(fusion.stretches) >= OF_A_MODEL * work.schedule.steps
     edits: list[Edit] = [

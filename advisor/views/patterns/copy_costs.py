@@ -102,7 +102,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
         """Those of the window."""
         return HostCopies(np.flatnonzero(self._moving(small_bytes)[self.work.rows]), self.work.column("bytes"), self.work.pageable)
 
-    def of(self, copies: HostCopies, small_bytes: int) -> CopyCost:
+    def cost_of(self, copies: HostCopies, small_bytes: int) -> CopyCost:
         """Of some of `copies(small_bytes)`, where the device's time is known."""
         work, calls, gaps, steps, staged, released = self.work, self.calls, self.gaps, self.steps, self.staged, self.released
         main = self.partition.main
@@ -133,7 +133,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
         # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
         # A wait as recorded is shorter by what recording had the host do before it.
         of_waits = len(held) / max(int(calls.waits.sum()), 1) if calls else 0.0
-        behind_us = gaps.behind_us(work.timeline.gpu_ops[work.rows[at]])
+        behind_us = gaps.wait_after_us(work.timeline.gpu_ops[work.rows[at]])
         seen_us = exposed_us + waited_us + behind_us + staged.us + released.us + of_waits * self.replay.true_step.recording_us
         likely, most = (seen_us + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
         return CopyCost(
@@ -144,7 +144,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
             launching_us=launching_us,
             paused_us=paused_us,
             at_most_us=min(exposed_us + launching_us + paused_us, max(likely, most)),
-            likely_at_most_us=min(exposed_us + launching_us + min(paused_us, staging_us + issuing_us + made.us(work.schedule.steps)), likely),
+            likely_at_most_us=min(exposed_us + launching_us + min(paused_us, staging_us + issuing_us + made.host_us(work.schedule.steps)), likely),
             bytes_moved=float(copies.bytes[at].clip(min=0).sum()),
             pageable=float(pageable[at].mean()),
             pinned=bool(pinned[at].all()),
@@ -172,7 +172,7 @@ def copy_edits(
     large = slow[nbytes[slow] >= small_bytes]
     held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
     waits = WithoutWaits(held)
-    theirs = held[calls.inside(held, communication)] if calls else held[:0]
+    theirs = held[calls.mostly_covered(held, communication)] if calls else held[:0]
     pinned = FasterCopies(slow, COPY_LATENCY_US + np.where(nbytes[slow] >= small_bytes, nbytes[slow] / rate, 0.0))
     pinning = copies.pinned_by_loader(work, large) if loader else combine()
     # What comes to the host is there to be used: at the least, the host waits for it as before.
@@ -192,7 +192,7 @@ def copy_edits(
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
-    away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True), unreleased)
+    away = combine(waits, WithoutOps(slow), WithDispatch(replay.uncovered_share(copying)), made.on_device(calls, replay, kept=True), unreleased)
     return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
 
 

@@ -83,7 +83,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The call that launched a kernel."""
         return int(self._call_at[position])
 
-    def behind(self, call: int, most: int) -> range:
+    def next_calls(self, call: int, most: int) -> range:
         """The next calls of its stretch."""
         return range(call + 1, min(call + 1 + most, int(np.searchsorted(self.part, self.part[call], side="right"))))
 
@@ -94,7 +94,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def of_families(self, *families: Family) -> Mask:
         """(n,) whether each is of one of these families, by the kernel that it launches first."""
-        return self.work.of(*families)[self._firsts]
+        return self.work.in_families(*families)[self._firsts]
 
     def reads(self, call: int) -> list[Size]:
         """Each tensor that it reads, in the order of its arguments; [] if that was not recorded."""
@@ -107,7 +107,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _calls_of(self, call: int) -> tuple[list[Size], Size]:
         return sizes(self.name(call), self.inputs(call), bool(self._pointwise[call]))
 
-    def is_a(self, call: int, token: str) -> bool:
+    def has_token(self, call: int, token: str) -> bool:
         """Whether that is a token of what the call is named."""
         return bool(self.calls_with_token(token)[call])
 
@@ -142,7 +142,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         made, read = self._sizes
         begin = max(call - REACH, int(np.searchsorted(self.part, self.part[call])))
         before, sure = made[begin:call], Sure.ONLY
-        for other in self.behind(call, REACH):
+        for other in self.next_calls(call, REACH):
             if made[call] in read[other]:
                 yield Edge(other, Sure.NEAREST if sure is Sure.ONLY and made[call] in before else sure)
             sure = Sure.GUESS if made[other] == made[call] else sure
@@ -205,11 +205,11 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _pointwise(self) -> Mask:
-        return self.work.of(Family.ELEMENTWISE)[self._firsts]
+        return self.work.in_families(Family.ELEMENTWISE)[self._firsts]
 
     @cached_property
     def _products(self) -> dict[int, Product]:
-        dense = self.work.of(Family.GEMM)[self._firsts] & (self.op >= 0)
+        dense = self.work.in_families(Family.GEMM)[self._firsts] & (self.op >= 0)
         found = ((call, multiplied([shape for shape, _ in self.inputs(call)])) for call in np.flatnonzero(dense).tolist())
         return {call: product for call, product in found if product}
 

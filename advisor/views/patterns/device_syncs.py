@@ -96,7 +96,7 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
     transfer = ((kind == CopyKind.HTOD.value) & ~given(work)) | ((kind == CopyKind.DTOH.value) & ~small)
     of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
     reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked(work.pageable)
-    return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
+    return np.flatnonzero(calls.waits & ((calls.with_role(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 
 def given(work: GpuWork) -> Mask:
@@ -124,7 +124,7 @@ def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: 
     gone[known] = ops.outermost_where(doomed)[work.op[known]] >= 0
     spans = joined(spans_of(cpu, doomed), spans_of(python, matches(python, _WAITING_CALLS)), behind_breaks(calls, ops, reading))
     at = np.flatnonzero(gone)
-    return combine(WithoutWaits(waits), WithoutOps(at) if with_lead else FewerLaunches(at[:0], at, np.empty(0)), WithDispatch(replay.outside(spans)))
+    return combine(WithoutWaits(waits), WithoutOps(at) if with_lead else FewerLaunches(at[:0], at, np.empty(0)), WithDispatch(replay.uncovered_share(spans)))
 
 
 def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
@@ -163,7 +163,7 @@ def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mas
     """(n,) whether each wait asks for a size that products follow, of which there is less and less left from one pass of a step to the next: without it
     each pass would work on all."""
     sizing = np.flatnonzero(_inside_op(work.ops, calls, waits, _SIZING_OPS))
-    products = np.flatnonzero(work.of(*PRODUCTS) & (work.op >= 0))
+    products = np.flatnonzero(work.in_families(*PRODUCTS) & (work.op >= 0))
     behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
     rows: dict[tuple[object, ...], dict[int, int]] = {}
     for step, wait, op in sorted({*zip(work.step[products].tolist(), behind.tolist(), work.op[products].tolist(), strict=True)}):

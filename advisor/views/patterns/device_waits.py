@@ -56,9 +56,9 @@ class DeviceWaits(msgspec.Struct, frozen=True, dict=True):
             # Around a single run, waiting for the whole device, or for an event behind it, is how the run is timed.
             timing = matches(calls.timeline.api_calls, TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
             waits = waits[~timing | (timing.sum() > MOST_TIMED)]
-        waits = waits[~calls.inside(waits, startup.once)]
+        waits = waits[~calls.mostly_covered(waits, startup.once)]
         if served and served.known:
-            waits = waits[~calls.inside(waits, served.between)]
+            waits = waits[~calls.mostly_covered(waits, served.between)]
         if steps.steps == 1:
             # Nothing that was recorded comes after it: what the next step would gain was not seen.
             waits = waits[waits < work.schedule.op_call.max(initial=-1)]

@@ -25,7 +25,7 @@ def candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: 
     """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
     unknown = np.isnan(limit)
     reached = limit / np.maximum(work.dur_us, 1e-9)
-    eligible = _divisible(work, grids, min_kernel_us) & np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
+    eligible = _divisible(work, grids, min_kernel_us) & np.where(unknown, work.in_families(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
     return eligible & (grids.fill <= max_fill), eligible & _with_tail(work, grids, max_fill) & ~unknown
 
 
@@ -36,12 +36,12 @@ def undecided(work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_k
 
 def _divisible(work: GpuWork, grids: Grids, min_kernel_us: float) -> Mask:
     long = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
-    found: Mask = long & ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
+    found: Mask = long & ~work.named(FEW_ON_PURPOSE) & ~work.in_families(Family.COMMUNICATION, Family.OPTIMIZER)
     return found
 
 
 def _with_tail(work: GpuWork, grids: Grids, max_fill: float) -> Mask:
-    found: Mask = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS)
+    found: Mask = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.in_families(*EQUAL_BLOCKS)
     return found
 
 
@@ -49,10 +49,10 @@ def filled_edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us:
     """Each kernel in the time that a full device would need; one with a tail without some of it; one of no known kind may not divide."""
     known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
 
-    def to(fill: Floats, rate: float, without: float, least: float = UNKNOWN_FILL) -> WithDurations:
+    def durations_at(fill: Floats, rate: float, without: float, least: float = UNKNOWN_FILL) -> WithDurations:
         full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, least), fill), known / rate) + SECOND_PASS_US
         without_tail = np.maximum(dur_us * (1 - without * (1 - filled)), known)
         return WithDurations(at, np.where(tail, without_tail, full))
 
-    least = to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0)
-    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0, least=0.0))
+    least = durations_at(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0)
+    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), durations_at(filled, LIKELY_RATE, 0.5), durations_at(filled, 1.0, 1.0, least=0.0))

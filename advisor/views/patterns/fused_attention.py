@@ -47,13 +47,13 @@ def as_one_kernel(work: GpuWork, host_time: HostTime, kept: list[Ints], found: l
     at = np.concatenate(kept)
     gone = np.setdiff1d(np.concatenate(found), at)
     share = np.array([len(k) for k in kept])
-    return combine(Fused(at, gone, np.repeat(us / share, share)), host_time.without(host_between(work, found, gone)))
+    return combine(Fused(at, gone, np.repeat(us / share, share)), host_time.cut_time(host_between(work, found, gone)))
 
 
 def by_products(work: GpuWork, found: Sequence[Ints]) -> tuple[list[Ints], Floats]:
     """Of attentions that no shapes tell: their first and last product, and the (n, 3) time of the kernel that replaces each, at most, likely and at least;
     never above their own."""
-    product, precision = work.of(Family.GEMM), np.asarray(work.kernels.precision, object)[work.rows]
+    product, precision = work.in_families(Family.GEMM), np.asarray(work.kernels.precision, object)[work.rows]
     products = [chain[product[chain]] for chain in found]
     us = np.array([work.dur_us[at].sum() * (SINGLE if precision[at[0]] in ("fp32", "tf32") else 1.0) for at in products])
     own_us = np.array([work.dur_us[chain].sum() for chain in found]).reshape(-1, 1)

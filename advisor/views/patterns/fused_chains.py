@@ -53,7 +53,7 @@ class FusedChains(msgspec.Struct, frozen=True):
     ) -> FusedChains:  # fmt: skip
         return cls(work, steps, gaps, roofline, fusion, measured, compiled, attentions, first)
 
-    def of(self, least_ops: int) -> Chains | None:
+    def chains_of(self, least_ops: int) -> Chains | None:
         """Those of so many elementwise kernels at least."""
         found = (chains_by_shapes if self.work.timeline.source.shapes else chains_by_order)(self.work, self.fusion, self.roofline, least_ops)
         return Chains(*found, np.concatenate(found[0])) if found[0] else None
@@ -64,7 +64,7 @@ class FusedChains(msgspec.Struct, frozen=True):
         return self.compiled.passed if self.compiled else np.zeros(0, int)
 
     @property
-    def beside_us(self) -> float:
+    def other_saving_us(self) -> float:
         """A step, what a compiler saves on the GPU next to the chains."""
         return gpu_us_removed(self.work.schedule, self.compiled.beside) if self.compiled else 0.0
 
@@ -94,7 +94,7 @@ class FusedChains(msgspec.Struct, frozen=True):
 def fused_beside(work: GpuWork, members: Ints) -> Ints:
     """What else a compiler changes where the whole model is compiled: gathers, scatters, copies, single elementwise kernels, products on rows
     that are not aligned, which it pads."""
-    found = work.of(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.of(Family.GEMM) & work.named(UNALIGNED))
+    found = work.in_families(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.in_families(Family.GEMM) & work.named(UNALIGNED))
     found &= work.kernel & ~in_optimizer(work)
     found[members] = False
     return np.flatnonzero(found)

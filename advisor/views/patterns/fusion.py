@@ -137,7 +137,7 @@ class Fusion(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
         reader = _Reader(work, shapes)
-        member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
+        member = (work.in_families(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(names_of("complex").search) & ~_takes_complex(work) & ~work.named(_OF_COMPLEX)
         return cls(tuple(reader.stretches(runs(work, member))), shapes.elements[work.rows])
@@ -334,16 +334,16 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _narrow(self) -> Mask:
         """(n,) whether a softmax that is worth the question leaves half of its device idle."""
         blocks, sms, dur_us = self.work.column("grid_blocks"), self.work.timeline.sm_counts(self.work.column("device")), self.work.dur_us
-        narrow: Mask = self.work.of(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
+        narrow: Mask = self.work.in_families(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
         return narrow
 
     @cached_property
     def _pointwise(self) -> set[int]:
-        return set(self.work.op[self.work.of(Family.ELEMENTWISE) & self.work.launched_by(broadcasts)].tolist())
+        return set(self.work.op[self.work.in_families(Family.ELEMENTWISE) & self.work.launched_by(broadcasts)].tolist())
 
     @cached_property
     def _moving(self) -> set[int]:
-        return set(self.work.op[self.work.of(Family.COPY, Family.FILL) | self.work.launched_by(_JOINING.match)].tolist())
+        return set(self.work.op[self.work.in_families(Family.COPY, Family.FILL) | self.work.launched_by(_JOINING.match)].tolist())
 
     @cached_property
     def _with_statistics(self) -> set[int]:

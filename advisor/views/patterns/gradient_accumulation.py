@@ -58,7 +58,7 @@ class MicroBatches(msgspec.Struct, frozen=True, eq=False):
         together_us, of_first = like.sums(us=us)["us"][like.of], like.least(part)[like.of]
         several = np.bincount(like.of[Groups.by_keys(like.of, part).first])[like.of] > 1
         first = np.flatnonzero((part == 0) & several)
-        kept, exchanged = whole[first], work.of(Family.COMMUNICATION)[whole[first]]
+        kept, exchanged = whole[first], work.in_families(Family.COMMUNICATION)[whole[first]]
         inside = np.zeros(len(calls.waits), bool)
         for of_step in Groups.by_keys(step).members:
             begun, ended = (work.schedule.op_call[whole[of_step[part[of_step] == number]]] for number in (0, part[of_step].max()))
@@ -83,8 +83,8 @@ def accumulations(work: GpuWork) -> Ints:
 
 def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
     """(n,) the micro-batch of its step that each op is of, from 0; -1 where the step has but one, and of what comes behind the last."""
-    forward = work.of(*PRODUCTS, Family.CONV, Family.ATTENTION) & work.kernel & ~work.backward
-    fills, exchanges = work.of(Family.FILL), work.of(Family.COMMUNICATION)
+    forward = work.in_families(*PRODUCTS, Family.CONV, Family.ATTENTION) & work.kernel & ~work.backward
+    fills, exchanges = work.in_families(Family.FILL), work.in_families(Family.COMMUNICATION)
     compared = work.kernel & ~adds & ~fills & ~exchanges & (work.op >= 0)
     notes = work.timeline.annotations
     marks = notes[matches(notes, _OPTIMIZER)]

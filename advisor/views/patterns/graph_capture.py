@@ -72,7 +72,7 @@ class Capturable(msgspec.Struct, frozen=True, eq=False):
     def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, shapes: Shapes) -> Capturable:
         launched = _launched(steps, launches)
         # Memory that is given back waits too, which is the allocator's and ends no pass.
-        ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
+        ended = np.cumsum(np.r_[0, calls.waits & ~calls.with_role(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1, np.int64)
         why_not, (waits, sends, sent) = _capture_obstacle(steps, work, calls, launches, launched), _waits_between(work, calls)
         resized = why_not == DIFFERENT and _resized(work, launched)
@@ -162,7 +162,7 @@ def _capture_obstacle(steps: Steps, work: GpuWork, calls: HostCalls, launches: L
 def _allocates(steps: Steps, calls: HostCalls) -> bool:
     """Whether each step takes memory from the driver, or any gives some back: what a step takes once more is a pool that still grows, as a graph's does
     while it is captured."""
-    at = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
+    at = np.flatnonzero(calls.with_role(cuda_api.ApiRole.ALLOCATION))
     frame = calls.timeline.api_calls
     those = steps.of_host_time(frame["start_us"][calls.rows[at]])
     return bool(len(at)) and (bool(matches(frame, cuda_api.RETURNS)[calls.rows[at]].any()) or len(np.unique(those)) >= calls.schedule.steps)

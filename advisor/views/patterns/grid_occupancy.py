@@ -61,10 +61,10 @@ def filled(work: GpuWork, grids: Grids | None) -> Floats:
     known; 1 next to others, NaN if no grid is, and of communication."""
     if grids is None:
         return np.full(len(work.rows), np.nan)
-    known = work.kernel & (grids.blocks > 0) & ~work.of(Family.COMMUNICATION)
+    known = work.kernel & (grids.blocks > 0) & ~work.in_families(Family.COMMUNICATION)
     fill = np.where(known, np.minimum(np.where(np.isnan(grids.waves), grids.fill, grids.waves), 1.0), np.nan)
     little = np.flatnonzero(fill < 1)
-    fill[little[beside_others(work, little)]] = 1.0
+    fill[little[shares_device(work, little)]] = 1.0
     return fill
 
 
@@ -72,7 +72,7 @@ SHARED, FILLED = MOST, 0.25
 """Kernels share the device where others run for half of their time, and fill a quarter of it meanwhile: two of one block do not."""
 
 
-def beside_others(work: GpuWork, at: Ints) -> Mask:
+def shares_device(work: GpuWork, at: Ints) -> Mask:
     """(n,) whether kernels (positions) share the device with kernels of other streams."""
     frame, rows = work.timeline.gpu_ops, work.rows[at]
     start = frame["start_us"] - frame["start_us"].min()
@@ -126,7 +126,7 @@ def named_by_its_author(work: GpuWork, program: Program) -> Mask:
     return own[names.codes[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
 
 
-def alone(work: GpuWork, kernels: Mask) -> Ints:
+def single_kernels(work: GpuWork, kernels: Mask) -> Ints:
     """Positions of these kernels, without those next to others and those that wait for others."""
     at = np.flatnonzero(kernels)
-    return at[~(beside_others(work, at) | work.held_up[at])]
+    return at[~(shares_device(work, at) | work.held_up[at])]

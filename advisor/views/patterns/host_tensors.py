@@ -34,20 +34,20 @@ class MadeOnHost(msgspec.Struct, frozen=True):
     spans: Spans
     as_launched_us: float
 
-    def us(self, steps: int) -> float:
+    def host_us(self, steps: int) -> float:
         """What making them takes the host, a step."""
         return length(self.spans) / steps
 
     def told(self, steps: int, step_us: float) -> str:
         """What making them takes the host, if it is worth a word."""
-        us = self.us(steps)
+        us = self.host_us(steps)
         return f"; making their data takes the host {duration(us)} as recorded" if us >= HARDLY_ANY * step_us else ""
 
     def on_device(self, calls: HostCalls | None, replay: Replay, *, kept: bool) -> Edit:
         """Made on the device instead, by as many launches, or once and kept there: neither copies nor the host's work are left."""
         if not len(self.copies):
             return combine()
-        made = 1 - replay.outside(self.spans)
+        made = 1 - replay.uncovered_share(self.spans)
         held = calls.held_by_copies(replay.recorded.op_call[self.copies]) if calls else self.copies[:0]
         gone = combine(WithoutWaits(held), WithoutHostTime(made, made), WithoutOps(self.copies))
         return gone if kept else combine(gone, WithHostTime(self.copies, replay.host_share * self.as_launched_us))

@@ -70,7 +70,7 @@ class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
         cls, timeline: Timeline, steps: Steps, work: GpuWork, calls: HostCalls, gaps: Gaps, launches: Launches, program: Program, sources: Sources,
         host_time: HostTime, compiled: CompiledStep, capturable: Capturable, recurrent: RecurrentLoop, replay: Replay, first: FirstPass,
     ) -> LaunchGaps:  # fmt: skip
-        waiting_us = gaps.causes["launch"] * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
+        waiting_us = gaps.causes["launch"] * first.repeats(gaps.next_op, gaps.start_us, gaps.end_us)
         at, inside = np.flatnonzero((waiting_us > 0) & (gaps.next_op >= 0)), steps.holds(timeline.gpu_ops["start_us"])
         return cls(
             work, steps, calls, gaps, launches, program, sources, host_time, compiled, capturable, recurrent, replay, waiting_us, at, inside, bool(first.only)
@@ -163,7 +163,7 @@ def fewer_launches(
             spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX))
         )
         nothing = np.ones(len(host_time.recorded.host_us))
-        return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
+        return Edits(CheaperDispatch(0.5), combine(graph, host_time.cut_time(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if capturable.in_passes and not program.compiled:
         return Edits(combine(), CheaperDispatch(IN_PASSES, of_library(calls, kernels)), graph)
     if not program.compiles_whole:

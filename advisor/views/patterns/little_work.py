@@ -43,7 +43,7 @@ class LittleWork(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def of_network(self) -> Mask:
         """(n,) ops of a network: products, convolutions, attention and recurrent layers."""
-        found: Mask = self.work.of(*PRODUCTS) | self.work.launched_by(_RECURRENT.search)
+        found: Mask = self.work.in_families(*PRODUCTS) | self.work.launched_by(_RECURRENT.search)
         return found
 
     @property
@@ -55,7 +55,7 @@ class LittleWork(msgspec.Struct, frozen=True, dict=True):
     def waits(self) -> float:
         """Of the step, what the device waits for launches."""
         gaps = self.gaps
-        waiting = gaps.causes["launch"] * self.first.again(gaps.next_op, gaps.start_us, gaps.end_us)
+        waiting = gaps.causes["launch"] * self.first.repeats(gaps.next_op, gaps.start_us, gaps.end_us)
         return float(waiting.sum()) / gaps.run_us
 
     def in_small_kernels(self, most_fill: float) -> float:

@@ -63,7 +63,7 @@ def _added_products(flow: Dataflow, up: int, layer: Product) -> Iterator[tuple[i
     """Each product of those sizes with an addition of two tensors of as many elements that may read it and an adapter's last product, the next addition first: those of
     later layers have the same sizes."""
     for total in sorted(flow.uses(up, "linear_pointwise")):
-        if flow.is_a(total, "add") and [prod(shape) for shape, _ in flow.inputs(total)][:2] == [layer.rows * layer.columns] * 2:
+        if flow.has_token(total, "add") and [prod(shape) for shape, _ in flow.inputs(total)][:2] == [layer.rows * layer.columns] * 2:
             yield from ((call, total) for call in sorted(flow.origins(total, "linear_pointwise"), reverse=True) if flow.product(call) == layer)
 
 
@@ -71,9 +71,10 @@ def _linear(flow: Dataflow, layer: int, down: int, total: int) -> bool:
     """Whether nothing else is computed on the way: copies alone between a layer and the adapter that reads what it does, and what is linear behind.
     Where the adapted weight is normed, that and its products stand between."""
     inside = [call for call in range(min(layer + 1, down), total) if not flow.product(call)]
-    normed = any(flow.is_a(call, "norm_of_weight") for call in inside)
+    normed = any(flow.has_token(call, "norm_of_weight") for call in inside)
     return all(
-        flow.is_a(call, "copy" if call < down and not normed else "linear_pointwise") or (normed and flow.is_a(call, "norm_of_weight")) for call in inside
+        flow.has_token(call, "copy" if call < down and not normed else "linear_pointwise") or (normed and flow.has_token(call, "norm_of_weight"))
+        for call in inside
     )
 
 

@@ -42,9 +42,9 @@ class LayoutCopies(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, work: GpuWork) -> LayoutCopies:
         in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
-        conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
+        conv_share = float(work.dur_us[work.in_families(Family.CONV) | in_conv].sum()) / work.busy_us
         in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
-        chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
+        chosen = work.in_families(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
         flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(work.timeline.cpu_ops["dims"][o])]
         of_sequences = chosen & np.isin(work.op, flat)
         chosen &= ~of_sequences
@@ -65,8 +65,8 @@ def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
 
 def _turning_copies(work: GpuWork) -> Mask:
     """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
-    chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
-    in_product = work.ops.within(work.ops.named(_PRODUCTS))
+    chosen = work.in_families(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
+    in_product = work.ops.within_chosen(work.ops.named(_PRODUCTS))
     turning = [
         op
         for op in np.unique(work.op[chosen]).tolist()
@@ -154,7 +154,7 @@ class ChannelsLast(msgspec.Struct, frozen=True, eq=False):
         depthwise = np.flatnonzero(work.named(names_of("depthwise_of_torch"))) if in_half else turned[:0]
         weights = _weights(work, shapes)
         pictures = 2 * sum(len(weight) == PICTURES for _, weight in weights) > len(weights) if weights else _by_name(work)
-        norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
+        norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.in_families(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
         of_library = of_library[_of_images(work, shapes, of_library)] if pictures else of_library[:0]
         limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)
         gone = FewerLaunches(turned[:0], turned, np.empty(0))
@@ -186,7 +186,7 @@ _NAMED_FP32 = names_of("fp32_by_name")
 def _in_half(work: GpuWork) -> bool:
     """Whether convolutions compute in 16 bits; in TF32 and FP32 the other layout gained 28 % of one step and cost 34 of another."""
     precision = np.asarray(work.kernels.precision, object)[work.rows]
-    convolutions = work.of(Family.CONV)
+    convolutions = work.in_families(Family.CONV)
     wide: Mask = convolutions & (np.isin(precision, ["fp32", "tf32", "fp64"]) | work.named(_NAMED_FP32))
     return float(work.dur_us[wide].sum()) <= 0.5 * float(work.dur_us[convolutions].sum())
 
@@ -194,7 +194,7 @@ def _in_half(work: GpuWork) -> bool:
 def _in_tf32(work: GpuWork) -> bool:
     """Whether most convolutions that compute in more than 16 bits do so in TF32."""
     precision = np.asarray(work.kernels.precision, object)[work.rows]
-    in_tf32, in_fp32 = (float(work.dur_us[work.of(Family.CONV) & (precision == name)].sum()) for name in ("tf32", "fp32"))
+    in_tf32, in_fp32 = (float(work.dur_us[work.in_families(Family.CONV) & (precision == name)].sum()) for name in ("tf32", "fp32"))
     return in_tf32 > in_fp32
 
 

@@ -105,7 +105,7 @@ def _forward(work: GpuWork, shapes: Shapes) -> list[Chain]:
 def _in_composite(work: GpuWork) -> Mask:
     """(n,) whether each kernel is one of those that PyTorch's own op launched."""
     ops = work.ops
-    inside = np.r_[ops.within(ops.named(COMPOSITE)), False]
+    inside = np.r_[ops.within_chosen(ops.named(COMPOSITE)), False]
     found: Mask = inside[np.where(work.op >= 0, work.op, -1)]
     return found
 
@@ -132,7 +132,7 @@ def _signs(work: GpuWork) -> np.ndarray:
     if len(work.ops.names):
         by_op = np.array([_SIGN.get(elementary(n), _OTHER) for n in (*work.ops.categories, "")])
         signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
-        parent, fused = work.ops.parent, work.ops.within(work.ops.named(_FUSED_ALREADY))
+        parent, fused = work.ops.parent, work.ops.within_chosen(work.ops.named(_FUSED_ALREADY))
         inside = (parent >= 0) & fused[parent]
         signs[(work.op >= 0) & inside[work.op]] = _OTHER
     return signs

@@ -85,7 +85,7 @@ class OptimizerStep(msgspec.Struct, frozen=True):
             return cls(name, "sparse", chosen, spans, 0)
         if many.mean() > MOSTLY:
             return cls(name, "foreach", chosen, spans, 0)
-        if work.dur_us[chosen[many | fused | work.of(Family.FUSED)[chosen]]].sum() > SOME * work.dur_us[chosen].sum():
+        if work.dur_us[chosen[many | fused | work.in_families(Family.FUSED)[chosen]]].sum() > SOME * work.dur_us[chosen].sum():
             return cls(name, "other", chosen, spans, 0)
         counts: Counter[str] = Counter()
         for o, k, n in zip(by_op, by_kernel, groups.rows.tolist(), strict=True):
@@ -161,5 +161,5 @@ def fused_optimizer(host_time: HostTime, work: GpuWork, update: OptimizerStep) -
             gone.append(group[n:])
             dur.append(np.full(n, min(whole, traffic * moved + SHORTEST_POINTWISE_US * n) / n))
         fewer = FewerLaunches(np.concatenate(kept), np.concatenate(gone), np.concatenate(dur))
-        made.append(combine(host_time.without(update.spans, 1 - host), fewer))
+        made.append(combine(host_time.cut_time(update.spans, 1 - host), fewer))
     return Edits(*made)

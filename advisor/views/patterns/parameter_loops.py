@@ -60,7 +60,7 @@ class ParameterLoops(msgspec.Struct, frozen=True):
     def build(cls, timeline: Timeline, steps: Steps, work: GpuWork, update: OptimizerStep) -> ParameterLoops:
         parameters = _parameters(timeline, steps, work)
         own = (work.op >= 0) & ~work.backward & _outside_ranges(timeline, work, update)
-        own &= ~work.kernel | work.of(*_POINTWISE)
+        own &= ~work.kernel | work.in_families(*_POINTWISE)
         root = np.where(work.op >= 0, work.ops.outermost[work.op] if len(work.ops.outermost) else -1, -1)
         names = np.array([work.ops.name(int(op)) for op in root.tolist()], object)
         own &= np.array(["_foreach_" not in name for name in names], bool)

@@ -20,8 +20,8 @@ BY_LONGEST = costs("chain-by-longest")
 
 def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
     """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
-    counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
-    softmax = work.of(Family.SOFTMAX)
+    counted = work.in_families(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
+    softmax = work.in_families(Family.SOFTMAX)
     kind = work.kind
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     on = work.column("device").tolist()
@@ -48,7 +48,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
 
 def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
     """The same stretches where no shapes say more, and elementwise kernels in a row that are none: as long as their longest kernel tells."""
-    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), work.kind
+    counted, kind = work.in_families(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), work.kind
     chosen = [
         stretch.members
         for stretch in fusion.stretches
@@ -90,8 +90,8 @@ def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
 
 def _chains(work: GpuWork, elements: Ints, left_out: Mask, min_chain: int) -> list[Ints]:
     """Positions of elementwise kernels that follow each other on a stream in one step, on as many elements."""
-    pointwise = work.of(Family.ELEMENTWISE)
-    member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
+    pointwise = work.in_families(Family.ELEMENTWISE)
+    member = (pointwise | (work.in_families(Family.COPY) & work.kernel)) & ~left_out
     kind = work.kind
     parts = [chain for run in runs(work, member, elements) for chain in passes(run, kind[run])]
     return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]

@@ -81,10 +81,10 @@ class WideProducts(msgspec.Struct, frozen=True):
     def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
         emulated = work.named(_EMULATED)
         texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
-        dense = work.of(*PRODUCTS) & ~work.held_up
+        dense = work.in_families(*PRODUCTS) & ~work.held_up
         at = np.flatnonzero(dense & np.isin(texts, WIDE))
         rows = work.rows[at]
-        single, reduced = (work.of(Family.CONV)[at] & (texts[at] == text) for text in WIDE)
+        single, reduced = (work.in_families(Family.CONV)[at] & (texts[at] == text) for text in WIDE)
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
@@ -179,7 +179,7 @@ class DoubleWork(msgspec.Struct, frozen=True):
         """single_is_tf32: whether the framework multiplies FP32 in TF32 unless told otherwise, as JAX does."""
         at = np.flatnonzero(work.kernel & _takes_doubles(work))
         dur, rows = work.dur_us[at], work.rows[at]
-        dense = work.of(*PRODUCTS)[at]
+        dense = work.in_families(*PRODUCTS)[at]
         # The limit is not known where the bytes are not, nor where the device's bandwidth is not.
         limit = roofline.limit_us[rows]
         likely = np.where(np.isnan(limit), dur * UNKNOWN, dur - np.fmin(limit, dur) / 2)

@@ -66,7 +66,7 @@ class RecurrentLoop(msgspec.Struct, frozen=True, eq=False):
         return cls(
             cells / work.schedule.steps,
             combine(
-                host_time.without(_spans(work, members)),
+                host_time.cut_time(_spans(work, members)),
                 Fused.chains(members, np.array([_library_us(work, cells_at, at) for at, _ in found]), [KERNELS_A_CELL * passes for _, passes in found]),
                 WithHostTime(kept, LAUNCH_US),
             ),
@@ -129,10 +129,10 @@ def _only_cells(work: GpuWork, shapes: Shapes, inside: Ints, cells: Mask) -> boo
 
 def _of_head(work: GpuWork, shapes: Shapes, at: int, widths: set[int]) -> bool:
     """Whether it is a head's product, its activation, or fills what it makes."""
-    if work.launched_by(_PRODUCT.match)[at] or work.of(Family.FILL)[at]:
+    if work.launched_by(_PRODUCT.match)[at] or work.in_families(Family.FILL)[at]:
         return True
     inputs = shapes.inputs(int(work.op[at]))
-    return bool(work.of(Family.ELEMENTWISE)[at]) and bool(inputs) and inputs[0][0][-1:] in [(width,) for width in widths]
+    return bool(work.in_families(Family.ELEMENTWISE)[at]) and bool(inputs) and inputs[0][0][-1:] in [(width,) for width in widths]
 
 
 def _widths(work: GpuWork, shapes: Shapes, at: Ints) -> set[tuple[int, int]]:

@@ -29,7 +29,7 @@ class ReleasedMemory(msgspec.Struct, frozen=True):
     @property
     def gone(self) -> Edit:
         """Pinned memory is kept, and given to the next batch."""
-        return self.host_time.without(self.spans)
+        return self.host_time.cut_time(self.spans)
 
     def told(self, step_us: float) -> str:
         """What it takes the host, if it is worth a word."""

@@ -46,7 +46,7 @@ class ServedWork(msgspec.Struct, frozen=True, eq=False):
         start = api["start_us"][calls.rows]
         inside = in_spans(start, marks)
         launching = inside & calls.launching(np.ones(len(work.rows), bool))
-        graphs, eager = launching & calls.of(ApiRole.GRAPH_LAUNCH), launching & calls.of(ApiRole.LAUNCH)
+        graphs, eager = launching & calls.with_role(ApiRole.GRAPH_LAUNCH), launching & calls.with_role(ApiRole.LAUNCH)
         chosen = np.flatnonzero(graphs | eager)
         of = np.searchsorted(marks[0], start[chosen], side="right")
         _, first = np.unique(of, return_index=True)

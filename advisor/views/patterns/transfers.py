@@ -132,12 +132,12 @@ class StagedCopies(msgspec.Struct, frozen=True):
     def ahead(self) -> Edit:
         """Staged while the step before runs, on a thread of its own: hidden as far as the rest of the step is long."""
         rest = max(self.step_us - self.us, 0.0)
-        return self.host_time.without(self.spans, min(1.0, rest / self.us) if self.us else 0.0)
+        return self.host_time.cut_time(self.spans, min(1.0, rest / self.us) if self.us else 0.0)
 
     @property
     def gone(self) -> Edit:
         """Nothing is staged."""
-        return self.host_time.without(self.spans)
+        return self.host_time.cut_time(self.spans)
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, host: HostActivity, host_time: HostTime, program: Program) -> StagedCopies:

@@ -28,7 +28,7 @@ class Turn(msgspec.Struct, frozen=True):
     order: tuple[int, ...]
 
     @property
-    def back(self) -> Turn:
+    def inverse(self) -> Turn:
         """The copy that undoes it."""
         return Turn(tuple(self.sizes[axis] for axis in self.order), tuple(int(axis) for axis in np.argsort(self.order)))
 
@@ -78,12 +78,12 @@ class RoundTrips(msgspec.Struct, frozen=True):
         untold = np.zeros(0, np.int64) if work.timeline.source.shapes else _several_between(work)
         pairs = np.array(list(_pairs(flow, turns)), np.int64).reshape(-1, 3)
         pairs, around = pairs[:, :2], pairs[:, 2].astype(bool)
-        known = {turn for k in pairs[~around, 0].tolist() if (turn := turns.of(k))}
-        known |= {turn.back for turn in known}
+        known = {turn for k in pairs[~around, 0].tolist() if (turn := turns.turn_at(k))}
+        known |= {turn.inverse for turn in known}
         copies = work.launched_by(names_of("copy").search)
-        others = work.kernel & (copies | work.of(Family.ELEMENTWISE)) & bool(known)
+        others = work.kernel & (copies | work.in_families(Family.ELEMENTWISE)) & bool(known)
         others[pairs.ravel()] = False
-        turned = np.array([k for k in np.flatnonzero(others).tolist() if turns.of(k) in known], np.int64)
+        turned = np.array([k for k in np.flatnonzero(others).tolist() if turns.turn_at(k) in known], np.int64)
         if not work.backward[turned].all():
             # The forward pass has the other order for more than trips, as for a product along another axis.
             turned = turned[:0]
@@ -100,7 +100,7 @@ class _Turns:
         self.codes = self.dims.codes, self.strides.codes
         self.known: dict[tuple[int, int], Turn | None] = {}
 
-    def of(self, position: int) -> Turn | None:
+    def turn_at(self, position: int) -> Turn | None:
         op = int(self.op[position])
         if op < 0:
             return None
@@ -128,14 +128,14 @@ def _pairs(flow: Dataflow, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
     back = set[int]()
     for call in np.flatnonzero(copies).tolist():
         at = int(flow.kernels(call, call + 1)[-1])
-        if call in back or (turn := turns.of(at)) is None:
+        if call in back or (turn := turns.turn_at(at)) is None:
             continue
         contracted = np.array([bool(one) and turns.contracts(int(flow.kernels(k, k + 1)[-1]), turn) for k, one in enumerate(products.tolist())], bool)
         passes = indifferent | contracted
         for other in sorted(flow.uses(call, passes, Sure.NEAREST)):
             if not passes[call:other].all():
                 break
-            if copies[other] and other not in back and turns.of(int(flow.kernels(other, other + 1)[-1])) == turn.back:
+            if copies[other] and other not in back and turns.turn_at(int(flow.kernels(other, other + 1)[-1])) == turn.back:
                 back.add(other)
                 yield at, int(flow.kernels(other, other + 1)[-1]), bool(contracted[call:other].any())
                 break
@@ -144,7 +144,7 @@ def _pairs(flow: Dataflow, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
 def _several_between(work: GpuWork) -> Ints:
     """Copies of two or more of one step with so few kernels between as a round trip has, and none that cares for their order."""
     copies = work.launched_by(names_of("copy").search) & work.kernel
-    indifferent = work.of(*_INDIFFERENT)
+    indifferent = work.in_families(*_INDIFFERENT)
     found = np.zeros(len(work.rows), bool)
     for here in work.parts:
         run = np.cumsum(~indifferent[here])

@@ -336,7 +336,7 @@ def _own_kernels(timeline: Timeline, kernels: Kernels, steps: Steps, device: int
 
 def _experts_us(timeline: Timeline, kernels: Kernels, steps: Steps, device: int) -> tuple[float, ...]:
     ops = timeline.gpu_ops
-    chosen = kernels.of(Family.GEMM) & matches(ops, EXPERTS) & (ops["device"] == device)
+    chosen = kernels.in_families(Family.GEMM) & matches(ops, EXPERTS) & (ops["device"] == device)
     start, edges = ops["start_us"][chosen], steps.edges_us
     found, _ = np.histogram(start, edges, weights=ops["dur_us"][chosen]) if len(edges) > 1 else (np.empty(0), None)
     return tuple(found.tolist()) if found.any() else ()

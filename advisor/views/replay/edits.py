@@ -73,14 +73,14 @@ class Edits(NamedTuple):
     high: Edit
 
     @classmethod
-    def same(cls, edit: Edit) -> Edits:
+    def exact(cls, edit: Edit) -> Edits:
         """A fix whose effect on the schedule is known."""
         return cls(edit, edit, edit)
 
     @classmethod
-    def all_of(cls, edits: Sequence[Edits]) -> Edits:
+    def combined(cls, edits: Sequence[Edits]) -> Edits:
         """Every fix applied, each at the same end."""
-        return cls(*(combine(*ends) for ends in zip(*edits, strict=True))) if edits else cls.same(Combined())
+        return cls(*(combine(*ends) for ends in zip(*edits, strict=True))) if edits else cls.exact(Combined())
 
 
 def changes(schedule: Schedule, edit: Edit) -> Iterator[Change]:

@@ -66,9 +66,9 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
         """How many of them a step launches."""
         return len(at) / self.schedule.steps
 
-    def of(self, *families: Family) -> Mask:
+    def in_families(self, *families: Family) -> Mask:
         """(n,) whether each is a kernel of one of these families."""
-        return self.kernels.of(*families)[self.rows]
+        return self.kernels.in_families(*families)[self.rows]
 
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n,) whether the kernel's name matches."""

@@ -41,7 +41,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
     waits: Mask
     timeline: Timeline
 
-    def of(self, role: cuda_api.ApiRole) -> Mask:
+    def with_role(self, role: cuda_api.ApiRole) -> Mask:
         """(n,) whether each has that role."""
         return self.roles == list(cuda_api.ApiRole).index(role)
 
@@ -60,7 +60,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
         start, dur = (self.timeline.api_calls[column][self.rows[at]] for column in ("start_us", "dur_us"))
         return float(overlap_with(start, start + dur, spans).sum()) / self.schedule.steps
 
-    def inside(self, at: Ints, spans: Spans) -> Mask:
+    def mostly_covered(self, at: Ints, spans: Spans) -> Mask:
         """(n,) whether most of each of the calls at some positions, as recorded, passes inside these spans."""
         calls = self.timeline.api_calls
         start, dur = calls["start_us"][self.rows[at]], calls["dur_us"][self.rows[at]]
@@ -77,7 +77,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
         PyTorch makes a blocking copy of an asynchronous one and a stream sync inside one op. Where ops were not recorded,
         the sync that directly follows the copy is its.
         """
-        sync = self.of(cuda_api.ApiRole.SYNC)
+        sync = self.with_role(cuda_api.ApiRole.SYNC)
         copying = self.op[calls]
         following = np.zeros(len(sync), bool)
         following[np.minimum(calls[copying < 0] + 1, len(sync) - 1)] = True
@@ -97,7 +97,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
     def held_unasked(self, pageable: Mask) -> Mask:
         """(n,) the asynchronous copies that held the host all the same, for they are of pageable memory (a mask over positions): no op asked for
         the data, and no sync follows that would wait for them."""
-        followed = np.r_[self.of(cuda_api.ApiRole.SYNC)[1:], False]
+        followed = np.r_[self.with_role(cuda_api.ApiRole.SYNC)[1:], False]
         asynchronous = matches(self.timeline.api_calls, _ASYNCHRONOUS)[self.rows]
         return asynchronous & self.launching(pageable) & self.waits & (self.op < 0) & ~followed
 

@@ -20,7 +20,7 @@ class HostSpans(msgspec.Struct, frozen=True):
     wrap: tuple[float, float]
     host_us: Floats
 
-    def inside(self, spans: Spans) -> Floats:
+    def covered_us(self, spans: Spans) -> Floats:
         """(n_calls,) µs of the host time before each call that disjoint, sorted spans cover."""
         found = overlap_with(self.start_us, self.end_us, spans)
         if len(found):

@@ -29,9 +29,9 @@ class HostTime(msgspec.Struct, frozen=True):
     corrected: Schedule
     unseen: str = ""
 
-    def inside(self, spans: Spans) -> Floats:
+    def covered_us(self, spans: Spans) -> Floats:
         """(n_calls,) µs of the host time before each call that disjoint, sorted spans cover."""
-        return self.spans.inside(spans)
+        return self.spans.covered_us(spans)
 
     def spent_us(self, spans: Spans) -> float:
         """What the host spends inside disjoint, sorted spans in a step when nobody records."""
@@ -40,7 +40,7 @@ class HostTime(msgspec.Struct, frozen=True):
         kept = issuing * _ratio(left.dispatch_us, recorded.dispatch_us) + own * _ratio(left.host_us - left.dispatch_us, recorded.host_us - recorded.dispatch_us)
         return float(kept.sum()) / recorded.steps
 
-    def without(self, spans: Spans, share: float = 1.0) -> Edit:
+    def cut_time(self, spans: Spans, share: float = 1.0) -> Edit:
         """The host no longer spends this share of its time inside disjoint, sorted spans; the calls there stay."""
         issuing, own = self._split(spans)
         recorded = self.recorded
@@ -48,8 +48,8 @@ class HostTime(msgspec.Struct, frozen=True):
 
     def _split(self, spans: Spans) -> tuple[Floats, Floats]:
         """(n_calls,) recorded µs before each call that spans cover: issuing ops, and the rest."""
-        inside = self.inside(spans)
-        issuing = np.minimum(self.inside(intersect(spans, self.launch)), np.minimum(self.recorded.dispatch_us, inside))
+        inside = self.covered_us(spans)
+        issuing = np.minimum(self.covered_us(intersect(spans, self.launch)), np.minimum(self.recorded.dispatch_us, inside))
         return issuing, inside - issuing
 
     def seen(self) -> HostTime:

@@ -150,8 +150,8 @@ class HostCost(msgspec.Struct, frozen=True):
         limits, spans = recording_cost.limits(), HostSpans.create(timeline, steps, schedule)
         quiet = joined(pauses.own, pauses.odd)
         close = complement(quiet, float(edges[0]) - 1.0, float(edges[-1]) + 1.0)
-        dispatch = np.minimum(spans.inside(intersect(close, host.launch)), schedule.dispatch_us)
-        own = np.clip(spans.inside(close) - dispatch, 0.0, schedule.host_us - schedule.dispatch_us)
+        dispatch = np.minimum(spans.covered_us(intersect(close, host.launch)), schedule.dispatch_us)
+        own = np.clip(spans.covered_us(close) - dispatch, 0.0, schedule.host_us - schedule.dispatch_us)
         # The schedule's own calls are counted with the time before them; a wait is no cost, unless the framework runs code in it.
         waits, nodes = schedule.waits_for != -1, _nodes(timeline, schedule)
         returning = waits & added.in_waits
@@ -170,8 +170,8 @@ class HostCost(msgspec.Struct, frozen=True):
             call_us=call,
             return_us=back,
             issued_last=nodes[schedule.op_call] > 0,
-            gone_us=spans.inside(intersect(pauses.own, host.profiler)),
-            odd_us=spans.inside(pauses.odd),
+            gone_us=spans.covered_us(intersect(pauses.own, host.profiler)),
+            odd_us=spans.covered_us(pauses.odd),
             less_us=less,
             needed_us=_needed_us(timeline.source, counts, float(recorded.sum()), float(less.sum()), added) if len(ops) else None,
             python_us=min(float(python_us.sum()), float((recorded - less).sum())),

@@ -83,7 +83,7 @@ class Replay:
         after = edit.apply(self.corrected)
         return float((after.host_us + after.call_us).sum()) > (1 + AMISS) * float((self.corrected.host_us + self.corrected.call_us).sum())
 
-    def outside(self, spans: Spans) -> Floats:
+    def uncovered_share(self, spans: Spans) -> Floats:
         """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""
         host = self.recorded.host_us
         inside = overlap_with(self.call_start_us - host, self.call_start_us, spans)

@@ -38,7 +38,7 @@ class Timed(msgspec.Struct, frozen=True):
     recorded_us: float
 
     @property
-    def off(self) -> float:
+    def error(self) -> float:
         """How far the trace's step stays from it."""
         return abs(self.reached_us / self.us - 1)
 

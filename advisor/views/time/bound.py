@@ -106,8 +106,8 @@ class Bound(msgspec.Struct, frozen=True):
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
-            asked = "" if unseen.nothing else unseen.told()
-            return cls("cpu-only" if unseen.nothing else UNKNOWN, headlines.no_gpu_work(asked), Shares(), float("nan"))
+            asked = "" if unseen.is_empty else unseen.told()
+            return cls("cpu-only" if unseen.is_empty else UNKNOWN, headlines.no_gpu_work(asked), Shares(), float("nan"))
         shares = _shares(main, steps, gaps.recording_us)
         parts = path.parts
         host_share = sum(part.share for part in parts if part.link in HOST_LINKS) if parts else float("nan")
@@ -238,14 +238,14 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     ridge = _ridges(kernels, roofline, device)
     intensity = np.divide(roofline.flops, roofline.bytes, out=np.full(len(ops), np.nan), where=roofline.bytes > 0)
     known = ~np.isnan(intensity) & ~np.isnan(ridge)
-    dense = kernels.of(*PRODUCTS)
+    dense = kernels.in_families(*PRODUCTS)
     # Moving the bytes takes a product that waits for them much of its time; what is slow at both rates waits for something else.
     starved = dense & np.where(known, (intensity < ridge) & (roofline.peak_us >= MOST * dur), _vector_products(timeline))
     narrow = _narrow(timeline)
     # Without a framework most kernels are the program's own, and what their author called them is no proof of what they do.
-    told = kernels.of(*MOVES_MEMORY) & (_of_libraries(timeline) if program.framework == "cuda" else True)
+    told = kernels.in_families(*MOVES_MEMORY) & (_of_libraries(timeline) if program.framework == "cuda" else True)
     memory = (told & ~narrow) | starved
-    unknown = (kernels.of(Family.OTHER) | (kernels.of(*MOVES_MEMORY) & ~told)) & (ops["kind"] != GpuKind.GRAPH.value)
+    unknown = (kernels.in_families(Family.OTHER) | (kernels.in_families(*MOVES_MEMORY) & ~told)) & (ops["kind"] != GpuKind.GRAPH.value)
     longest = ""
     if (inside & unknown).any():
         longest = _longest(ops["name"][inside & unknown], dur[inside & unknown])

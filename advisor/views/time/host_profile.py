@@ -83,7 +83,7 @@ def _phases(timeline: Timeline, ops: Ops, host: HostActivity, own: Mask) -> dict
     notes, frame = timeline.annotations, timeline.cpu_ops
     running = spans_of(frame, own)
     optimizer = update_spans(timeline, matches(notes, _OPTIMIZER))
-    backward = spans_of(frame, own & ops.within(ops.named(_NODE)))
+    backward = spans_of(frame, own & ops.within_chosen(ops.named(_NODE)))
     collectives = joined(spans_of(notes, matches(notes, _COLLECTIVE)), spans_of(frame, ops.named(_COLLECTIVE)))
     found: dict[Phase, Spans] = {}
     taken = EMPTY

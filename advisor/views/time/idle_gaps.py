@@ -81,7 +81,7 @@ class Gaps(msgspec.Struct, frozen=True):
         lost = self.together_us("launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else []))
         return float(lost[np.isin(self.next_op, rows)].sum()) / self.replayed_steps
 
-    def behind_us(self, ops: Table) -> float:
+    def wait_after_us(self, ops: Table) -> float:
         """What the device waits, a step, directly behind these GPU ops of the steps replayed."""
         ends = np.sort(ops["start_us"] + ops["dur_us"])
         after = np.searchsorted(ends, self.start_us + NANOSECOND_US) > np.searchsorted(ends, self.start_us - NANOSECOND_US)

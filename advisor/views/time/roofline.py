@@ -64,7 +64,7 @@ class Roofline(msgspec.Struct, frozen=True):
         at = np.where(ops.of_gpu >= 0, np.r_[nearest, -1][ops.of_gpu], -1)
         at[frame["kind"] != GpuKind.KERNEL.value] = -1
         flops, moved = np.full(n, np.nan), np.full(n, np.nan)
-        computes = ~kernels.of(*MOVES_DATA)
+        computes = ~kernels.in_families(*MOVES_DATA)
         rows = np.flatnonzero(at >= 0)
         if len(rows):
             of, dur = at[rows], frame["dur_us"][rows]

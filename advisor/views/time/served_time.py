@@ -36,7 +36,7 @@ class ServedTime(msgspec.Struct, frozen=True):
         busiest = np.bincount(device - device.min(), ops["dur_us"]).argmax() + device.min()
         start = ops["start_us"]
         end, here = start + ops["dur_us"], device == busiest
-        products, attention = kernels.of(Family.GEMM, Family.CONV), kernels.of(Family.ATTENTION)
+        products, attention = kernels.in_families(Family.GEMM, Family.CONV), kernels.in_families(Family.ATTENTION)
         computing = [kernels.compute & chosen for chosen in (products, attention, ~(products | attention))]
         peaks = rates.peaks_of(timeline.device(int(busiest)))
         shares = tuple(_shares(phase, start, end, here, computing, kernels) for phase in serving.phases)

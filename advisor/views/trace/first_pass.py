@@ -41,7 +41,7 @@ class FirstPass(msgspec.Struct, frozen=True, eq=False):
     taken: int = 0
     brief: bool = False
 
-    def again(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
+    def repeats(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
         """(n,) whether gaps, each before an op (row, -1 where none), are such as later passes have too: not before a kernel that is met for the
         first time, nor while memory is taken."""
         if not self.only:

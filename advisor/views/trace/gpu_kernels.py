@@ -32,7 +32,7 @@ class Kernels(msgspec.Struct, frozen=True):
         compute: np.ndarray = ~(self.communication | self.copy | self.memset)
         return compute
 
-    def of(self, *families: Family) -> np.ndarray:
+    def in_families(self, *families: Family) -> np.ndarray:
         """(n_gpu,) whether an op is a kernel of one of these families."""
         wanted = np.array([family in families for family in FAMILIES], bool)
         found: np.ndarray = wanted[self.family]

@@ -113,7 +113,7 @@ def names_pauses(timeline: Timeline, host: HostActivity) -> bool:
     return bool(host.on_threads(timeline.python_calls).any())
 
 
-def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launched: Ints, others: Spans, pauses: Spans) -> Spans:
+def surrounding_pauses(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launched: Ints, others: Spans, pauses: Spans) -> Spans:
     """Of the time between two ops that launch something (`launched`: rows of their calls; `others` left out) what such pauses take half of: the
     shorter pauses in it and the ops that compute on the CPU belong to the same work. Disjoint and sorted, as the pauses are, which are all in it."""
     calls, within = timeline.api_calls, ops.of_call[launched]

@@ -51,7 +51,7 @@ class Ops(msgspec.Struct, frozen=True):
         """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 if none is."""
         return over_ancestors(self.parent, np.where(chosen, np.arange(len(chosen)), -1), -1, the_outermost)
 
-    def within(self, chosen: np.ndarray) -> Mask:
+    def within_chosen(self, chosen: np.ndarray) -> Mask:
         """(n_cpu,) whether each op is one that is chosen, or lies in one."""
         found: Mask = self.outermost_where(chosen) >= 0
         return found

@@ -39,7 +39,7 @@ class Unseen(msgspec.Struct, frozen=True):
     work: tuple[UnseenWork, ...]
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no device was asked for anything, and all of the file was read."""
         return not (len(self.launched) or self.captured or self.failed or self.left_out)
 

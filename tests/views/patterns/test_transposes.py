@@ -23,7 +23,7 @@ def turn(shape, target, source):
 
 def test_a_transpose_and_its_reverse():
     there, back = turn([B, D, L], (0, 1, 2), (0, 2, 1)), turn([B, L, D], (0, 1, 2), (0, 2, 1))
-    assert there == Turn((B, L, D), (0, 2, 1)) and there.back == back and back.back == there
+    assert there == Turn((B, L, D), (0, 2, 1)) and there.inverse == back and back.inverse == there
 
 
 def test_axes_that_stay_together_are_one():

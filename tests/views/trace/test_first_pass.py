@@ -57,7 +57,7 @@ def test_in_a_first_pass_only_gaps_count_that_later_passes_have():
     first = recorded(names, memory=(12, 14)).get(FirstPass)
     assert first.only and first.met.sum() == 12
     at = 500_000.0 + 60.0 * np.arange(20)
-    gaps = first.again(np.arange(20), at - 30, at + 20)
+    gaps = first.repeats(np.arange(20), at - 30, at + 20)
     assert gaps.tolist() == [10 <= k < 18 and k not in (12, 14) for k in range(20)]
 
 

@@ -61,8 +61,8 @@ def test_precision_is_the_names_and_else_the_inputs():
 def test_members_of_families():
     trace = Trace().gpu(0, 1, NVJET).gpu(1, 2, ELEMENTWISE).gpu(2, 3, "flash_fwd_kernel").gpu(3, 4, "Memcpy DtoD", kind="memcpy")
     kernels = trace.get(Kernels)
-    assert kernels.of(Family.GEMM, Family.ATTENTION).tolist() == [True, False, True, False]
-    assert kernels.of().tolist() == [False] * 4
+    assert kernels.in_families(Family.GEMM, Family.ATTENTION).tolist() == [True, False, True, False]
+    assert kernels.in_families().tolist() == [False] * 4
 
 
 def test_rows_keep_their_order_however_names_repeat():
