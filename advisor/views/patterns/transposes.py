@@ -135,7 +135,7 @@ def _pairs(flow: Dataflow, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
         for other in sorted(flow.uses(call, passes, Sure.NEAREST)):
             if not passes[call:other].all():
                 break
-            if copies[other] and other not in back and turns.turn_at(int(flow.kernels(other, other + 1)[-1])) == turn.back:
+            if copies[other] and other not in back and turns.turn_at(int(flow.kernels(other, other + 1)[-1])) == turn.inverse:
                 back.add(other)
                 yield at, int(flow.kernels(other, other + 1)[-1]), bool(contracted[call:other].any())
                 break
