@@ -215,7 +215,7 @@ def test_explain_says_why_a_rule_is_quiet_on_a_trace(tmp_path):
     [
         ("atomic-contention", "kernels/pairs.ncu-rep.gz", "27 of them have faults", "removes : "),
         ("memory-leak", "memory/kept_losses.slow.pickle.gz", "addmm in linear, 4.83 GB", "0 µs"),
-        ("low-arithmetic-intensity", "launch-gap/slow.json.gz", "fires, low, only possible: ", "fires, low: "),
+        ("low-arithmetic-intensity", "launch-gap/slow.json.gz", "fires, low, unconfirmed: ", "fires, low: "),
     ],
 )
 def test_explain_says_of_one_rule_what_the_whole_report_says(rule, trace, said, unsaid, tmp_path):
