@@ -12,15 +12,10 @@ from typing import Any
 
 from advisor.errors import TraceError
 from advisor.recordings.compile_log import CompileId, CompileLog, LoggedBreak, LoggedCompilation
+from advisor.sources.jax.chrome import MOST_EVENTS as MOST_RECORDS
+from advisor.sources.kineto.chunks import MAX_EVENT_BYTES as LONGEST
 from advisor.sources.paths import open_binary
-from advisor.sources.stream import Stream
-
-MOST_BYTES = 4 << 30
-"""Of each log, unpacked; it is read line by line."""
-MOST_LOGS = 512
-LONGEST = 1 << 20
-"""Characters of a record and of its payload that are looked at. Those that are needed are short."""
-MOST_RECORDS = 100_000
+from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
 _HINT = "Give the directory that TORCH_TRACE named, or the log in it: TORCH_TRACE=DIR python PROGRAM"
 _RECORD = re.compile(r"[VDIWEC]\d{4} [\d:.]{1,30} \d{1,12} [^\n]{1,400}?:\d{1,9}\] (?=\{)")
@@ -43,8 +38,6 @@ def _logs_in(directory: str, rank: int | None) -> list[str]:
     names = sorted(entry.name for entry in os.scandir(directory) if entry.is_file() and ".log" in entry.name)
     of_rank = [name for name in names if (m := _RANK.search(name)) and int(m[1]) == rank]
     chosen = of_rank or names
-    if len(chosen) > MOST_LOGS:
-        raise TraceError(f"{directory} holds {len(chosen):,} logs, more than {MOST_LOGS}", "Give the log of the traced process.")
     return [os.path.join(directory, name) for name in chosen]
 
 
@@ -109,7 +102,7 @@ def _read(path: str) -> CompileLog:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check the path and its permissions.") from None
     found = _Collected()
     with file:
-        for record, payload in _records(Stream(file, size or None, MOST_BYTES)):
+        for record, payload in _records(Stream(file, size or None, DEFAULT_MAX_BYTES)):
             found.take(record, payload)
             if len(found.compilations) > MOST_RECORDS or len(found.texts) > MOST_RECORDS or len(found.graphs) > MOST_RECORDS:
                 raise TraceError(f"{path} holds more than {MOST_RECORDS:,} compilations", "Give the log of a shorter run.")

@@ -14,9 +14,7 @@ from advisor.recordings.served_load import LoadBeside
 from advisor.report.serving import Latency, LoadSource, ServingLoad
 from advisor.sources.paths import open_binary
 from advisor.sources.stream import Stream
-
-MOST_BYTES = 256 << 20
-"""Results with every request's tokens are some tens of MB."""
+from advisor.sources.whole import MOST_BYTES
 
 _HINT = "Give what `vllm bench serve --save-result` or SGLang's bench_serving wrote, or the text of the server's /metrics."
 _SERIES = re.compile(r"(?P<name>[A-Za-z_:][\w:]{0,199})(?:\{(?P<labels>[^\n]{0,2000})\})?[ \t]{1,8}(?P<value>[-+.\w]{1,40})(?:[ \t]{1,8}-?\d{1,20})?\s*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.errors import TraceError
 from advisor.sources.stream import Stream
 
-MOST_BYTES = 512 << 20
+MOST_BYTES = 500_000_000
 """Unpacked. Measured at 20 MB, the process grows by 7 times a flight recorder's dump, 8 times a tree of Proton and 11 times its trace."""
 
 
@@ -16,7 +16,7 @@ def read_whole(stream: Stream, path: str, most_bytes: int | None = None) -> byte
     while part := stream.read(1 << 24):
         held += len(part)
         if held > most:
-            told = f"{path} unpacks to more than {most / (1 << 30):g} GiB, and files of this format are decoded in memory as a whole"
+            told = f"{path} unpacks to more than {most / 1e6:,.0f} MB, and files of this format are decoded in memory as a whole"
             raise TraceError(told, "Record fewer steps, or a single process.")
         parts.append(part)
     return b"".join(parts)
