@@ -132,7 +132,7 @@ _DOES = {
 
 
 def sentence(workspace: Workspace) -> str:
-    """What the server does in the steps that are judged, and how fast; "" where none of a server's are."""
+    """What the server does in the steps that are judged, and how fast; "" if none of a server's are."""
     serving, steps = workspace.get(Serving), workspace.get(Steps)
     judged = [phase for phase in serving.phases if steps.kind in ("", phase.phase)]
     if not judged or len({phase.phase for phase in judged}) > 1 or not steps.repeats:

@@ -13,7 +13,7 @@ NOT_READY = 600
 
 
 class CudaError(msgspec.Struct, frozen=True):
-    """code: as a call returns it. name: of the runtime's enum, "" where the code is not known. means, fix: in a sentence each."""
+    """code: as a call returns it. name: of the runtime's enum, "" if the code is not known. means, fix: in a sentence each."""
 
     code: int
     name: str = ""

@@ -129,7 +129,7 @@ def server_step(name: str) -> str:
 
 
 def phase(name: str) -> str:
-    """The kind of step that a range of anybody's names, "" where it names none or both."""
+    """The kind of step that a range of anybody's names, "" if it names none or both."""
     if kind := server_step(name):
         return kind
     words = {word.lower() for word in _BY_WORD.findall(name)}

@@ -280,7 +280,7 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
 
 
 def end_of(log: Path) -> str:
-    """What a program printed last, "" where it printed nothing."""
+    """What a program printed last, "" if it printed nothing."""
     if not log.exists():
         return ""
     with log.open("rb") as file:

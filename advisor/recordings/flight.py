@@ -13,7 +13,7 @@ State = Literal["scheduled", "started", "completed"]
 class Call(NamedTuple):
     """One collective of one rank. group: its process group's name. sequence: its number in the group. name: as the framework calls it.
     bytes, elements: of its inputs, 0 where sizes or types were not recorded. dur_us: on the device, NaN if that was not timed.
-    line: of the program, `train.py:12`, "" where no stack was recorded. to_one: whether it is a message between two ranks."""
+    line: of the program, `train.py:12`, "" if no stack was recorded. to_one: whether it is a message between two ranks."""
 
     group: str
     sequence: int

@@ -10,7 +10,7 @@ from advisor.report.serving import ServingLoad
 
 @dataclass(frozen=True)
 class LoadBeside:
-    """version: of the server, "" where the file does not say it."""
+    """version: of the server, "" if the file does not say it."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"
 

@@ -157,7 +157,7 @@ def _histogram(series: Series, names: Sequence[str]) -> Latency | None:
 
 
 def _quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | None:
-    """In ms, on the line between the two bounds that it lies between; None where it lies behind the last, or all in the first."""
+    """In ms, on the line between the two bounds that it lies between; None if it lies behind the last, or all in the first."""
     wanted = share * (buckets[-1][1] if buckets else 0.0)
     before, under = 0.0, 0.0
     for at, (bound, count) in enumerate(buckets):

@@ -23,7 +23,7 @@ class Mechanism:
     """A recogniser or a fitted constant.
 
     until: when nine tenths of its lines, or a constant, had their present form; programs that were recorded later were unseen (see `traces.unseen`). what: what it
-    does, in a line. written_on: the programs that it was fitted to, as its own comment says, "" where it names none; programs: how many these are, 0 if it is
+    does, in a line. written_on: the programs that it was fitted to, as its own comment says, "" if it names none; programs: how many these are, 0 if it is
     no fit.
     """
 

@@ -12,7 +12,7 @@ from advisor.lab.stability.events import Recorded
 
 @dataclass(frozen=True)
 class Change:
-    """apply: the trace changed, None if there is nothing to change. takes: what a report may say that it lacks now, "" where a change takes nothing
+    """apply: the trace changed, None if there is nothing to change. takes: what a report may say that it lacks now, "" if a change takes nothing
     away: findings that abstain for want of that do not flip. slower: how many times as long everything takes on the machines that the changed trace is of;
     what is known of machines is taken as it is of those."""
 

@@ -24,7 +24,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Reason:
-    """changes, rules: of which it holds, all if none is named; when: what must hold of the two reports besides, "" where nothing; why: in words."""
+    """changes, rules: of which it holds, all if none is named; when: what must hold of the two reports besides, "" if nothing; why: in words."""
 
     why: str
     changes: tuple[str, ...] = ()

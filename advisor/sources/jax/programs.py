@@ -40,7 +40,7 @@ class Instruction(NamedTuple):
     """name, module: as XLA has them. scope: names of the functions and `jax.named_scope`s around it, outermost first, joined by "/".
     operands, results: the arrays that it takes and makes. file, line: of the program, "" and 0 where unknown. precision: of its
     matrix products, "" if it has none. collective: its kind, "" for none. ranks: that take part in it, 0 where unknown. flops, bytes:
-    what it does at least, NaN if that is not known. family: what its kernel is for, "" where the kernel's name tells."""
+    what it does at least, NaN if that is not known. family: what its kernel is for, "" if the kernel's name tells."""
 
     name: str
     module: str

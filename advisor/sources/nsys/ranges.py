@@ -31,7 +31,7 @@ _NCCL = re.compile(r"nccl[A-Z]")
 
 
 class Range(NamedTuple):
-    """What the text of a range says. dims: JSON, as Kineto writes it, "" where no sizes were written."""
+    """What the text of a range says. dims: JSON, as Kineto writes it, "" if no sizes were written."""
 
     name: str
     is_op: bool

@@ -89,7 +89,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     @property
     def limiter(self) -> str:
-        """The busiest resource; "latency" if none is busy (ncu: under 0.6 of its peak), "" where that cannot be told: what was not
+        """The busiest resource; "latency" if none is busy (ncu: under 0.6 of its peak), "" if that cannot be told: what was not
         collected may be."""
         if self.highest >= BUSY:
             return max(self.busy, key=lambda name: self.busy[name])

@@ -126,7 +126,7 @@ FEW = 0.5
 
 
 def _few_blocks(kernel: MeasuredKernel) -> str:
-    """How few blocks there are for the device, "" where they fill more than half of it."""
+    """How few blocks there are for the device, "" if they fill more than half of it."""
     if not kernel.profile.blocks or not kernel.sm_count or fill(kernel) > FEW:
         return ""
     threads = f" of {counted(kernel.profile.threads, 'thread')}" if kernel.profile.threads else ""

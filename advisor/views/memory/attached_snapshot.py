@@ -31,7 +31,7 @@ class _Cause(NamedTuple):
 
 
 class MemoryBeside(msgspec.Struct, frozen=True):
-    """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
+    """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" if the snapshot shows no cause.
     start_us, end_us: of its events, µs since the epoch; 0 if they were not recorded. trains: whether it allocates in backward passes or updates, None
     where no stacks tell."""
 

@@ -55,7 +55,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """`file.py:12`, "" where no line of the program is known."""
+        """`file.py:12`, "" if no line of the program is known."""
         return f"{PurePosixPath(self.file).name}:{self.line}" if self.file else ""
 
 

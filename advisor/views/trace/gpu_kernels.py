@@ -17,7 +17,7 @@ _ORDER = {f: i for i, f in enumerate(FAMILIES)}
 
 
 class Kernels(msgspec.Struct, frozen=True):
-    """family: (n_gpu,) position in `FAMILIES`. precision: (n_gpu,) categorical, "" where it means nothing.
+    """family: (n_gpu,) position in `FAMILIES`. precision: (n_gpu,) categorical, "" if it means nothing.
     communication, copy, memset: (n_gpu,) which class of device time each op is; the rest is compute."""
 
     family: Ints
