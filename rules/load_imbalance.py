@@ -95,7 +95,7 @@ def load_imbalance(job: Job, culprit: Culprit, experts: Experts, *, min_late_sha
 
 SERVED_EXPERTS = Fix(
     title="Balance experts over the ranks",
-    steps=("Count tokens by expert, and place copies of popular ones on the ranks with less to do.",),
+    steps=("Count tokens by expert, and place copies of popular experts on the ranks with less to do.",),
     code=Code(before="experts of each rank: as loaded", after="experts of each rank: by load, with copies of popular experts"),
     url="https://github.com/deepseek-ai/EPLB",
     risk="Each copy takes memory for its weights.",

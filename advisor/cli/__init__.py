@@ -40,7 +40,7 @@ COMMANDS = {
     "init": ("init", "Write budgets, settings for agents and a GitHub workflow."),
     "try": ("trying", "Measure the gain of each fix on your own program."),
 }
-"""The module of each command, and the first line of its help: a command's own module is imported when the command is run, or asked for its options."""
+"""The module of each command, and the first line of its help. A command's own module is imported when the command is run or its help is printed."""
 
 
 def __getattr__(name: str) -> Any:

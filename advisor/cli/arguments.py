@@ -1,5 +1,5 @@
-"""Texts and paths on the command line, taken as they stand. typer converts them by pydantic, whose import takes as long as numpy's: it is left
-what needs more, and what is wrong."""
+"""Takes texts and paths of the command line without conversion. typer converts them by pydantic, and importing that takes as long as numpy. typer
+still converts other types, and reports wrong values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 
 class _Simple:
-    """Stands where typer keeps how a parameter's value is converted, and asks it where the value is not simple."""
+    """Takes the place of typer's converter of a parameter, and asks that converter if the value is not simple."""
 
     def __init__(self, described: Any) -> None:
         self._described = described

@@ -15,8 +15,12 @@ FILE = "accuracy.jsonl"
 
 @dataclass(frozen=True)
 class MeasuredFix:
-    """One measurement. All gains are shares of the step before the fix. name: the finding. rule: "" if no rule named the fix. measured_low and
-    measured_high: the ends of the measurement's interval, None if it has none. date: `2026-05-01`."""
+    """A measurement. Gains are shares of the step before the fix.
+
+    name: the finding. rule: "" if no rule named the fix.
+    measured_low, measured_high: ends of the measurement's interval, None without an interval.
+    date: `2026-05-01`.
+    """
 
     name: str
     rule: str
@@ -32,7 +36,7 @@ class MeasuredFix:
 
     @property
     def inside(self) -> bool:
-        """Whether the measured gain lies in the predicted range."""
+        """Whether the measured gain is in the predicted range."""
         return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
 
 

@@ -25,9 +25,12 @@ class Open(NamedTuple):
 
 
 class Weight(msgspec.Struct, frozen=True):
-    """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, what was seen to be lost:
-    no error of a prediction makes more of it; why it is no fix, "" if it may be one; what recording leaves open, None if nothing; and removable, what
-    is not work that the fix leaves."""
+    """A finding's gain, and how much of it to believe.
+
+    whole: the saving is a part of it, in the saving's unit. sure: 0 to 1, as far as the recording allows. lost: the loss that was seen; no error of
+    a prediction makes it larger. amiss: why there is no fix, "" if there may be. open: facts that the recording leaves open.
+    removable: the whole without the work that the fix leaves.
+    """
 
     saving: AnySaving
     whole: float

@@ -120,8 +120,10 @@ def _decisive(workspace: Workspace) -> Health | None:
 
 
 def _predicted(step: float, together: tuple[float, float, float], removable_us: float, each: Sequence[tuple[str, Saving]]) -> Prediction:
-    """The step with every fix. together: low, expected and high gain of all fixes, as replayed; removable_us: what of the step is not work that they leave;
-    each: what is said of one by one, and by which rule.
+    """The step after all fixes.
+
+    together: low, expected and high gain of all fixes, as replayed. removable_us: the step without the work that the fixes leave.
+    each: the saving of each finding.
 
     Every fix together gains no less than the best or the surest of them alone, which whoever doubts the others may take; and no more than
     all of them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below. A replay of

@@ -109,7 +109,7 @@ _BOUND: dict[told.Held, told.Bound] = {"products": "compute", "attention": "comp
 
 def _bound(phase: ServedPhase, parts: told.ServingParts, knee: float) -> told.Bound:
     """By the largest part. GEMMs on fewer rows than the knee read weights. Decode attention counts as
-    reading the KV cache; that of MLA may be near the ridge, which marks do not tell."""
+    reading the KV cache; latent attention may be near the ridge, and marks do not name the kind of attention."""
     rows = phase.padded_to if phase.padded_to > 0 else phase.query_tokens
     if parts.largest == "products" and 0 < rows < knee:
         return "weights"

@@ -69,7 +69,7 @@ def in_terms_of_device(report: Report, device: Accelerator) -> Report:
 
 
 def in_terms_of_rocm(report: Report) -> Report:
-    """The report of a program on an AMD GPU: rocprofv3 records there what a tool of NVIDIA would."""
+    """The report of a program on an AMD GPU: rocprofv3 takes the place of NVIDIA's tools."""
 
     def hinted(item: _Hinted) -> _Hinted:
         return msgspec.structs.replace(item, record_with=_OF_ROCM) if TOOLS.get(item.missing) == "nvidia" else item

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used: hundreds stand in modules, and an analysis uses a third of them."""
+"""Regular expressions that are compiled at their first use: modules define hundreds, and an analysis uses a third of them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Missing = Literal["", "gpu-work", "shapes", "ranks", "steps", "events", "file-end", "launches", "graph-kernels", "ranges", "counters", "step-time"]
-"""What a recording lacks, if a hint names a tool of one framework or vendor; "" if the hint holds for any program."""
+"""The missing part of a recording, if a hint names a tool of a framework or vendor; "" if the hint holds for any program."""
 
 Tool = Literal["torch", "nvidia"]
 TOOLS: dict[Missing, Tool] = {
@@ -15,7 +15,7 @@ TOOLS: dict[Missing, Tool] = {
 
 
 class Recipe(NamedTuple):
-    """How to record, by the tool that most programs are recorded with, and what is recorded by it."""
+    """How to record by the usual tool, and the part that it records."""
 
     text: str
     missing: Missing = ""

@@ -1,4 +1,4 @@
-"""Predicted gains beside measured ones, drawn."""
+"""Draws predicted and measured gains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Interval(Protocol):
 
 
 class GainRow(NamedTuple):
-    """What was predicted of a fix, None if nothing was, and measured."""
+    """The predicted gain of a fix, None without a prediction, and the measured gain."""
 
     name: str
     predicted: Interval | None

@@ -134,7 +134,7 @@ class Verification:
         return json.dumps(self.to_dict(), indent=1)
 
     def _repr_html_(self) -> str:
-        """The prediction beside the measurement, if there is a prediction for this device, and the text."""
+        """The chart of prediction and measurement, if there is a prediction for this device, and the text."""
         from advisor.lab.gain_chart import GainRow, gain_chart
         from advisor.lab.page import preformatted
 
@@ -280,7 +280,7 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
 
 
 def end_of(log: Path) -> str:
-    """What a program printed last, "" if it printed nothing."""
+    """The last lines that a program printed, "" if it printed nothing."""
     if not log.exists():
         return ""
     with log.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Tables as named numpy columns of one length: what sources fill and views read.
+"""Tables as named numpy columns of equal length. Sources fill them and views read them.
 
 A column of numbers is an array; a column of text is a `Categorical`. Rows are chosen as numpy chooses them (a mask, row numbers, a slice),
 and what aggregates them is numpy too. `to_pandas` gives a DataFrame to whoever wants one: nothing here imports pandas otherwise.
@@ -63,7 +63,7 @@ class Categorical:
         return ~self.isin([text])
 
     def isin(self, texts: Iterable[object]) -> NDArray[np.bool_]:
-        """Which rows hold one of the texts."""
+        """Which rows hold any of the texts."""
         asked = {*texts}
         wanted = [code for code, text in enumerate(self.categories.tolist()) if text in asked]
         return self.codes == wanted[0] if len(wanted) == 1 else np.isin(self.codes, wanted)
@@ -89,7 +89,7 @@ Column = NDArray[Any] | Categorical
 
 
 class Table:
-    """Columns of one length by name. `table["dur_us"]` is a column, `table[rows]` a table of those rows."""
+    """Columns of equal length by name. `table["dur_us"]` is a column, `table[rows]` a table of those rows."""
 
     __slots__ = ("columns",)
 
@@ -131,7 +131,7 @@ class Table:
         return self[np.argsort(self.columns[name], kind="stable")]  # type: ignore[arg-type]
 
     def to_pandas(self) -> pd.DataFrame:
-        """A DataFrame of the columns, text as pandas' categoricals. Raises ImportError where pandas is not installed."""
+        """A DataFrame of the columns, text as pandas' categoricals. Raises ImportError if pandas is not installed."""
         import pandas as pd
 
         def column(values: Column) -> Any:
@@ -151,12 +151,12 @@ def objects(values: Sequence[Any] | Objects) -> Objects:
 
 
 def concatenated(tables: Sequence[Table]) -> Table:
-    """The rows of tables with the columns of the first, one behind the other."""
+    """The rows of tables in order, with the columns of the first."""
     return Table({name: joined([table[name] for table in tables]) for name in tables[0]})
 
 
 def joined(columns: Sequence[Any]) -> Column:
-    """Columns of one kind, one behind the other. Categories follow each other in the order in which the columns bring them."""
+    """Columns of the same kind, concatenated. Categories follow each other in the order in which the columns bring them."""
     if not isinstance(columns[0], Categorical):
         return np.concatenate(columns)
     number: dict[str, int] = {}
@@ -168,7 +168,7 @@ def joined(columns: Sequence[Any]) -> Column:
 
 
 def numbered(values: Any) -> tuple[NDArray[np.int64], Any]:
-    """Each value's number in the order in which they are first met, and the values: (n,) integers and the distinct ones.
+    """Each value's number in the order of their first rows, (n,) integers, and the distinct values.
 
     values: an array of numbers or of objects.
     """

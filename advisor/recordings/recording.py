@@ -50,7 +50,7 @@ def with_kernels(recording: Recording, kernels: Recording) -> Recording:
 
 
 def with_load(recording: Recording, load: LoadBeside) -> Recording:
-    """A timeline, or a job's, with what clients or counters measured of its server. Raises UsageError where it is neither."""
+    """A timeline, or a job's, with what clients or counters measured of its server. Raises UsageError if it is neither."""
     if recording.kind not in ("trace", "job"):
         raise UsageError(f"{recording.path} is no trace but a recording of kind {recording.kind}", "Leave out --serving, which goes with a trace or a job.")
     return Recording(recording.kind, recording.path, (*recording.parts, load))

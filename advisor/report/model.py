@@ -131,7 +131,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     serving: Serving | None = None
     """Of an inference server: its steps by phase and batch. None if no step is marked as one's."""
     experts: ExpertBalance | None = None
-    """Of a job whose ranks run GEMMs of experts."""
+    """Of a job with experts' GEMMs."""
 
     @property
     def traced(self) -> Window:

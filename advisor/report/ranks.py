@@ -118,8 +118,8 @@ class ExpertRank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpertBalance(msgspec.Struct, frozen=True, kw_only=True):
-    """How evenly ranks share experts' GEMMs. hottest: the rank with most time. hottest_steps: the share of steps in which it has most. balance: the mean over ranks divided
-    by the largest, the median of steps; 1 is even."""
+    """How evenly ranks share experts' GEMMs. hottest: the rank with most time. hottest_steps: its share of the steps in which it has most.
+    balance: the mean over ranks divided by the largest, the median of steps; 1 is even."""
 
     ranks: tuple[ExpertRank, ...]
     hottest: int

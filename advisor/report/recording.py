@@ -129,8 +129,8 @@ Unit = Literal["", "share", "us", "bytes", "count"]
 HealthReason = Literal[
     "", "absent", "within-threshold", "beyond-threshold", "nothing-to-check", "not-recorded", "recording-cut", "other-recording", "disagreement"
 ]
-"""Why a check has its status: the problem does not occur, is within or beyond its threshold, the recording holds nothing of the kind, something was not
-recorded, the recording ends early, another recording or rank is meant, or two sources of one figure disagree."""
+"""Why a check has its status. The problem does not occur, is within its threshold, or is beyond it. The recording holds nothing of the kind, lacks
+something, or ends early. The check needs another recording or rank. Two sources of the same figure disagree."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class Health(msgspec.Struct, frozen=True):
     measured: float | None = None
     threshold: float | None = None
     unit: Unit = ""
-    """Of both: what was measured, and the value from which on the check does not hold."""
+    """The measured value, and the value at which the check stops to hold."""
 
 
 class FrameworkInfo(msgspec.Struct, frozen=True):

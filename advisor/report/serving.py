@@ -113,8 +113,10 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """One row a phase and batch. version: "" where the recording does not hold it. load: what was measured beside the trace, None where nothing was given.
-    decoding: None if no step decodes. rank: of a job, the rank of these rows. replicas: copies of the model with separate requests."""
+    """A row for each phase and batch. version: "" if the recording does not hold it. load: the server's own measurement, None if none was given.
+
+    decoding: None if no step decodes. rank: of a job, the rank of these rows. replicas: copies of the model with separate requests.
+    """
 
     engine: str
     version: str

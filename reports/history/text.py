@@ -35,7 +35,7 @@ MEASURED_TITLE = "Measured gains (share of the step)"
 
 
 def cells(fix: MeasuredFix) -> tuple[str, str, str, str]:
-    """What was predicted of a fix, what was measured, whether that lies in the range, and when and on what."""
+    """The prediction of a fix, the measurement, whether it is in the range, and date and device."""
     ends = "" if fix.measured_low is None or fix.measured_high is None else f" ({percent(fix.measured_low)} to {percent(fix.measured_high)})"
     return (
         f"predicted {percent(fix.expected)} ({percent(fix.low)} to {percent(fix.high)})",

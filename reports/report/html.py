@@ -182,7 +182,7 @@ def head_of(name: str) -> str:
 
 
 def _kept() -> FileSystemBytecodeCache | None:
-    """Compiled templates, next to this module's own bytecode and where Python would write that: compiling them is a third of a small trace's page."""
+    """Compiled templates, kept next to this module's bytecode if Python writes that. Compiling them takes a third of a small trace's page."""
     from jinja2 import FileSystemBytecodeCache
 
     folder = Path(__file__).with_name("__pycache__")

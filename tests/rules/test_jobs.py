@@ -274,4 +274,4 @@ def test_what_the_others_wait_for_a_rank_is_a_part_of_their_own_waits(name):
 
 def test_hosts_that_wait_for_collectives_are_not_said_to_cost_only_what_devices_idle_right_after():
     finding = next(f for f in report_of("metrics_each").findings if f.rule == "rank-sync")
-    assert finding.saving.expected > finding.evidence[0].dur_us and "make the ranks wait for each other" in finding.summary
+    assert finding.saving.expected > finding.evidence[0].dur_us and "the ranks wait for each other" in finding.summary

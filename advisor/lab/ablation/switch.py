@@ -136,7 +136,7 @@ def _watching(name: str, switch: Switch, seen: set[str], busy: list[str]) -> Any
 
 
 def attribute(owner: Any, name: str) -> Any:
-    """What an owner holds under a name: of a module or a class the object itself, before a descriptor binds it. Raises KeyError or AttributeError."""
+    """An owner's attribute: of a module or a class the object itself, before a descriptor binds it. Raises KeyError or AttributeError."""
     return vars(owner)[name] if isinstance(owner, (ModuleType, type)) else getattr(owner, name)
 
 

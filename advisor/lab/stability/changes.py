@@ -12,9 +12,11 @@ from advisor.lab.stability.events import Recorded
 
 @dataclass(frozen=True)
 class Change:
-    """apply: the trace changed, None if there is nothing to change. takes: what a report may say that it lacks now, "" if a change takes nothing
-    away: findings that abstain for want of that do not flip. slower: how many times as long everything takes on the machines that the changed trace is of;
-    what is known of machines is taken as it is of those."""
+    """apply: makes the changed trace, None if there is nothing to change.
+
+    takes: the part of the recording that is gone, "" if none is. A finding that abstains without it does not flip.
+    slower: how much slower the machines of the changed trace are. Known costs of machines are scaled by it.
+    """
 
     name: str
     apply: Callable[[Recorded, Random], Recorded | None]

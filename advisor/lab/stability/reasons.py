@@ -24,7 +24,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Reason:
-    """changes, rules: of which it holds, all if none is named; when: what must hold of the two reports besides, "" if nothing; why: in words."""
+    """changes, rules: it holds of these, of all if none is named; when: what must hold of the two reports besides, "" if nothing; why: in words."""
 
     why: str
     changes: tuple[str, ...] = ()
@@ -69,8 +69,7 @@ def _folded(told: Told) -> bool:
 
 
 def covered(told: Told) -> bool:
-    """Whether both reports hold the finding with the same gain, and one says that another fix, which it asks for, covers it: of two accounts of one time
-    it is a matter of order which leads."""
+    """Whether both reports hold the finding with the same gain, and a report folds it into another finding. The fix of either gains that time."""
     return _near_threshold(told) and _folded(told)
 
 

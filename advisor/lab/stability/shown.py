@@ -68,9 +68,9 @@ def as_markdown(found: Stability) -> str:
         "Recorded traces are changed in ways that do not change the truth, and analysed again. A finding **flips** where it is high or",
         "medium in one of the two reports alone: a severity that crosses the threshold by noise is a flip too. A finding **abstains** where a",
         "change takes shapes or stacks away and the report says that it cannot tell without them: skipped, or possible. A finding is",
-        "**covered** where both reports hold it, with the same gain to two points of the step, and one says that another fix, which it asks",
-        "for, covers it: which of two accounts of one time leads is a matter of order, and either fix gains that time. A saving **moves**",
-        f"where it differs by more than {100 * MOVED:.0f} points of the step.", "",
+        "**covered** if both reports hold it with the same gain, to two points of the step, and a report folds it into another finding. The fix",
+        "of either gains that time, so only their order differs. A saving **moves**",
+        f"if it differs by more than {100 * MOVED:.0f} points of the step.", "",
         f"**{counted(found.traces, 'trace')}: {found.total('flips'):,} of {found.total('findings'):,} findings flip ({found.share('flips', 'findings')}), "
         f"{found.total('moved'):,} of {found.total('savings'):,} savings move ({found.share('moved', 'savings')}).**", "",
         "| Change | What it does | Traces | Findings | Flip | Abstain | Covered | Savings | Move |", "|---|---|--:|--:|--:|--:|--:|--:|--:|",

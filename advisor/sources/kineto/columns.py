@@ -205,7 +205,7 @@ class Merger:
         self.add({name: Strings(c.codes, list(c.categories)) if isinstance(c, Categorical) else c for name, c in taken.items()})
 
     def take(self, name: str) -> Any:
-        """Remove and return one whole column: an array, or strings as a Categorical."""
+        """Remove and return a whole column: an array, or strings as a Categorical."""
         column = self._parts.pop(name).joined()
         codes = self._codes.pop(name, None)
         return column if codes is None else categorical(column, list(codes))

@@ -16,7 +16,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Allocations(msgspec.Struct, frozen=True):
-    """One row an allocation, those older than the window first, then in order of birth. Columns of one length."""
+    """One row an allocation, those older than the window first, then in order of birth. Columns of equal length."""
 
     address: Ints
     requested: Ints

@@ -12,8 +12,10 @@ from advisor.views.ranks.job import Job
 
 
 class Experts(msgspec.Struct, frozen=True, eq=False):
-    """us: (ranks, steps) time of experts' GEMMs, no ranks if fewer than two have any. at: (ranks,) positions of the ranks in the job. received: (ranks,) their
-    shares of the elements that all-to-all exchanges deliver, NaN if the traces show none."""
+    """us: (ranks, steps) time of experts' GEMMs, no ranks if fewer than two have any. at: (ranks,) positions of the ranks in the job.
+
+    received: (ranks,) their shares of the elements that all-to-all exchanges deliver, NaN if the traces show none.
+    """
 
     us: Floats
     at: tuple[int, ...]

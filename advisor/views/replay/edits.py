@@ -112,8 +112,8 @@ def gpu_us_removed(schedule: Schedule, edit: Edit) -> float:
 
 
 def least_us(schedule: Schedule, edit: Edit) -> float:
-    """What a step takes at the least after an edit: the work of its busiest stream, or the host's. What the edit leaves alone takes as long as it did;
-    what it makes shorter takes half of what the edit says at the least, as how much is left of that is an estimate."""
+    """The least step time after an edit: the work of the busiest stream, or the host's. Work that the edit leaves alone keeps its time. Work that it
+    shortens keeps at least half of its edited time, since that is an estimate."""
     after = edit.apply(schedule)
     host_us = _certain(schedule.host_us + schedule.call_us, after.host_us + after.call_us)
     # A negative gap is an op that begins before the one ahead of it ends.

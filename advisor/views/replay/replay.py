@@ -140,7 +140,7 @@ class Replay:
         return ""
 
     def removable_share(self, edits: Edits) -> float:
-        """Share of the step that a fix can take away: all but the work that it leaves at the high end, with the host as fast as it may be. A share of one
+        """Share of the step that a fix can remove: all but the work that it leaves at the high end, with the fastest host. A share of one
         replay, where the host may take twice as long, is more than that of the expected step."""
         whole_us = max(self.true_step.expected_us, period_us(self.corrected))
         return max(0.0, 1 - least_us(self.fastest, edits.high) / whole_us) if whole_us > 0 else 0.0

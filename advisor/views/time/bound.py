@@ -343,7 +343,7 @@ def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
 
 
 def _longest(names: Categorical, us: Floats) -> str:
-    """The name whose rows take longest together, "" of no rows."""
+    """The name with the longest rows in sum, "" without rows."""
     return str(names.categories[np.bincount(names.codes, us).argmax()]) if len(names) else ""
 
 

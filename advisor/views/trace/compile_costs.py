@@ -131,9 +131,9 @@ class _Costs:
             )
 
     def _between_graphs(self) -> dict[CompileId, _Priced]:
-        """By the compilation that ends in a break, from each graph to the next. Code that Dynamo resumes runs inside the region of the code that broke,
-        so the break is that of the innermost region around the next graph, but for its own. Backward graphs have no regions: they run in the order
-        of the forward ones, backwards."""
+        """By the compilation that ends in a break, from each graph to the next. Resumed code runs inside the region of the code that broke. So a
+        break belongs to the innermost region around the next graph's own. Backward graphs have no regions: they run in the reverse order of the
+        forward graphs."""
         broken = {one.compile_id for one in self.log.breaks}
         found: dict[CompileId, _Priced] = defaultdict(_Priced)
         forward: dict[tuple[CompileId, CompileId], CompileId] = {}

@@ -70,7 +70,7 @@ class ServedPhase(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """engine: the server, "" if no step is marked as one's. steps: in order. phases: what is alike among them, by phase and requests."""
+    """engine: the server, "" without marked steps. steps: in order. phases: the steps by phase and requests."""
 
     engine: str = ""
     steps: tuple[ServedStep, ...] = ()

@@ -63,7 +63,7 @@ class Unseen(msgspec.Struct, frozen=True):
         return cls(rows, lost, graphs, int(captured_calls(timeline.api_calls, issued).sum()), failed, left_out, work)
 
     def told(self) -> str:
-        """What there was for a device to do although no work of one was read, in a phrase; "" if nothing shows."""
+        """Device work that was launched although none was read, in a phrase; "" if nothing shows."""
         if self.failed_launches:
             worst = max((calls for calls in self.failed if calls.launches), key=lambda calls: calls.count)
             return f"{counted(self.failed_launches, 'launch', 'launches')} of the program failed, most with {worst.error}"
