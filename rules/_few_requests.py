@@ -47,10 +47,10 @@ def of_few_requests(work: GpuWork, witness: Witness, fill: Floats, of_network: M
         per="request",
         status="possible",
         possible_why="a trace does not show whether other requests are waiting",
-        decide_with=f"run a step on {TOGETHER} requests",
+        decide_with=f"run a step on {TOGETHER} times as many requests",
         fix=batch_requests(
             TOGETHER,
-            f"Put several times as many requests into a step. The saving is per request, with {TOGETHER} in a step; the step itself stays at {duration(work.step_us)}. "
+            f"Put several times as many requests into a step. The saving is per request, with {TOGETHER} times as many in a step; the step itself stays at {duration(work.step_us)}. "
             "If a step already loops over several inputs or tiles, process them in a single call; then the step itself gets shorter.",
             "If a request must run alone, reduce launches: compile the model, or replay it from a CUDA graph.",
         ),

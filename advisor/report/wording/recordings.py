@@ -61,7 +61,7 @@ def critical_path(report: Report) -> str:
     now, after = _path(report.critical_path), _path(report.critical_path_after)
     if not now:
         return ""
-    fixed = f". With the fixes: {after}" if after else ""
+    fixed = f". After the fixes, of the shorter step: {after}" if after else ""
     return f"Critical path (sets the length of the {step_noun(report)}): {now}{fixed}.{_tie(report)}"
 
 

@@ -25,7 +25,8 @@ def scales(report: Report) -> str:
     whole = {"kernels": "kernel's time", "memory": "peak"}.get(report.kind, step_noun(report))
     return (
         f"A range is meant to hold the true saving {round(10 * LEVEL)} times in 10. Severity is the expected saving: "
-        f"high from {HIGH_SHARE:.0%} of the {whole}, medium from {MEDIUM_SHARE:.0%}, low from {LOW_SHARE:.0%}, lower if the diagnosis is in doubt."
+        f"high from {HIGH_SHARE:.0%} of the {whole}, medium from {MEDIUM_SHARE:.0%}, low from {LOW_SHARE:.0%}, else info. "
+        "It is lower if the diagnosis is in doubt or another finding covers it."
     )
 
 

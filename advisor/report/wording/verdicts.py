@@ -87,7 +87,9 @@ def trust(report: Report) -> Trust:
         return Trust(
             "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} {'is' if len(degraded) == 1 else 'are'} weak: {', '.join(degraded[:_FEW])}."
         )
-    return Trust("ok", "Yes", "Its only check passed." if total == 1 else f"{'Both' if total == 2 else f'All {total}'} checks passed.")
+    return Trust(
+        "ok", "Yes", "The only check of the recording passed." if total == 1 else f"{'Both' if total == 2 else f'All {total}'} checks of the recording passed."
+    )
 
 
 def _sentence(text: str) -> str:
