@@ -75,7 +75,7 @@ def graph_coverage(
         return Clear(why=f"{told}, and a step launches {counted(eager, 'single kernel')}")
     waits = sum(gaps.share(cause) for cause in ("launch", "host", "dependency"))
     if waits < min_idle_share:
-        return Clear(why=f"{told}, and the device waits for launches {percent(waits)} of the step")
+        return Clear(why=f"{told}, and the device waits for the host {percent(waits)} of the step")
     worst = [phase for phase in served.phases if not phase.graph_coverage >= max_coverage]
     pieces = all(phase.graph_launches > 1 for phase in worst)
     batch = _batch(worst)
@@ -86,7 +86,7 @@ def graph_coverage(
     return Found(
         title=f"{percent(1 - coverage)} of the {served.phase} steps' GPU time is launched kernel by kernel",
         summary=f"A {served.phase} step of {batch} launches {counted(len(served.graphs) / len(served.steps), 'graph')} and {counted(eager, 'single kernel')}. {told}, and the "
-        f"device waits for launches {percent(waits)} of each {duration(work.step_us)} step.",
+        f"device waits for the host {percent(waits)} of each {duration(work.step_us)} step.",
         edits=_edits(served, work, calls, host_time),
         removes="separate kernel launches of a server's steps",
         quiet=told,
