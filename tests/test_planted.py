@@ -48,7 +48,7 @@ FAULTS = {
     "grades": Fault("advisor/engine/grade.py", 'capped: Severity = "low" if found.status == "possible" else "high"', 'capped: Severity = "high"', "tests/engine/test_rule.py tests/engine/test_uncertainty.py"),
     "report": Fault("advisor/report/finding.py", "0.20, 0.05, 0.01", "0.25, 0.05, 0.01", "tests/report"),
     "reports": Fault("reports/_clean.py", "missing = max(len(text) - most, 0) + max(len(start) - most, 0)", "missing = max(len(text) - most, 0)", "tests/reports/report/test_formats.py::test_what_is_cut_off_is_counted_and_not_looked_at"),
-    "words": Fault("advisor/report/wording/findings.py", '(0.7, "likely")', '(0.6, "likely")', "tests/reports/report/test_formats.py"),
+    "words": Fault("advisor/report/wording/savings.py", "round(10 * LEVEL)", "round(9 * LEVEL)", "tests/reports/report/test_formats.py"),
     "compare": Fault("advisor/compare/differences.py", "max(old.low, new.low) > min(old.high, new.high)", "max(old.low, new.low) < min(old.high, new.high)", "tests/compare/test_compare.py"),
     "command line": Fault("advisor/cli/terminal.py", "order.index(level) <= order.index(fail_on)", "order.index(level) < order.index(fail_on)", "tests/cli/test_analyze.py"),
     "knowledge": Fault("advisor/knowledge/op_costs/products.py", "return _product(1, prod(x.shape[:-1]), _inner(x.shape[-1], k)", "return _product(1, x.shape[0], _inner(x.shape[-1], k)", "tests/knowledge/test_op_costs.py"),

@@ -35,7 +35,7 @@ class MeasuredFix:
     date: str = ""
 
     @property
-    def inside(self) -> bool:
+    def in_range(self) -> bool:
         """Whether the measured gain is in the predicted range."""
         return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
 

@@ -269,7 +269,7 @@ def test_traces_that_share_no_collective_and_name_no_rank_are_no_job():
     def judged(summaries):
         return run(merged(Reduced(tuple(one.to_bytes() for one in summaries)), "job"), [])
 
-    with pytest.raises(UsageError, match="ranks of one job") as refused:
+    with pytest.raises(UsageError, match="ranks of the same job") as refused:
         judged(strangers)
     assert "--each" in refused.value.hint and "advisor diff" in refused.value.hint
     named = [replace(one, facts=msgspec.structs.replace(one.facts, rank=rank, rank_from="name")) for rank, one in enumerate(strangers)]

@@ -214,7 +214,7 @@ def test_measured_trials_are_lines_of_a_ledger(tmp_path):
     rows = (trial(), trial("compile", "cannot-tell"), trial("larger-batch", what_if=True), trial("autocast", "did-not-apply", None))
     assert append(path, result(*rows)) == 1
     (pair,) = accuracy.read_ledger(path)
-    assert (pair.rule, pair.expected, pair.measured) == ("launch-gap", 0.40, 0.37) and pair.inside
+    assert (pair.rule, pair.expected, pair.measured) == ("launch-gap", 0.40, 0.37) and pair.in_interval
     done = advisor("validate", path, cwd=tmp_path)
     assert done.returncode == 0 and b"launch-gap" in done.stdout
 

@@ -214,7 +214,7 @@ def test_an_op_that_computes_on_the_cpu_is_found():
         work(0, ())(trace, at + 3000)
 
     finding = found("host-bound", repeat(period(3000), body))
-    assert "aten::sort on the CPU, 1000000;" in finding.summary and "GPU" in finding.fix.title
+    assert "aten::sort on the CPU, 1000000." in finding.summary and "GPU" in finding.fix.title
     assert "aten::sort" in finding.fix.code.before
 
 
@@ -224,7 +224,7 @@ def test_a_copy_on_the_cpu_is_converted_on_the_gpu_and_nothing_sorted():
         work(0, ())(trace, at + 3000)
 
     finding = found("host-bound", repeat(period(3000), body))
-    assert "aten::copy_ on the CPU, 24 × 4096;" in finding.summary
+    assert "aten::copy_ on the CPU, 24 × 4096." in finding.summary
     assert finding.fix.code.after.startswith('x = batch.to("cuda").float()')
 
 
@@ -374,7 +374,7 @@ def between(before, after):
 
 def test_work_that_nothing_names_is_told_by_the_ops_around_it_as_their_author_knows_them():
     finding = found("host-bound", between("aten::resolve_neg", "aten::lift_fresh"))
-    assert "mostly host code between .numpy() or .tolist() and a tensor of an array;" in finding.summary
+    assert "mostly host code between .numpy() or .tolist() and a tensor of an array." in finding.summary
 
 
 def test_gathering_gradients_to_clip_them_is_the_frameworks_own():
@@ -414,7 +414,7 @@ def test_most_of_the_work_is_half_of_it(names, said):
             work(pause, ((f"{name}.py(8): {name}", 1.0),))(trace, at)
             at += pause + 140
 
-    assert f", {said};" in found("host-bound", repeat(3700, body)).summary
+    assert f", {said}." in found("host-bound", repeat(3700, body)).summary
 
 
 def test_no_more_is_saved_than_the_host_works():

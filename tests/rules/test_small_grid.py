@@ -199,7 +199,7 @@ def test_without_shapes_only_what_divides_counts_and_less_surely():
     finding = found("small-grid", kernel(dims=None))
     assert finding.confidence <= 0.4 and finding.saving.expected_us == pytest.approx(495, rel=0.02)
     told = skipped("small-grid", kernel(dims=None, name="distribution_elementwise_grid_stride_kernel", op="aten::rand"))
-    assert "67% of busy time; shapes would tell" in told
+    assert "67% of busy time; shapes would show" in told
 
 
 def test_a_kernel_of_no_known_kind_may_be_serial():

@@ -77,7 +77,7 @@ def test_ranks_that_were_recorded_together_are_one_job(tmp_path):
 
 def test_processes_that_are_no_ranks_are_looked_at_one_by_one(tmp_path):
     of_processes(tmp_path, "processes", ["process0", "process1"])
-    with pytest.raises(TraceError, match="no ranks of one job: process0, process1") as error:
+    with pytest.raises(TraceError, match="not ranks of the same job: process0, process1") as error:
         advisor.read(tmp_path)
     assert "--each" in error.value.hint
     assert [path.rpartition("/")[2] for path in separate_recordings([str(tmp_path)])] == ["process0", "process1"]

@@ -42,7 +42,7 @@ def test_making_them_on_the_device_saves_the_copy_and_most_of_the_making():
     # The host's 260 µs go, and two launches of 20 come.
     saving = found("memcpy", making()).saving
     assert saving.expected_us == pytest.approx(220, abs=10)
-    assert saving.high_us == pytest.approx(260 + 0.08 * 360, abs=10), "made once and kept"
+    assert saving.high_us == pytest.approx(272, abs=10), "made once and kept: kernels of 88 µs stay"
     assert found("memcpy", making("aten::triu", "aten::mul")).saving.expected_us < 60
 
 

@@ -35,14 +35,14 @@ def test_repeats_alone_are_steps():
 def test_repeats_inside_one_call_of_a_module_are_its_layers(name, until, basis):
     steps = layers(Trace().python(name, 90, until - 90)).get(Steps)
     assert steps.basis == basis
-    assert ("one call of a module" in steps.detail) == (basis == "whole")
+    assert ("a single module call" in steps.detail) == (basis == "whole")
 
 
 @pytest.mark.parametrize(("until", "basis"), [(1000, "whole"), (300, "detected")])
 def test_repeats_inside_one_step_of_the_optimizer_are_its_parameters(until, basis):
     steps = layers(Trace().note("Optimizer.step#Adam.step", 90, until - 90)).get(Steps)
     assert steps.basis == basis
-    assert ("one step of the optimizer" in steps.detail) == (basis == "whole")
+    assert ("a single optimizer step" in steps.detail) == (basis == "whole")
 
 
 def test_a_module_on_another_thread_holds_nothing():
@@ -55,7 +55,7 @@ def test_repeats_of_the_backward_thread_alone_are_layers():
     for k in range(20):
         trace.launch(5.0 * k, 5 * k + 1, 5 * k + 4, f"void at::forward{k}")
     steps = layers(trace, tid=2, names=("void at::norm_backward", "void at::linear_backward", "a", "b")).get(Steps)
-    assert steps.basis == "whole" and "one backward pass" in steps.detail and steps.start_us == 0
+    assert steps.basis == "whole" and "a single backward pass" in steps.detail and steps.start_us == 0
 
 
 @pytest.mark.parametrize(("ahead", "basis"), [(1, "whole"), (3, "detected")])
@@ -81,7 +81,7 @@ def test_a_loop_that_runs_on_another_thread_than_its_setting_up_is_a_loop():
 def test_kernels_issued_in_one_go_with_the_repeats_make_them_layers():
     # 84 of 404 µs are the stem's; 12 µs, a thirtieth, tell nothing.
     steps = layers(stem(Trace())).get(Steps)
-    assert steps.basis == "whole" and "issued in one go" in steps.detail and (steps.start_us, steps.end_us) == (0, 500)
+    assert steps.basis == "whole" and "launched together with kernels" in steps.detail and (steps.start_us, steps.end_us) == (0, 500)
     assert layers(stem(Trace(), n=1, dur=14)).get(Steps).basis == "detected"
 
 
