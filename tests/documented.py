@@ -48,6 +48,7 @@ SAMPLES = {
     "jax/op_by_op.fixed.xplane.pb.gz": "after.xplane.pb",
 }
 SAVED = ["saved.json", "report.json", "main.json", "perf/main.json", "before.json", "after.json"]
+COMPILED = ROOT / "tests" / "views" / "trace" / "compile_logs"
 OWN_RULE = "docs/examples/team_rules/acme_rules/use_our_kernel.py"
 
 
@@ -91,6 +92,9 @@ def prepare(place: Path) -> None:
     for folder in (place, place / "traces", place / "JOB_DIR"):
         write_as_json(ROOT / "samples" / "jobs" / "ddp_even_2", folder)
     merge(place / "JOB_DIR", place / "merged.json.gz")
+    shutil.copy(COMPILED / "print.json.gz", place / "compiled.json.gz")
+    (place / "compile_log").mkdir()
+    (place / "compile_log" / "dedicated_log_torch_trace_a.log").write_bytes(gzip.decompress((COMPILED / "print.log.gz").read_bytes()))
     report = advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz").to_json()
     for name in SAVED:
         (place / name).parent.mkdir(exist_ok=True)

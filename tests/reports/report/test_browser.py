@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import pytest
 
 import advisor
 from advisor.engine.analysis import Analysis
+from advisor.knowledge import structs
 from advisor.report.model import Report
 from advisor.reports.report import html
 from tests.paths import ROOT
@@ -349,8 +349,8 @@ def test_a_step_of_zooming_costs_by_the_screen_not_by_the_trace(browser: Browser
     report = advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz")
     assert report.picture is not None
     many = cut(500_000, 3.0)
-    many = dataclasses.replace(many, name=many.name % 50, names=many.names[:50])
-    picture = dataclasses.replace(report.picture, cut_whole=lambda: many, step=cut(1_000, 3.0), step_span_us=(0.0, 3_000.0), moments=())
+    many = structs.replace(many, name=many.name % 50, names=many.names[:50])
+    picture = structs.replace(report.picture, cut_whole=lambda: many, step=cut(1_000, 3.0), step_span_us=(0.0, 3_000.0), moments=())
     (tmp_path / "many.html").write_text(html.render(Analysis(healthy(), lambda: picture)), encoding="utf-8")
     with Seen(browser, viewport={"width": 1280, "height": 800}) as page:
         page.add_init_script(COUNTED)

@@ -104,8 +104,8 @@ def test_delays_agree_with_those_that_hta_publishes():
     # 27 µs after its launch, and the next one, 5604, 7 µs after its end.
     (file,) = (SHARED / "public" / "kineto").glob("critical_path__simple_add*")
     timeline = load(str(file))
-    mark = timeline.annotations[timeline.annotations["name"] == "[param|pytorch.model.alex_net|0|0|0|measure|forward]"].iloc[1]
-    edges = np.array([mark.start_us, mark.start_us + mark.dur_us])
+    marks = timeline.annotations[timeline.annotations["name"] == "[param|pytorch.model.alex_net|0|0|0|measure|forward]"]
+    edges = marks["start_us"][1] + np.array([0.0, marks["dur_us"][1]])
     steps = Steps("nvtx", "one range", edges[0], edges[1], edges, 1, np.diff(edges), "host")
     schedule = Workspace(timeline, steps).get(Replay).recorded
     ops = timeline.gpu_ops[schedule.op_row]
