@@ -14,13 +14,8 @@ FILE = "accuracy.jsonl"
 
 
 @dataclass(frozen=True)
-class MeasuredFix:
-    """A measurement. Gains are shares of the step before the fix.
-
-    name: the finding. rule: "" if no rule named the fix.
-    measured_low, measured_high: ends of the measurement's interval, None without an interval.
-    date: `2026-05-01`.
-    """
+class PredictedGain:
+    """A fix's predicted and measured gain, as shares of the step before it. name: the finding. rule: "" if no rule named the fix."""
 
     name: str
     rule: str
@@ -28,16 +23,26 @@ class MeasuredFix:
     expected: float
     high: float
     measured: float
+
+    @property
+    def in_interval(self) -> bool:
+        """Whether the measured gain is in the predicted interval."""
+        return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
+
+
+@dataclass(frozen=True)
+class MeasuredFix(PredictedGain):
+    """A measurement of a ledger.
+
+    measured_low, measured_high: ends of the measurement's interval, None without an interval.
+    date: `2026-05-01`.
+    """
+
     measured_low: float | None = None
     measured_high: float | None = None
     verdict: str = ""
     device: str = ""
     date: str = ""
-
-    @property
-    def in_range(self) -> bool:
-        """Whether the measured gain is in the predicted range."""
-        return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
 
 
 def read(path: Path) -> tuple[MeasuredFix, ...]:

@@ -11,32 +11,22 @@ from typing import Any
 import numpy as np
 
 from advisor.compare import measured_fixes
+from advisor.compare.measured_fixes import PredictedGain
 from advisor.engine.run import report_of
 from advisor.errors import TraceError
 from advisor.lab import ledger
-from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.model import Report
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One fix: shares of the step that were predicted and measured. `rule` is "" for a rule that did not speak. confidence: of the
-    finding, 0 if there is none or it is not known. group: its set in a corpus; else the folder whose manifest lists it, "" for the
-    directory itself."""
+class Pair(PredictedGain):
+    """A fix of a corpus or a ledger. confidence: of the finding, 0 if there is none or it is not known.
 
-    name: str
-    rule: str
-    low: float
-    expected: float
-    high: float
-    measured: float
+    group: its set in a corpus; else the folder with the manifest that lists it, "" for the directory itself.
+    """
+
     confidence: float = 0.0
     group: str = ""
-
-    @property
-    def in_interval(self) -> bool:
-        """Whether the measured saving lies in the predicted interval."""
-        return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
 
 
 @dataclass(frozen=True)

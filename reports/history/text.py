@@ -40,7 +40,7 @@ def cells(fix: MeasuredFix) -> tuple[str, str, str, str]:
     return (
         f"predicted {percent(fix.expected)} ({percent(fix.low)} to {percent(fix.high)})",
         f"measured {percent(fix.measured)}{ends}",
-        "in the range" if fix.in_range else "outside the range",
+        "in the range" if fix.in_interval else "outside the range",
         visible(", ".join(filter(None, (fix.date, fix.device)))),
     )
 

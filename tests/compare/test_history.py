@@ -61,7 +61,7 @@ def test_measured_gains_are_shown_beside_their_predictions(tmp_path, form):
     (kept(tmp_path) / "accuracy.jsonl").write_text(f"{LINE % 0.37}\n{LINE % 0.1}\n")
     trend = history.read(tmp_path / "h")
     shown = formats()[form].render(trend)
-    assert not trend.skipped and [fix.in_range for fix in trend.measured] == [True, False]
+    assert not trend.skipped and [fix.in_interval for fix in trend.measured] == [True, False]
     for told in ("launch-gap-1", "predicted 40% (31% to 52%)", "measured 37% (35% to 39%)", "outside the range", "2026-05-02, NVIDIA H200"):
         assert told in shown
 
