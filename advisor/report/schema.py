@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -29,4 +30,8 @@ def text(made: dict[str, Any]) -> str:
 
 
 def _schema(of: type[msgspec.Struct], name: str, title: str) -> dict[str, Any]:
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name, "title": title, **msgspec.json.schema(of)}
+    made = msgspec.json.schema(of)
+    for one in made["$defs"].values():
+        if "description" in one:
+            one["description"] = inspect.cleandoc(one["description"])  # msgspec before 0.23 leaves the source's indentation, as Python before 3.13 does
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name, "title": title, **made}
