@@ -30,8 +30,18 @@ def text(made: dict[str, Any]) -> str:
 
 
 def _schema(of: type[msgspec.Struct], name: str, title: str) -> dict[str, Any]:
-    made = msgspec.json.schema(of)
-    for one in made["$defs"].values():
-        if "description" in one:
-            one["description"] = inspect.cleandoc(one["description"])  # msgspec before 0.23 leaves the source's indentation, as Python before 3.13 does
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name, "title": title, **made}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name, "title": title, **_normal(msgspec.json.schema(of))}
+
+
+def _normal(node: Any) -> Any:
+    """A schema as every version of msgspec and Python would write it: they differ in a docstring's indentation and in where a union holds null."""
+    if isinstance(node, list):
+        return [_normal(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _normal(value) for key, value in node.items()}
+    if isinstance(text := made.get("description"), str):
+        made["description"] = inspect.cleandoc(text)
+    if "anyOf" in made:
+        made["anyOf"].sort(key=lambda one: one == {"type": "null"})
+    return made
