@@ -5,10 +5,17 @@ set -euo pipefail
 venv="${RUNNER_TEMP:-/tmp}/advisor-venv"
 python3 -I -m venv "$venv"
 pip=("$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check)
-if [ -n "${ADVISOR_INSTALL:-}" ]; then
-    "${pip[@]}" -- "$ADVISOR_INSTALL"
-else
-    "${pip[@]}" --require-hashes --only-binary :all: -r "$GITHUB_ACTION_PATH/action/requirements.txt"
-    "${pip[@]}" --no-deps --no-build-isolation "$GITHUB_ACTION_PATH"
-fi
+locked() { "${pip[@]}" --require-hashes --only-binary :all: -r "$GITHUB_ACTION_PATH/action/requirements.txt"; }
+case "${ADVISOR_INSTALL:-}" in
+    "")
+        locked
+        "${pip[@]}" --no-deps --no-build-isolation "$GITHUB_ACTION_PATH"
+        ;;
+    *.whl | *.whl#sha256=*) # pip holds a wheel against the hash in its address
+        locked
+        "${pip[@]}" --no-deps -- "$ADVISOR_INSTALL"
+        "$venv/bin/python" -I -m pip check --disable-pip-version-check # a wheel of another commit may need other versions
+        ;;
+    *) "${pip[@]}" -- "$ADVISOR_INSTALL" ;;
+esac
 echo "bin=$venv/bin" >>"$GITHUB_OUTPUT"

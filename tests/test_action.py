@@ -325,6 +325,25 @@ def test_dependencies_and_actions_are_pinned_by_hash():
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", used), used
 
 
+@pytest.mark.parametrize(
+    ("install", "last"),
+    [
+        ("", f"--no-deps --no-build-isolation {ROOT}"),
+        ("https://host/a.whl#sha256=0a", "--no-deps -- https://host/a.whl#sha256=0a"),
+        ("advisor==1", "-- advisor==1"),
+    ],
+)
+def test_what_is_installed_is_pinned(step, tmp_path, install, last):
+    """A build of the action's commit and a wheel have the locked dependencies; what else a user names is the user's choice."""
+    (tmp_path / "bin" / "python3").write_text(
+        f'#!/bin/sh\nmkdir -p "$4/bin"\nprintf \'#!/bin/sh\\necho "$@" >>"{tmp_path}/pip.log"\\n\' >"$4/bin/python"\nchmod +x "$4/bin/python"\n'
+    )
+    done = step("install.sh", ADVISOR_INSTALL=install, GITHUB_ACTION_PATH=ROOT, RUNNER_TEMP=tmp_path)
+    asked = [line.split("--disable-pip-version-check ")[-1] for line in (tmp_path / "pip.log").read_text().splitlines() if " install " in line]
+    assert done.returncode == 0 and asked[-1] == last
+    assert ("--require-hashes" in asked[0]) == (install != "advisor==1")
+
+
 def test_no_input_is_pasted_into_a_script():
     text = (ROOT / "action.yml").read_text()
     scripts = re.findall(r"^ *run: (.*)$", text, re.MULTILINE)

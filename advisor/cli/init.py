@@ -93,6 +93,6 @@ def init(
 def _agreed(name: str) -> bool:
     """The user's answer. Raises UsageError without an answer."""
     try:
-        return typer.confirm(f"Write {name}?")
-    except typer.Abort:
+        return input(f"Write {name}? [y/N]: ").strip().lower() in {"y", "yes"}
+    except EOFError:
         raise UsageError(f"there is no answer about {name}", "Answer, or give --yes.") from None

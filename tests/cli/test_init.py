@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,18 @@ def test_all_is_written_once_and_kept(tmp_path: Path) -> None:
 def test_each_file_is_asked_for(tmp_path: Path, said: bytes, expected: set[str]) -> None:
     done = advisor("init", cwd=tmp_path, stdin=said)
     assert written(tmp_path) == expected and done.returncode == (0 if said else 2)
+
+
+def test_an_interrupt_ends_it_as_an_interrupt(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "advisor", "init"]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as asking:
+        assert asking.stdout is not None
+        said = b""
+        while b"[y/N]" not in said:
+            said += (piece := os.read(asking.stdout.fileno(), 4096))
+            assert piece, said
+        asking.send_signal(signal.SIGINT)
+        assert asking.wait() == 130 and written(tmp_path) == set()
 
 
 def test_a_link_is_not_followed_and_an_action_needs_a_commit(tmp_path: Path) -> None:
