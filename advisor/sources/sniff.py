@@ -159,6 +159,9 @@ def refuse_foreign(head: bytes, path: str) -> TraceError:
     return TraceError(f"{path} is {what}, not a trace that advisor reads", hint)
 
 
+_TABLE = re.compile(rb'((?:"?[A-Za-z_][^,"\n]{0,40}"?,){2,3}"?[A-Za-z_][^,"\n]{0,40}"?)[,\r\n]')
+
+
 def _described(head: bytes, text: bytes) -> tuple[str, str]:
     """What a file of no known format looks like."""
     if text.startswith(b"[") and b"\0" not in head:
@@ -166,4 +169,10 @@ def _described(head: bytes, text: bytes) -> tuple[str, str]:
     record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."
     if b"\0" in head or sum(byte < 9 for byte in head) > 2:
         return "a binary file of a kind that is not known", record
+    if table := _TABLE.match(text):
+        columns = table[1].decode("utf-8", "replace").replace('"', "").replace(",", ", ")
+        return (
+            f"a table of a kind that is not known (columns {columns} …)",
+            "Give the recording that it was made of: a torch.profiler trace, an nsys export or an ncu report.",
+        )
     return f"text but not JSON (it starts with {text[:24].decode('utf-8', 'replace')!r})", record

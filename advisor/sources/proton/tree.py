@@ -19,7 +19,9 @@ from advisor.sources.sniff import is_json
 
 RECORD = 'Record with: proton.start("name", hook="triton"), a few steps, proton.finalize()'
 
-_TIME, _COUNT = "time (ns)", "count"
+_TIME, _COUNT, _DEVICE = "time (ns)", "count", "device_id"
+_FORMER = {"Time (ns)": _TIME, "Count": _COUNT, "DeviceId": _DEVICE}
+"""As writers of 2024 spelt them."""
 _DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 BYTES, FLOPS = "proton__bytes", "proton__flops"
 """What metadata says that a launch moves and computes: at least that much, whatever the caches did."""
@@ -55,7 +57,7 @@ def read(data: bytes, path: str) -> KernelProfiles:
         ns, launches = number(metrics.get(_TIME)), number(metrics.get(_COUNT))
         if ns > 0 and 0 < launches < _MOST_LAUNCHES:
             flops, moved = work_of(dict(metrics))
-            device = str(metrics.get("device_id", "0"))
+            device = str(metrics.get(_DEVICE, "0"))
             key = name, int(device) if device.isdecimal() and len(device) < 6 else 0
             sums.setdefault(key, _Sum()).add(ns, launches, moved, flops)
     if not sums:
@@ -75,7 +77,7 @@ def _nodes(value: list[dict[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]
             continue
         frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children")
         if isinstance(metrics, dict):
-            yield str(frame.get("name", "")) if isinstance(frame, dict) else "", metrics
+            yield str(frame.get("name", "")) if isinstance(frame, dict) else "", {_FORMER.get(key, key): value for key, value in metrics.items()}
         todo += reversed(below) if isinstance(below, list) else ()
 
 

@@ -100,6 +100,15 @@ def test_a_tree_is_the_same_in_json_and_in_messagepack(tmp_path: Path) -> None:
     assert share == pytest.approx(100 * (10000 / 5e-6) / (2 * 6016 / 8 * 3.201e9))
 
 
+def test_a_tree_of_2024_spells_its_metrics_in_another_way(tmp_path: Path) -> None:
+    text = json.dumps(tree(ran("mm", 9000, 2)))
+    former = text.replace('"time (ns)"', '"Time (ns)"').replace('"count"', '"Count"').replace('"device_id"', '"DeviceId"')
+    (tmp_path / "now.hatchet").write_text(text)
+    (tmp_path / "former.hatchet").write_text(former)
+    now, then = (sources.read(tmp_path / name).parts[0].kernels for name in ("now.hatchet", "former.hatchet"))
+    assert now == then and former != text
+
+
 def test_the_tree_of_a_recording_says_which_kernel_is_at_the_memory_s_limit() -> None:
     report = json.loads(analyze(SAMPLES / "pointwise.fixed.hatchet").to_json())
     assert {row["name"]: row["limiter"] for row in report["kernels"]}["scale_<n:16777216>"] == "dram"
