@@ -79,7 +79,7 @@ def analyze(
     capture: Annotated[
         str | None,
         typer.Option(
-            help="Traces of the capture of its CUDA graphs (a directory or a file), with the ops and shapes of their kernels. Folders capture_traces and graph_capture_profile next to a trace are found automatically."
+            help="Traces of the capture of its CUDA graphs, with the ops and shapes of their kernels, or annotations by torch.cuda: a directory or a file. Those next to a trace are found automatically."
         ),
     ] = None,
     serving: Annotated[
@@ -365,7 +365,7 @@ def _read(traces: list[str], request: _Request) -> Recording:
     timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
     rank = timeline.source.rank if timeline else None
     if request.capture and recording.kind != "job":
-        recording = with_captures(recording, captures_at(request.capture, rank, max_bytes=request.max_bytes))
+        recording = with_captures(recording, *captures_at(request.capture, rank, max_bytes=request.max_bytes))
     if request.serving:
         recording = with_load(recording, read_load(request.serving))
     if request.compile_log:

@@ -14,7 +14,7 @@ from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError, TraceError
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.structs import replace
-from advisor.recordings.captures import CaptureTraces
+from advisor.recordings.captures import CapturePart
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
@@ -85,12 +85,11 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(made) if judging.pages else "")
 
 
-def _captures(trace: RankTrace, timeline: Timeline, judging: Judging) -> tuple[CaptureTraces, ...]:
+def _captures(trace: RankTrace, timeline: Timeline, judging: Judging) -> tuple[CapturePart, ...]:
     """Those of the rank's own graphs, or of the first rank's, which captures the same ops."""
     if judging.captures:
-        return (captures_at(judging.captures, trace.named if timeline.source.rank is None else timeline.source.rank, max_bytes=judging.max_bytes),)
-    found = captures_beside(trace.path, timeline, max_bytes=judging.max_bytes) if os.path.isfile(trace.path) else None
-    return (found,) if found else ()
+        return captures_at(judging.captures, trace.named if timeline.source.rank is None else timeline.source.rank, max_bytes=judging.max_bytes)
+    return captures_beside(trace.path, timeline, max_bytes=judging.max_bytes) if os.path.isfile(trace.path) else ()
 
 
 def _summary(timeline: Timeline) -> RankSummary:

@@ -23,7 +23,7 @@ from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.stack import GivenFramework
 from advisor.views.workspace import Workspace
 
-GIVEN_BESIDE = ("kernels-joined", "memory-joined", "captures-joined", "serving-load")
+GIVEN_BESIDE = ("kernels-joined", "memory-joined", "captures-joined", "annotations-joined", "serving-load")
 """Checks of what was given with --kernels, --memory, --capture and --serving."""
 
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}

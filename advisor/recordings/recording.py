@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from advisor.errors import UsageError
-from advisor.recordings.captures import CaptureTraces
+from advisor.recordings.captures import CapturePart
 from advisor.recordings.compile_log import CompileLog, CompileLogs
 from advisor.recordings.served_load import LoadBeside
 from advisor.recordings.snapshot import MemorySnapshot, SnapshotBeside
@@ -56,14 +56,14 @@ def with_load(recording: Recording, load: LoadBeside) -> Recording:
     return Recording(recording.kind, recording.path, (*recording.parts, load))
 
 
-def with_captures(recording: Recording, captures: CaptureTraces) -> Recording:
-    """A timeline with the traces of its graphs' captures. Raises UsageError if it is none."""
+def with_captures(recording: Recording, *captures: CapturePart) -> Recording:
+    """A timeline with what was recorded of its graphs' captures, in the place of what it had of the same type. Raises UsageError if it is none."""
     if recording.kind != "trace":
         raise UsageError(
             f"{recording.path} is no trace of a single process but a recording of kind {recording.kind}",
             "Leave out --capture, which goes with a trace or a job.",
         )
-    return Recording(recording.kind, recording.path, (*(part for part in recording.parts if not isinstance(part, CaptureTraces)), captures))
+    return Recording(recording.kind, recording.path, (*(part for part in recording.parts if type(part) not in map(type, captures)), *captures))
 
 
 def with_compile_logs(recording: Recording, logs: Sequence[CompileLog]) -> Recording:

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -14,15 +14,16 @@ from typing import BinaryIO, cast
 from advisor.errors import TraceError, UsageError
 from advisor.knowledge import formats
 from advisor.knowledge.cuda_api import ApiRole, role
-from advisor.recordings.captures import CaptureTrace, CaptureTraces
+from advisor.recordings.captures import CapturePart, CaptureTrace, CaptureTraces
 from advisor.recordings.recording import Progress, Recording, with_captures
 from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.numbers import counted
 from advisor.sources import archive, run
-from advisor.sources.captures import files_beside, files_in, is_capture, of_rank, read_captures
+from advisor.sources.captures import captures_in, files_in, is_capture, of_rank, read_captures
 from advisor.sources.clocks import aligned
 from advisor.sources.damaged import mended
+from advisor.sources.graph_annotations import annotations_in, is_annotations, read_annotations
 from advisor.sources.masking import without_secrets
 from advisor.sources.nsys.exported import exported
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
@@ -142,30 +143,44 @@ def _of_stages(paths: Sequence[str], path: str, max_bytes: int) -> Recording:
     return _with_captures_beside(Recording("trace", path, (timeline,)), paths[0], max_bytes)
 
 
-def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces:
-    """The traces of captures in a directory, or those that one file holds: a rank's, if they say whose they are. Raises TraceError if there is none."""
+def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[CapturePart, ...]:
+    """The traces of captures and annotations of graphs in a directory, or those that one file holds: a rank's, if they say whose they are. Raises TraceError
+    if there is none, or if annotations cannot be read."""
     if not os.path.isdir(directory):
-        return CaptureTraces((CaptureTrace(os.path.basename(directory), load(directory, max_bytes=max_bytes, processes=1)),))
-    found = read_captures(of_rank(files_in(directory), rank), lambda path: load(path, max_bytes=max_bytes, processes=1))
-    if found is None:
-        raise TraceError(
-            f"{directory} holds no trace of a capture that can be read", "Give the directory that the server wrote: capture_traces or graph_capture_profile."
-        )
+        if is_annotations(directory):
+            return (read_annotations([directory]),)
+        return (CaptureTraces((CaptureTrace(os.path.basename(directory), load(directory, max_bytes=max_bytes, processes=1)),)),)
+    annotations = annotations_in([directory], rank)
+    # Next to annotations the trace itself may lie: there only names tell what is a capture.
+    files = captures_in(directory) if annotations else files_in(directory)
+    traces = read_captures(of_rank(files, rank), lambda path: load(path, max_bytes=max_bytes, processes=1))
+    found = (*filter(None, (traces,)), *([read_annotations(annotations)] if annotations else ()))
+    if not found:
+        told = f"{directory} holds no trace of a capture and no annotations of graphs that can be read"
+        raise TraceError(told, "Give the directory that the server wrote: capture_traces or graph_capture_profile; or kernel_annotations_rank0_NAME.pkl.")
     return found
 
 
-def captures_beside(path: str, timeline: Timeline, *, max_bytes: int = DEFAULT_MAX_BYTES) -> CaptureTraces | None:
-    """The traces of captures that lie next to a trace of this machine, for graphs that it replays; None if there are none."""
+def captures_beside(path: str, timeline: Timeline, *, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[CapturePart, ...]:
+    """The same of what lies next to a trace of this machine, annotations also in the directory above, for graphs that it replays; nothing where a file
+    cannot be read."""
     if is_remote(path) or not any(role(str(name)) is ApiRole.GRAPH_LAUNCH for name in timeline.api_calls["name"].categories):
-        return None
-    files = of_rank(files_beside(path), timeline.source.rank)
-    return read_captures(files, lambda one: load(one, max_bytes=max_bytes, processes=1)) if files else None
+        return ()
+    rank, directory = timeline.source.rank, os.path.dirname(path) or "."
+    traces = read_captures(
+        of_rank([file for file in captures_in(directory) if file.path != path], rank), lambda one: load(one, max_bytes=max_bytes, processes=1)
+    )
+    annotations = annotations_in([directory], rank) or annotations_in([os.path.join(directory, os.pardir)], rank)
+    with suppress(TraceError):
+        return (*filter(None, (traces,)), *([read_annotations(annotations)] if annotations else ()))
+    return (traces,) if traces else ()
 
 
 def _with_captures_beside(recording: Recording, path: str, max_bytes: int) -> Recording:
     timeline = next((part for part in recording.parts if isinstance(part, Timeline)), None)
-    captures = captures_beside(path, timeline, max_bytes=max_bytes) if recording.kind == "trace" and timeline is not None and not is_capture(path) else None
-    return with_captures(recording, captures) if captures else recording
+    if recording.kind != "trace" or timeline is None or is_capture(path):
+        return recording
+    return with_captures(recording, *captures_beside(path, timeline, max_bytes=max_bytes))
 
 
 def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:

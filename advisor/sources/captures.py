@@ -51,10 +51,9 @@ def files_in(directory: str) -> list[CaptureFile]:
     return found
 
 
-def files_beside(path: str) -> list[CaptureFile]:
-    """The traces of captures that lie next to a trace of this machine, by the names of their folder and their own."""
-    directory = os.path.dirname(path) or "."
-    return [file for file in files_in(directory) if file.path != path and (is_capture(file.path) or PurePath(file.path).parent.name in FOLDERS)]
+def captures_in(directory: str) -> list[CaptureFile]:
+    """Those of them that are of captures by the names of their folder and their own."""
+    return [file for file in files_in(directory) if is_capture(file.path) or PurePath(file.path).parent.name in FOLDERS]
 
 
 def of_rank(files: Sequence[CaptureFile], rank: int | None) -> list[CaptureFile]:

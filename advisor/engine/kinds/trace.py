@@ -53,6 +53,7 @@ from advisor.views.time.kernel_table import KernelTable
 from advisor.views.time.op_table import OpTable
 from advisor.views.time.step_work import StepWork
 from advisor.views.time.utilization import Utilization
+from advisor.views.trace.annotated_graphs import AnnotatedGraphs
 from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.origins import Origins
@@ -68,7 +69,8 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     measured = (_joined(workspace),) if workspace.can_build(MeasuredTable.build) else ()
     loaded = (load_check(serving.load if (serving := served(workspace)) else None),) if workspace.can_build(load_beside) else ()
     captured = (_captures_joined(workspace),) if workspace.can_build(CapturedGraphs.build) else ()
-    return (*checks, *measured, *captured, *loaded, *(_of_memory(workspace) if workspace.can_build(MemoryBeside.build) else ()))
+    annotated = (_annotations_joined(workspace),) if workspace.can_build(AnnotatedGraphs.build) else ()
+    return (*checks, *measured, *captured, *annotated, *loaded, *(_of_memory(workspace) if workspace.can_build(MemoryBeside.build) else ()))
 
 
 def _of_memory(workspace: Workspace) -> tuple[Health, ...]:
@@ -140,6 +142,25 @@ def _captures_joined(workspace: Workspace) -> Health:
         reason="within-threshold" if fits else "beyond-threshold",
         measured=captured.share,
         threshold=FOUND,
+        unit="share",
+    )
+
+
+def _annotations_joined(workspace: Workspace) -> Health:
+    """How much of what graphs replay the program named itself; it need not name all."""
+    annotated, frame = workspace.get(AnnotatedGraphs), workspace.get(Timeline).gpu_ops
+    us = frame["dur_us"]
+    share = float(us[annotated.of >= 0].sum()) / max(float(us[annotated.replayed].sum()), 1e-9)
+    told = f"annotations of CUDA graphs name {percent(share)} of the time of what they replay"
+    return Health(
+        check="annotations-joined",
+        status="degraded" if annotated.why else "ok",
+        detail=f"{told}: {annotated.why}" if annotated.why else told,
+        touches=(),
+        record_with="write the annotations in the process that is profiled, while its graphs exist" if annotated.why else "",
+        reason="other-recording" if annotated.why else "within-threshold",
+        measured=share,
+        threshold=0.0,
         unit="share",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _SUBJECTS = {
+    "annotations-joined": "annotations of CUDA graphs",
     "call-names": "names of CUDA calls",
     "captures-joined": "capture of CUDA graphs",
     "clock-causality": "order of launches and kernels",

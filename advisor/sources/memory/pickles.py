@@ -1,8 +1,8 @@
-"""Reads pickles that hold nothing but data: numbers, text, lists, tuples, dicts. Never runs what a pickle would run.
+"""Reads pickles that hold nothing but data: numbers, text, lists, tuples, dicts, and defaultdicts of builtin types as dicts. Never runs what a pickle would run.
 
 The standard library's unpickler with a refusing `find_class` is not enough: until Python 3.14 twelve bytes make it allocate
 gigabytes (a memo index beyond all reason), and it keeps a copy of each text that the pickle repeats. This one memoizes in
-order, as picklers do, refuses every opcode that names, makes or changes an object of a class, and interns text.
+order, as picklers do, refuses every opcode that makes or changes an object of any other class, and interns text.
 """
 
 from __future__ import annotations
@@ -25,6 +25,18 @@ _MAX_LONG_BYTES = 16
 
 _KEYS = frozenset((str, int, float, bool, bytes, type(None)))
 """What keys a dict. Hashing a tuple walks all that it holds, each time anew if it holds one thing twice: a few hundred bytes can take for ever."""
+
+
+class _Class(str):
+    """The name of a class that a pickle may hold: text, never the class. No key of a dict, as its type is none of `_KEYS`."""
+
+    __slots__ = ()
+
+
+_DEFAULTDICT = _Class("collections.defaultdict")
+_BUILTIN = ("dict", "float", "int", "list", "long", "set", "str", "tuple", "unicode")
+_CLASSES = {str(name): name for name in (_DEFAULTDICT, *(_Class(f"{module}.{kind}") for module in ("builtins", "__builtin__") for kind in _BUILTIN))}
+"""A defaultdict, as `torch.cuda` keeps annotations of graphs in, and what it may make: protocol 2 has the names of Python 2."""
 
 
 class _Malformed(Exception):
@@ -138,6 +150,37 @@ def _tuple(n: int) -> Callable[[_Machine], None]:
     return make
 
 
+def _global(m: _Machine) -> None:
+    known = _known(m, pickle.GLOBAL[0], _named(m, pickle.GLOBAL[0]))
+    m.at = m.data.index(b"\n", m.data.index(b"\n", m.at) + 1) + 1
+    m.stack.append(known)
+
+
+def _stack_global(m: _Machine) -> None:
+    parts = m.stack[-2:]
+    known = _known(m, pickle.STACK_GLOBAL[0], ".".join(parts) if all(type(part) is str for part in parts) else "")
+    m.stack[-2:] = [known]
+
+
+def _known(m: _Machine, code: int, name: str) -> _Class:
+    if (known := _CLASSES.get(name)) is None:
+        raise _refused(m, code)
+    return known
+
+
+def _reduce(m: _Machine) -> None:
+    """A defaultdict of a builtin type or of none: nothing is called, an empty dict stands for it."""
+    made_of, made = m.stack.pop(), m.stack.pop()
+    if (
+        made is not _DEFAULTDICT
+        or type(made_of) is not tuple
+        or len(made_of) > 1
+        or any(one is _DEFAULTDICT or type(one) not in (_Class, type(None)) for one in made_of)
+    ):
+        raise _refused(m, pickle.REDUCE[0])
+    m.stack.append({})
+
+
 def _memoize(index_of: Callable[[_Machine], int]) -> Callable[[_Machine], None]:
     def put(m: _Machine) -> None:
         index = index_of(m)
@@ -179,13 +222,19 @@ _OTHERS: dict[int, Callable[[_Machine], Any]] = {
     pickle.APPEND[0]: _append,
     pickle.APPENDS[0]: _appends,
     pickle.SETITEM[0]: _setitem,
+    pickle.GLOBAL[0]: _global,
+    pickle.STACK_GLOBAL[0]: _stack_global,
+    pickle.REDUCE[0]: _reduce,
     pickle.BINPUT[0]: _memoize(lambda m: m.number(1)),
     pickle.LONG_BINPUT[0]: _memoize(lambda m: m.number(4)),
 }
 
 
-def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
+def loads(
+    data: bytes, path: str, fold: Fold | None = None, again: str = "Write the snapshot again: torch.cuda.memory._dump_snapshot('snapshot.pickle')."
+) -> Any:
     """The value that the pickle `data` holds, of protocol 2 to 5, with what `fold` makes of rows of a list in their place.
+    again: how to write such a file.
 
     Raises TraceError if it would make or call anything but plain data (with its name), or is damaged.
     """
@@ -194,10 +243,7 @@ def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
             return _run(_Machine(data, fold))
     except (_Malformed, IndexError, KeyError, TypeError, ValueError, struct.error, MemoryError) as error:
         why = f"{error}" if isinstance(error, _Malformed) else f"{type(error).__name__}: {error}"
-        raise TraceError(
-            f"{path} is a damaged pickle: {why[:120]}",
-            "Write the snapshot again: torch.cuda.memory._dump_snapshot('snapshot.pickle').",
-        ) from None
+        raise TraceError(f"{path} is a damaged pickle: {why[:120]}", again) from None
 
 
 def _run(m: _Machine) -> Any:

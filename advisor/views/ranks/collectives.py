@@ -12,6 +12,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.collectives import Collective, element_bytes, kind_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.time.device_time import Partition
+from advisor.views.trace.annotated_graphs import AnnotatedGraphs
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.needed_sums import NeededSums
@@ -50,11 +51,13 @@ class RankCollectives(msgspec.Struct, frozen=True):
     needed: Mask
 
     @classmethod
-    def build(cls, timeline: Timeline, kernels: Kernels, launches: Launches, steps: Steps, partition: Partition, sums: NeededSums) -> RankCollectives:
+    def build(
+        cls, timeline: Timeline, kernels: Kernels, launches: Launches, steps: Steps, partition: Partition, sums: NeededSums, annotated: AnnotatedGraphs | None
+    ) -> RankCollectives:
         ops = timeline.gpu_ops
         device = partition.main.device if partition.main else -1
         rows = np.flatnonzero(kernels.communication & (ops["device"] == device))
-        frame = ops[rows]
+        frame = annotated.told(ops[rows], rows) if annotated else ops[rows]
         launch = launches.start_us[rows]
         names, recorded = frame["name"].tolist(), frame["collective"].tolist()
         kinds = [kind_of(r, n) for r, n in zip(recorded, names, strict=True)]

@@ -7,6 +7,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.recordings.timeline import Timeline
+from advisor.views.trace.annotated_graphs import AnnotatedGraphs
 from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.modules import Place, places_of_calls, places_of_gpu
@@ -26,9 +27,10 @@ class Origins(msgspec.Struct, frozen=True, eq=False):
     ops: Ops
     launches: Launches
     captured: CapturedGraphs | None
+    annotated: AnnotatedGraphs | None
 
     @classmethod
-    def build(cls, timeline: Timeline, ops: Ops, launches: Launches, captured: CapturedGraphs | None) -> Origins:
+    def build(cls, timeline: Timeline, ops: Ops, launches: Launches, captured: CapturedGraphs | None, annotated: AnnotatedGraphs | None) -> Origins:
         names, shapes = ops.categories, tuple(map(str, timeline.cpu_ops["dims"].categories))
         inner, outer, shape = _codes(timeline, ops, ops.of_gpu)
         if captured:
@@ -41,20 +43,30 @@ class Origins(msgspec.Struct, frozen=True, eq=False):
             first = {name: at for at, name in reversed([*enumerate(names)])}
             same = np.array([*(first[name] for name in names), -1])
             inner, outer = same[inner], same[outer]
-        return cls(names, inner, outer, shapes, shape, timeline, ops, launches, captured)
+        return cls(names, inner, outer, shapes, shape, timeline, ops, launches, captured, annotated)
 
     def places(self, rows: Ints) -> tuple[list[Place], Ints]:
         """Modules and lines of GPU ops by their rows: as `modules.places_of_gpu`."""
         inner = self.ops.of_gpu[rows]
         outermost = np.where(inner >= 0, self.ops.outermost[inner], -1) if len(self.ops.outermost) else inner
         places, place = places_of_gpu(self.timeline, self.ops, self.launches, rows, outermost)
-        if self.captured is None:
-            return places, place
-        known = np.flatnonzero(self.captured.call[rows] >= 0)
-        theirs, their_place = places_of_calls(self.captured.timeline, self.captured.call[rows[known]])
-        place = place.copy()
-        place[known] = len(places) + their_place
-        return [*places, *theirs], place
+        if self.captured is not None:
+            known = np.flatnonzero(self.captured.call[rows] >= 0)
+            theirs, their_place = places_of_calls(self.captured.timeline, self.captured.call[rows[known]])
+            place = place.copy()
+            place[known] = len(places) + their_place
+            places = [*places, *theirs]
+        return places, place if self.annotated is None else _named(places, place, self.annotated, rows)
+
+
+def _named(places: list[Place], place: Ints, annotated: AnnotatedGraphs, rows: Ints) -> Ints:
+    """Where no module is known, that which the program named a graph's node by; `places` grows by those."""
+    scopes = dict.fromkeys(one.scope for one in annotated.said if one.scope)
+    of_scope = {scope: len(places) + at for at, scope in enumerate(scopes)}
+    named = np.array([*(of_scope.get(one.scope, -1) for one in annotated.said), -1])[annotated.of[rows]]
+    unknown = np.array([not one.modules for one in places], bool)[place]
+    places += [Place((scope,)) for scope in scopes]
+    return np.where((named >= 0) & unknown, named, place)
 
 
 def _codes(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:

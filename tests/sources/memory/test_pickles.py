@@ -1,6 +1,7 @@
 """Data comes out as the standard library gives it; what would run code, or eat memory, is refused."""
 
 import builtins
+import collections
 import functools
 import gzip
 import os
@@ -38,6 +39,14 @@ def test_shared_values_stay_shared():
     assert found["a"] is found["b"]
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("factory", [None, list, dict, int, set, str])
+def test_a_defaultdict_of_a_builtin_type_is_read_as_a_dict(factory, protocol):
+    value = collections.defaultdict(factory, {"a": [1]})
+    found = loads(pickle.dumps([value, value], protocol), "x")
+    assert found == [value, value] and type(found[0]) is dict and found[0] is found[1]
+
+
 class Gadget:
     def __init__(self, *call):
         self.call = call
@@ -63,6 +72,11 @@ GADGETS = {
     "function": print,
     "set": {1, 2},
     "bytearray": bytearray(b"x"),
+    "ordered": collections.OrderedDict(a=1),
+    "counter": collections.Counter("a"),
+    "factory": collections.defaultdict(print),
+    "defaultdicts": collections.defaultdict(collections.defaultdict),
+    "list": Gadget(list, ("ab",)),
 }
 
 
@@ -88,6 +102,11 @@ def test_a_pickle_that_would_call_or_make_anything_is_refused_by_name(name, prot
         (b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x05touch\x85R.", "posix.system"),
         (b"\x80\x02(X\x05\x00\x00\x00touchios\nsystem\n.", "os.system"),
         (b"\x80\x02(cos\nsystem\nX\x05\x00\x00\x00toucho.", "os.system"),
+        (b"\x80\x02ccollections\ndefaultdict\n(cbuiltins\nlist\nK\x01tR.", "REDUCE"),
+        (b"\x80\x02ccollections\ndefaultdict\n(X\x04\x00\x00\x00listtR.", "REDUCE"),
+        (b"\x80\x02X\x17\x00\x00\x00collections.defaultdict)R.", "REDUCE"),
+        (b"\x80\x02ccollections\ndefaultdict.system\n.", "collections.defaultdict.system"),
+        (b"\x80\x04\x8c\x0bcollectionsK\x01\x93.", "collections.1"),
         (b"\x80\x02\x82\x01.", "EXT1"),
         (b"\x80\x02Pid\n.", "PERSID"),
         (b"\x80\x02}}b.", "BUILD"),

@@ -8,7 +8,7 @@ from advisor.recordings.captures import CaptureTrace, CaptureTraces
 from advisor.recordings.recording import Recording, with_captures
 from advisor.recordings.timeline import Timeline
 from advisor.sources import captures_at, load, read
-from advisor.sources.captures import files_beside, is_capture, of_rank
+from advisor.sources.captures import captures_in, is_capture, of_rank
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.op_table import OpTable
 from advisor.views.time.roofline import Roofline
@@ -137,13 +137,13 @@ def test_files_are_known_by_the_names_that_servers_give_them(tmp_path):
     for name in names:
         (folder / name).write_text('[{"file": "notes", "batch_size": 1}]')
     assert all(is_capture(name) for name in names[:5]) and not any(is_capture(name) for name in ("rank0.pt.trace.json.gz", "1758-TP-0-DECODE.trace.json.gz"))
-    found = files_beside(str(tmp_path / "1758-TP-0.trace.json.gz"))
+    found = captures_in(str(tmp_path))
     assert {(file.rank, file.rows) for file in found} == {(3, -1), (0, 32), (0, -1), (7, 32)} and len(found) == 5
     assert {file.rank for file in of_rank(found, 3)} == {3} and {file.rank for file in of_rank(found, 5)} == {0}
 
 
 def test_a_directory_is_read_and_one_without_captures_refused(tmp_path):
-    traces = captures_at(str(CAPTURED / "full" / "capture_traces")).traces
+    traces = captures_at(str(CAPTURED / "full" / "capture_traces"))[0].traces
     assert [(trace.name, trace.rows) for trace in traces] == [("bs_16_rank0.trace.zst", 16), ("bs_8_rank0.trace.zst", 8)]
     with pytest.raises(Exception, match="holds no trace of a capture"):
         captures_at(str(tmp_path))
