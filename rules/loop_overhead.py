@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
-from advisor.rules.fixes import known_fix
+from advisor.rules.fixes import in_jax
 from advisor.views.patterns.compiled_loops import CompiledLoops
 from advisor.views.replay.edits import Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -19,10 +19,6 @@ EIGHT = 8
 """Turns that become one, as measured: more gained little more, and take as much longer to compile."""
 
 ACROSS_TURNS = cost("turns-in-one")
-
-_UNROLL = known_fix("jax", "unroll")
-
-_BY_VALUE = known_fix("jax", "test-less-often")
 
 
 @rule("loop-overhead", relies_on=("host",), min_saving_share=0.03)
@@ -86,5 +82,5 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
             ["the loop's own" if own else work.kernel_name(k)[:60] for k, own in zip(at.nonzero()[0].tolist(), loops.own[at].tolist(), strict=True)],
         ),
         confidence=0.8,
-        fix=_BY_VALUE if loops.by_value else _UNROLL,
+        fix=in_jax("loop-overhead", "by-value" if loops.by_value else ""),
     )

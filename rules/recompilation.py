@@ -113,7 +113,7 @@ def recompilation(
         quiet=f"compilation takes {spent} per step",
         evidence=folded(compiles.labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
-        fix=recompiling.compile_once_in_jax(why.argument) if program.framework == "jax" else recompiling.compile_once(why),
+        fix=recompiling.compile_once(why),
     )
 
 

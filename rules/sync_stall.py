@@ -107,10 +107,5 @@ def sync_stall(
         status="possible" if timed or planning else "found",
         possible_why=fixes.PLANS_WHY if planning else "each wait ends the range that marks the step, so it may only time that range" if timed else "",
         decide_with=fixes.PLANS_DECIDE if planning else "check in the source whether these waits are there for timing only" if timed else "",
-        fix=planning
-        or (
-            waiting.fix_of_jax()
-            if program.framework == "jax"
-            else fixes.for_program(program, way, waiting.fix_of_waits(known, waits.ops_around, program.training))
-        ),
+        fix=planning or fixes.for_program(program, way, waiting.fix_of_waits(known, waits.ops_around, program.training)),
     )

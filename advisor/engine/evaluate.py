@@ -15,7 +15,7 @@ from advisor.engine.in_words_of import in_words_of
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run, in_terms_of_rocm
+from advisor.engine.terms import in_terms, in_terms_of_one_run, terms, terms_of_device
 from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.shares import MOST
@@ -118,14 +118,14 @@ def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework 
         made = in_terms_of_one_run(made)
     program = workspace.get(Program) if workspace.can_build(Program.build) else None
     if program and not program.accelerator.of_cuda:
-        made = in_terms_of_device(made, program.accelerator)
+        made = in_terms(made, terms_of_device(program.accelerator))
     base = program.framework if program else ""
     if made.source.format == "jax" or base == "jax":
-        made = in_terms_of_jax(made)
+        made = in_terms(made, terms("jax", made.source.format))
     elif base == "cuda":
-        made = in_terms_of_cuda(made)
+        made = in_terms(made, terms("cuda"))
     if program and program.maker == "amd":
-        made = in_terms_of_rocm(made)
+        made = in_terms(made, terms("rocm"))
     return told(in_words_of(made, *_frameworks(workspace, program, framework)))
 
 

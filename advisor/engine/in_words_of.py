@@ -43,22 +43,24 @@ def _said(finding: Finding, frameworks: tuple[Framework, ...], kind: str) -> Fin
 
 
 def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
-    """The fix with the framework's switch in place of its first step and its code; one that has the switch already, with its own figures, stays but for the versions."""
+    """The fix with the framework's switch in place of its first step and its code; one that has the switch already, with its own figures, stays but for the versions.
+    Of what is said for PyTorch nothing is left in a program of JAX."""
     since = f" Since {pack.name} {option.since}." if option.since else ""
     stack = StackOption(pack.name, version, option.option)
     if fix.code and option.stands_in(fix.code.after):
         said = fix.steps[0].removesuffix(since)
         return msgspec.structs.replace(fix, steps=(f"{said}{since}", *fix.steps[1:]), stack=stack)
     leave = (option.leave,) if option.leave else ()
+    other = pack.of == "jax"
     # A default that is one cause stands beside the others, which what was there mends.
-    kept = () if option.alone else fix.steps if option.seen else fix.steps[1:]
+    kept = () if option.alone or other else fix.steps if option.seen else fix.steps[1:]
     return msgspec.structs.replace(
         fix,
         title=option.title or fix.title,
-        steps=(f"{option.does}{since}", *leave, *kept),
+        steps=(f"{option.does}{since}", *leave, *option.then, *kept),
         code=Code(option.before, option.after) if option.after else fix.code,
         url=option.url,
-        intervention=option.intervention or fix.intervention,
-        risk=" ".join(filter(None, (option.effects, fix.risk))),
+        intervention=option.intervention or (None if other else fix.intervention),
+        risk=option.effects if other else " ".join(filter(None, (option.effects, fix.risk))),
         stack=stack,
     )

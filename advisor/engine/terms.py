@@ -1,80 +1,61 @@
-"""A report in the terms of what was recorded: rules word fixes and hints for PyTorch, which most programs are written in, and findings
-for steps, which most recordings hold."""
+"""A report in the terms of what was recorded: rules word hints for PyTorch's profiler, which records most programs, and findings
+for steps, which most recordings hold. Fixes are said in a framework's words elsewhere (`in_words_of`)."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Literal, TypeVar
 
 import msgspec
 
 from advisor.knowledge.accelerators import Accelerator
 from advisor.knowledge.data import load
 from advisor.knowledge.expressions import expression
-from advisor.knowledge.how_to_record import TOOLS
-from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Skipped
+from advisor.knowledge.how_to_record import TOOLS, Tool
+from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Skipped
 from advisor.report.model import Report
 from advisor.report.recording import Health
 
 _Hinted = TypeVar("_Hinted", Skipped, Health)
 
 
-def in_terms_of_jax(report: Report) -> Report:
-    """The report of a program of JAX: its fixes and, where JAX's profiler recorded it, how to do that better."""
-    recorded_by_jax = report.source.format == "jax"
-    only = frozenset(load("jax_terms")["torch_only"])
-    skipped = [item for item in report.skipped if item.rule not in only]
+class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a program of one kind is recorded, and what it has not. tool: whose hints are another's there, "" if all hold. otherwise: what they say then, and
+    hints, by what is missing. not_applicable: why rules that look for what PyTorch's modules, optimizers and loss scalers do are clear; "" where they apply."""
+
+    tool: Tool | Literal[""] = ""
+    otherwise: str = ""
+    hints: Mapping[str, str] = {}
+    not_applicable: str = ""
+
+    def hinted(self, item: _Hinted) -> _Hinted:
+        """A check, or a rule that is skipped, with the hint that holds there."""
+        if item.missing not in self.hints and TOOLS.get(item.missing, "other") != self.tool:
+            return item
+        return msgspec.structs.replace(item, record_with=self.hints.get(item.missing, self.otherwise))
+
+
+def terms(program: str, recorded_by: str = "") -> Terms:
+    """Those of a program of JAX, of one without a framework ("cuda"), or of one on an AMD GPU ("rocm"). Of JAX hints are others where its own profiler recorded."""
+    known = load("terms")[program]
+    return msgspec.convert(known if program != "jax" or recorded_by == "jax" else {"not_applicable": known["not_applicable"]}, Terms)
+
+
+def terms_of_device(device: Accelerator) -> Terms:
+    """Those of a program on a device that CUDA's tools do not see: no hint asks for them."""
+    return Terms(tool="nvidia", hints={"gpu-work": device.record})
+
+
+def in_terms(report: Report, of: Terms) -> Report:
+    """The report of such a program: no hint asks for a tool that does not see it, and rules that look for what it cannot have are clear."""
+    only = frozenset(load("terms")["torch_only"] if of.not_applicable else ())
     clear = [*report.clear, *(Clear(rule=item.rule, why="", reason="not-applicable") for item in report.skipped if item.rule in only)]
     return msgspec.structs.replace(
         report,
-        findings=tuple(_finding(finding) for finding in report.findings),
-        clear=tuple(_clear(item, only) for item in clear),
-        skipped=tuple(_hinted(item) for item in skipped) if recorded_by_jax else tuple(skipped),
-        health=tuple(_hinted(check) for check in report.health) if recorded_by_jax else report.health,
+        clear=tuple(msgspec.structs.replace(item, why=of.not_applicable) if item.rule in only else item for item in clear),
+        skipped=tuple(of.hinted(item) for item in report.skipped if item.rule not in only),
+        health=tuple(map(of.hinted, report.health)),
     )
-
-
-_NO_FRAMEWORK = "it looks for what modules, optimizers and loss scalers of a framework do, and none shows in this program"
-_OF_NSYS = "nsys profile -t cuda,nvtx: a few steps of the same kind after a warm-up, an NVTX range around each"
-_OF_ROCM = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd -- PROGRAM"
-
-
-def in_terms_of_cuda(report: Report) -> Report:
-    """The report of a program without a framework: rules that look for one are clear, and no hint asks for PyTorch's profiler."""
-    only = frozenset(load("jax_terms")["torch_only"])
-    skipped = [item for item in report.skipped if item.rule in only]
-    return msgspec.structs.replace(
-        report,
-        clear=(*report.clear, *(Clear(rule=item.rule, why=_NO_FRAMEWORK, reason="not-applicable") for item in skipped)),
-        skipped=tuple(_of_cuda(item) for item in report.skipped if item.rule not in only),
-        health=tuple(_of_cuda(check) for check in report.health),
-    )
-
-
-def _of_cuda(item: _Hinted) -> _Hinted:
-    """Shapes of tensors and ops of a framework are in no profile of such a program: no hint asks for them."""
-    if TOOLS.get(item.missing) != "torch":
-        return item
-    return msgspec.structs.replace(item, record_with="" if item.missing in ("gpu-work", "shapes") else _OF_NSYS)
-
-
-def in_terms_of_device(report: Report, device: Accelerator) -> Report:
-    """The report of a program on a device that CUDA's tools do not see: no hint asks for them."""
-
-    def hinted(item: _Hinted) -> _Hinted:
-        if item.missing == "gpu-work":
-            return msgspec.structs.replace(item, record_with=device.record)
-        return msgspec.structs.replace(item, record_with="") if TOOLS.get(item.missing) == "nvidia" else item
-
-    return msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
-
-
-def in_terms_of_rocm(report: Report) -> Report:
-    """The report of a program on an AMD GPU: rocprofv3 takes the place of NVIDIA's tools."""
-
-    def hinted(item: _Hinted) -> _Hinted:
-        return msgspec.structs.replace(item, record_with=_OF_ROCM) if TOOLS.get(item.missing) == "nvidia" else item
-
-    return msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
 
 
 _OF_A_STEP = tuple(
@@ -105,23 +86,3 @@ def _of_one_run(text: str) -> str:
     for pattern, replacement in _OF_A_STEP:
         said = pattern.sub(replacement, said)
     return said if len(said) <= SUMMARY_CHARACTERS else text
-
-
-def _finding(finding: Finding) -> Finding:
-    fixes = load("jax_terms")["fixes"]
-    said = fixes.get(f"{finding.rule}/{finding.cause}") or fixes.get(finding.rule)
-    if said is None:
-        return finding
-    code = Code(before=said["before"], after=said["after"]) if "before" in said else None
-    return msgspec.structs.replace(finding, fix=Fix(title=said["title"], steps=tuple(said["steps"]), code=code, url=said["url"], risk=said.get("risk", "")))
-
-
-def _clear(item: Clear, only: frozenset[str]) -> Clear:
-    return msgspec.structs.replace(item, why=load("jax_terms")["torch_only_why"] if item.rule in only else item.why)
-
-
-def _hinted(item: _Hinted) -> _Hinted:
-    hints: dict[str, str] = load("jax_terms")["hints"]
-    if TOOLS.get(item.missing) != "torch":
-        return item
-    return msgspec.structs.replace(item, record_with=hints.get(item.missing, hints["otherwise"]))

@@ -19,6 +19,7 @@ LOOPS: dict[str, tuple[str, dict[str, str]]] = {
     "vllm": ("vllm", {"Engine": "vllm.v1.engine.core:EngineCore"}),
     "sglang": ("sglang", {"Scheduler": "sglang.srt.managers.scheduler:Scheduler"}),
     "tensorrt-llm": ("tensorrt_llm", {"PyExecutor": "tensorrt_llm._torch.pyexecutor.py_executor:PyExecutor"}),
+    "jax": ("jax", {}),
     "flax": ("flax", {MODEL: "flax.linen:Module", "nnx": "flax.nnx:Module"}),
     "equinox": ("equinox", {MODEL: "equinox:Module"}),
     "maxtext": ("maxtext", {"train": "maxtext.trainers:"}),

@@ -121,7 +121,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[CategoryRow, ...] = ()
     """Of a TPU: its HLO ops by category, most time first."""
     framework: FrameworkInfo | None = None
-    """The framework in whose words fixes are said; None if they are said in those of PyTorch, JAX or CUDA."""
+    """The framework in whose words fixes are said; None if they are said in those of PyTorch or CUDA."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
     compile_costs: CompileCosts | None = None

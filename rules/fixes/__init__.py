@@ -9,7 +9,7 @@ import msgspec
 
 from advisor.engine.in_words_of import switched
 from advisor.knowledge.data import read
-from advisor.knowledge.stacks import Asked, named
+from advisor.knowledge.stacks import Asked, named, packs
 from advisor.report.finding import Fix
 from advisor.views.trace.program import Program
 
@@ -35,6 +35,14 @@ def for_program(program: Program, rule: str, fix: Fix) -> Fix:
 def for_framework(framework: str, rule: str, fix: Fix) -> Fix:
     """The same by the framework's name alone, as a job's ranks tell it."""
     return _theme("cuda").get(rule, fix) if framework == "cuda" else fix
+
+
+def in_jax(rule: str, cause: str = "") -> Fix:
+    """The fix of a rule that only programs of JAX need."""
+    pack = packs()["jax"]
+    option = pack.option_for(Asked(rule, cause))
+    assert option, "a test holds that it is there"
+    return switched(Fix(title=option.title, steps=(option.does,)), pack, "", option)
 
 
 def of_server(program: Program) -> Fix | None:

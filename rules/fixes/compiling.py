@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
-from advisor.rules.fixes import known_fix
 from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.patterns.optimizer import OptimizerStep, fused_form
 from advisor.views.trace.program import Program
@@ -43,8 +42,6 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
         "keep their memory. Fused kernels round differently in the last bits."
     )
-    if program.framework == "jax":
-        return known_fix("jax", "jit")
     if program.compiled:
         return Fix(
             title="Replay the compiled code from CUDA graphs",

@@ -10,26 +10,6 @@ from advisor.views.trace.compilation import Recompilations
 FEW_LENGTHS = known_fix("pytorch", "few-lengths")
 
 
-def compile_once_in_jax(changed: str) -> Fix:
-    return Fix(
-        title="Let jax.jit see the same shapes and static values in each step",
-        steps=(
-            *((f"In this profile {changed}.",) if changed else ()),
-            "Set jax.config.update('jax_explain_cache_misses', True): it names the argument that changed.",
-            "If a shape changes: pad to a few sizes and mask, so that each size compiles once.",
-            "If a static argument or a closed-over Python number changes: pass it as an array. Keep static_argnums for what rarely changes.",
-            "If the jitted function is made anew in the loop (a lambda, a partial): make it once, before the loop.",
-        ),
-        code=Code(
-            before="for x in batches:  # a new length each step\n    y = f(x)",
-            after="for x in batches:\n    n = next(s for s in (128, 256, 512) if s >= x.shape[0])  # a few sizes\n"
-            "    y = f(np.pad(x, ((0, n - x.shape[0]), (0, 0))))  # on the host: jnp.pad compiles for each length",
-        ),
-        url="https://docs.jax.dev/en/latest/jit-compilation.html#jit-and-caching",
-        risk="Padding computes on rows that are discarded; mask them if they would change the result.",
-    )
-
-
 def compile_once(why: Recompilations) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html"
     logs = "Run with TORCH_LOGS=recompiles: it names the guard that failed."

@@ -8,25 +8,6 @@ from collections.abc import Sequence
 from advisor.knowledge.host_waits import GENERALLY, HostWait, Instead
 from advisor.report.finding import Code, Fix
 
-
-def fix_of_jax() -> Fix:
-    return Fix(
-        title="Keep values on the device, and wait once",
-        steps=(
-            "Return the value from the jitted step and keep the jax.Array: float(), .item(), bool() and np.asarray() wait for the device.",
-            "Read collected values every N steps, with a single jax.device_get.",
-            "Branch on the device: jnp.where or jax.lax.cond instead of if. To time a run call jax.block_until_ready once, at its end.",
-        ),
-        code=Code(
-            before="for batch in batches:\n    state, loss = step(state, batch)\n    total += float(loss)",
-            after="losses = []\nfor batch in batches:\n    state, loss = step(state, batch)\n    losses.append(loss)  # stays on the device\n"
-            "total = sum(jax.device_get(losses))",
-        ),
-        url="https://docs.jax.dev/en/latest/async_dispatch.html",
-        risk="Values are read later than before: check code that reacts to them at once.",
-    )
-
-
 MOST_STEPS = 6
 """Kinds of calls that a fix speaks of, those that wait most often first."""
 

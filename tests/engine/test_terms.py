@@ -5,13 +5,16 @@ import re
 import msgspec
 import pytest
 
+from advisor.engine.in_words_of import in_words_of
 from advisor.engine.rule import catalog
 from advisor.engine.run import report_of
-from advisor.engine.terms import _of_one_run, in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run, in_terms_of_rocm
+from advisor.engine.terms import _of_one_run, in_terms, in_terms_of_one_run, terms, terms_of_device
 from advisor.knowledge.accelerators import XPU
 from advisor.knowledge.data import load
+from advisor.knowledge.stacks import packs
 from advisor.report.finding import Skipped
 from advisor.report.recording import Health
+from advisor.views.trace.stack import Framework
 from tests.analysed import analysed
 from tests.paths import ROOT, SHARED, needs_shared
 from tests.sources.nsys.test_nsys import call, export, kernel
@@ -29,11 +32,11 @@ def test_no_report_of_jax_speaks_of_torch(path):
     assert [said[max(0, m.start() - 60) : m.end() + 40] for m in OF_TORCH.finditer(said)] == []
 
 
-def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
-    terms = load("jax_terms")
-    assert {*(name.partition("/")[0] for name in terms["fixes"]), *terms["torch_only"]} <= set(catalog())
-    assert not OF_TORCH.search(str(terms["fixes"]))
-    assert all("title" in fix and fix["steps"] and fix["url"].startswith("https://") for fix in terms["fixes"].values())
+def test_what_is_said_in_jax_s_words_is_whole_and_speaks_of_jax():
+    assert set(load("terms")["torch_only"]) <= set(catalog())
+    options = [option for pack in packs().values() if pack.of == "jax" for option in pack.options]
+    assert options and all(option.title and option.after for option in options)
+    assert [option.option for option in options if OF_TORCH.search(str(option))] == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
 def test_hints_name_jax_s_profiler_by_what_is_missing(missing, said):
     report = analysed(ROOT / "samples" / "jax" / "starved.slow.xplane.pb.gz")
     check = Health(check="some", status="degraded", detail="d", record_with="usual", missing=missing)
-    made = in_terms_of_jax(msgspec.structs.replace(report, health=(check,))).health[0].record_with
+    made = in_terms(msgspec.structs.replace(report, health=(check,)), terms("jax", "jax")).health[0].record_with
     assert made.startswith(said) and bool(made) == bool(said)
 
 
@@ -66,7 +69,7 @@ def test_hints_name_jax_s_profiler_by_what_is_missing(missing, said):
 def test_a_hint_names_a_tool_that_sees_the_program(missing, cuda, rocm, xpu):
     report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
     report = msgspec.structs.replace(report, skipped=(Skipped(rule="memcpy", why="w", record_with="usual", missing=missing),))
-    made = [change(report).skipped[0].record_with for change in (in_terms_of_cuda, in_terms_of_rocm, lambda report: in_terms_of_device(report, XPU))]
+    made = [in_terms(report, kind).skipped[0].record_with for kind in (terms("cuda"), terms("rocm"), terms_of_device(XPU))]
     assert all(text.startswith(start) and bool(text) == bool(start) for text, start in zip(made, (cuda, rocm, xpu), strict=True))
 
 
@@ -76,7 +79,9 @@ def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
     report = report_of(tmp_path)
     assert report.kind == "job" and not OF_TORCH.search(msgspec.json.encode(report).decode())
     slow = next(f for f in analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz").findings)
-    told = in_terms_of_jax(msgspec.structs.replace(report, findings=(msgspec.structs.replace(slow, rule="straggler", cause="data-loading"),)))
+    told = in_words_of(
+        msgspec.structs.replace(report, findings=(msgspec.structs.replace(slow, rule="straggler", cause="data-loading"),)), [Framework("jax")], ""
+    )
     assert "num_workers" in told.findings[0].fix.steps[0]
 
 

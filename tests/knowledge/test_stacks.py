@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_an_option_mends_a_rule_that_there_is_and_is_written_as_code(pack: Pack,
     assert option.url.startswith("https://") and option.does.endswith(".") and not option.default.startswith("'")
     assert option.after and option.after != option.before
     for code in (option.before, option.after):
-        if not code.startswith(("{", "python", "./", "vllm", "torchrun", "#")):
+        if not re.match(r"\{|python|\./|vllm|torchrun|#|[A-Z_]+=", code):
             ast.parse(code)
 
 
@@ -147,11 +148,26 @@ def add(parser):
         ("arguments", "", {"--flag-one": "3"}),
         ("values", "Kinds", {"one": ""}),
         ("literals", "", {"deep_key": ""}),
+        ("exports", "field", {"field": ""}),
+        ("words", "inner", {"inner": ""}),
+        ("words", "outer", {}),
         ("functions", "", {"Base": "", "Settings": "", "Kinds": "", "build": "", "add": ""}),
     ],
 )
 def test_names_are_read_out_of_the_syntax_tree(read: str, of: str, names: dict[str, str]) -> None:
     assert read_names(MODULE, Owner(files=("m.py",), read=read, of=(of,)), "m") == names  # type: ignore[arg-type]
+
+
+def test_type_parameters_are_read_by_a_python_that_has_none() -> None:
+    text = "type Of[T] = list[T]\ntype = 1\n\ndef scan[C, X: Callable[[int], int]](f, unroll=1) -> C: ...\nclass Kept[T]:\n    def keep(self, all=2): ...\n"
+    assert read_names(text, Owner(files=("m.py",), read="signature"), "scan") == {"f": "", "unroll": "1"}
+    assert read_names(text, Owner(files=("m.py",), read="methods"), "Kept") == {"keep": ""}
+
+
+@pytest.mark.parametrize("pack", [pack for pack in packs().values() if pack.base], ids=called)
+def test_a_base_has_an_option_in_every_version(pack: Pack) -> None:
+    for option in pack.options:
+        assert all(pack.option_for(Asked(option.rule, option.cause, version=version)) for version in ("", *pinned()[pack.package].versions)), option.rule
 
 
 def test_keys_of_a_yaml_file_are_read_with_their_defaults() -> None:
@@ -177,7 +193,7 @@ def test_a_wheel_a_source_distribution_and_a_checkout_read_alike(tmp_path: Path)
         owners={"Settings": Owner(files=("gone.py", "pkg/m.py"), read="fields"), "Other": Owner(files=("pkg/m.py",), read="fields")},
     )
     for archive in ("checkout", "pkg-1.0-py3-none-any.whl", "pkg-1.0.tar.gz"):
-        assert names_in(Archive(tmp_path / archive), pack) == {"Settings": {"first": "1", "second": "False"}}
+        assert names_in({"accelerate": Archive(tmp_path / archive)}, pack) == {"Settings": {"first": "1", "second": "False"}}
 
 
 def test_a_check_tells_what_is_gone_renamed_and_new_and_what_would_be_refused() -> None:

@@ -17,9 +17,13 @@ import msgspec
 from advisor.knowledge.data import read
 from advisor.knowledge.framework_loops import LOOPS
 
-Reading = Literal["fields", "signature", "methods", "arguments", "taken", "keys", "literals", "functions", "values"]
+Reading = Literal["fields", "signature", "methods", "arguments", "taken", "keys", "literals", "functions", "values", "exports", "words"]
 """How names are read out of a file: fields of a class, parameters of a function, methods of a class, arguments of a parser, what a function
-takes out of its keyword arguments, keys of a YAML file, texts that a module names, functions of a module, values of an enumeration."""
+takes out of its keyword arguments, keys of a YAML file, texts that a module names, functions of a module, values of an enumeration; and whether a module hands a name on,
+or a file holds a word: a variable of the environment, or a flag of a compiled library."""
+
+Form = Literal["wheel", "sdist", "checkout"]
+"""In which names are read: what PyPI serves of a package, or its repository."""
 
 Evidence = Literal["frame", "module", "op", "range", "kernel", "file"]
 """What in a trace tells a framework."""
@@ -27,11 +31,12 @@ Evidence = Literal["frame", "module", "op", "range", "kernel", "file"]
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the names of one class, function or parser stand. files: paths in the archive, of which all that are there are
-    read: it may are in several, or have moved. of: the class or function there, dotted, of all that are there, or "*" for every class; the owner's own name unless given."""
+    read: it may are in several, or have moved. of: the class or function there, dotted, of all that are there, or "*" for every class; the owner's own name unless given; of exports and words, those looked for. package: another package, of the same version, that holds the files."""
 
     files: tuple[str, ...]
     read: Reading
     of: tuple[str, ...] = ()
+    package: str = ""
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +73,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     rule, cause, when: which finding, of which cause ("*" is any) and in which kind of program ("" is any). stands_for: what it takes the place of: texts of which
     the plain fix's code holds one; any code if there are none. loop: the framework's loop that must run for it to act.
-    option: as it is written. does: what to do, a step. names: what it is made of, as `owner.name`, that with the default first. since, until: versions that have it, "" if all that
+    option: as it is written. does: what to do, a step; then: further steps. names: what it is made of, as `owner.name`, that with the default first. since, until: versions that have it, "" if all that
     were read do. replaced_by: what is in its place from `until` on. default: what holds where nobody sets it. leave: what to leave alone. effects: what
     else it does, as for the whole process, or if it is ignored in silence. alone: whether the plain steps behind the first do not hold next to it.
     seen: of a default that costs a step, what shows in a trace that it is the cause. intervention: what `advisor try` applies for it.
@@ -92,6 +97,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     default: str = ""
     leave: str = ""
     effects: str = ""
+    then: tuple[str, ...] = ()
     alone: bool = False
     seen: Trace | None = None
     intervention: str = ""
@@ -122,7 +128,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of a framework. name: as it is printed. package: on PyPI, and as recordings name it. aliases: what else the user may call it. within: packages whose loops drive this one's, so
-    that the user writes theirs. archive: what is read of it; a checkout where PyPI serves none that can be. options: the first that suits is the one that is shown."""
+    that the user writes theirs. base: whether the others are written in it, so that it says what they do not. archive: what is read of it; a checkout where PyPI serves none that can be. options: the first that suits is the one that is shown."""
 
     name: str
     package: str
@@ -130,7 +136,8 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kind: Literal["library", "server"] = "library"
     aliases: tuple[str, ...] = ()
     within: tuple[str, ...] = ()
-    archive: Literal["wheel", "sdist", "checkout"] = "wheel"
+    base: bool = False
+    archive: Form = "wheel"
     owners: Mapping[str, Owner] = {}
     seen: tuple[Seen, ...] = ()
     options: tuple[Option, ...] = ()
@@ -152,8 +159,8 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return not known or any(one.in_version(version) for one in known)
 
     def option_for(self, asked: Asked) -> Option | None:
-        """The option for a finding; None if the framework has none. A default that is seen to be the cause comes first."""
-        return min((option for option in self.options if option.suits(asked)), key=lambda option: option.seen is None, default=None)
+        """The option for a finding; None if the framework has none. A default that is seen to be the cause comes first, then one for that very cause."""
+        return min((option for option in self.options if option.suits(asked)), key=lambda option: (option.seen is None, option.cause == "*"), default=None)
 
 
 def number(version: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from advisor.errors import UsageError
-from advisor.knowledge.stacks import Option, Pack, Pinned, number
+from advisor.knowledge.stacks import Form, Option, Pack, Pinned, number
 from advisor.knowledge.stacks.spelled import Archive, Names, names_in
 
 _WHEEL = ("--only-binary", ":all:", "--python-version", "3.12")
@@ -33,37 +33,37 @@ class Difference(NamedTuple):
         return f"{self.what}: {self.name}{f', now {self.now}' if self.now else ''}"
 
 
-def download(pack: Pack, version: str, into: Path) -> tuple[Archive, str]:
-    """The archive of a version, "" for the newest, and which version that is; of those in the folder if it is there. Raises UsageError if no index serves it.
+def download(package: str, form: Form, version: str, into: Path) -> tuple[Archive, str]:
+    """The archive of a package's version, "" for the newest, and which version that is; of those in the folder if it is there. Raises UsageError if no index serves it.
 
     Where a source distribution says what it is by code that needs more than is here, pip leaves what it unpacked: that is read.
     """
-    if version and (there := _cached_archive(pack, version, into)):
+    if version and (there := _cached_archive(package, version, into)):
         return Archive(there), version
     fresh = Path(tempfile.mkdtemp(dir=into))
-    spec = f"{pack.package}=={version}" if version else pack.package
-    form = _SDIST if pack.archive == "sdist" else _WHEEL
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", *form, "-d", str(fresh), spec]
+    spec = f"{package}=={version}" if version else package
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"]
+    command += [*(_SDIST if form == "sdist" else _WHEEL), "-d", str(fresh), spec]
     done = subprocess.run(command, env={**os.environ, "TMPDIR": str(fresh)}, capture_output=True, text=True, check=False)
     unpacked = [child for path in fresh.iterdir() if path.is_dir() for child in path.iterdir() if (child / "PKG-INFO").exists()]
     found = [path for path in fresh.iterdir() if path.name.endswith((".whl", ".tar.gz"))] or unpacked
     if not found:
         raise UsageError(f"{spec} could not be downloaded: {done.stderr.strip()[-200:]}", "See whether pip reaches the package index.")
-    known = _version_of(found[0], pack)
-    kept = found[0].rename(into / (found[0].name if found[0].is_file() else f"{pack.package}-{known}"))
+    known = _version_of(found[0])
+    kept = found[0].rename(into / (found[0].name if found[0].is_file() else f"{package}-{known}"))
     shutil.rmtree(fresh)
     return Archive(kept), known
 
 
-def _cached_archive(pack: Pack, version: str, folder: Path) -> Path | None:
+def _cached_archive(package: str, version: str, folder: Path) -> Path | None:
     """The archive of a version, where an earlier call left it."""
-    begins = f"{pack.package}-{version}", f"{pack.package.replace('-', '_')}-{version}"
+    begins = f"{package}-{version}", f"{package.replace('-', '_')}-{version}"
     return next(
         (path for path in sorted(folder.iterdir()) for start in begins if path.name.startswith((f"{start}-", f"{start}.tar")) or path.name == start), None
     )
 
 
-def _version_of(path: Path, pack: Pack) -> str:
+def _version_of(path: Path) -> str:
     if path.is_dir():  # a source distribution as pip unpacked it
         told = re.search(r"^Version: (\S+)", (path / "PKG-INFO").read_text(encoding="utf-8"), re.MULTILINE)
         return told[1] if told else ""
@@ -130,5 +130,6 @@ def _versions(option: Option, versions: Iterable[str]) -> Iterator[str]:
 
 def read_version(pack: Pack, version: str, into: Path) -> tuple[str, dict[str, Names]]:
     """The names of one version, "" for the newest, and which that is."""
-    archive, found = download(pack, version, into)
-    return found, names_in(archive, pack)
+    archive, found = download(pack.package, pack.archive, version, into)
+    beside = sorted({owner.package for owner in pack.owners.values()} - {""})
+    return found, names_in({pack.package: archive, **{name: download(name, "wheel", found, into)[0] for name in beside}}, pack)

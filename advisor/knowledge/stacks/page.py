@@ -27,7 +27,7 @@ def explained(pack: Pack, rule: str) -> str:
 
 def _lines(option: Option) -> Iterator[str]:
     yield f"{option.option} ({versions(option)})"
-    yield f"  {option.does}"
+    yield from (f"  {step}" for step in (option.does, *option.then))
     for name, text in (
         ("For", option.when),
         ("Where it runs", option.loop),
@@ -84,10 +84,10 @@ Generated from `advisor/knowledge/stacks/*.toml` by `python -m advisor.knowledge
 A finding stays what it is. Where the framework is known, its own switch takes the place of the fix's first step and of the code, with the version that
 has it. `advisor record` and `advisor.trace_handler` write into the recording which frameworks the program has imported and whose loop runs it. Of other
 traces Python frames, names of ops and named ranges tell. `--framework NAME[=VERSION]`, or `framework` in `[tool.advisor]`, overrules both. Where nothing
-tells, fixes are said for plain PyTorch or JAX. `advisor explain RULE --framework NAME` prints what a framework has for one rule.
+tells, fixes are said for plain PyTorch. A program of JAX is told those of JAX. `advisor explain RULE --framework NAME` prints what a framework has for one rule.
 
 In the JSON, `framework` is the one whose words are used, and `fix.stack` the option that a fix names.
 
 Every option stands in `names.json`, a copy of the names of the versions below. They were read out of the packages by their syntax trees, never by
-importing them; a test holds each printed option against it. `python -m advisor.knowledge.stacks --check` reads the newest packages, and prints what is
+importing them, and flags of XLA among the words of its compiled library; a test holds each printed option against it. `python -m advisor.knowledge.stacks --check` reads the newest packages, and prints what is
 gone, renamed or new. PyPI serves a stub of TensorRT-LLM: its names were read in its repository."""

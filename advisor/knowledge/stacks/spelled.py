@@ -37,21 +37,22 @@ class Archive:
         found = sorted((name for name in self._names if f"/{name}".endswith(f"/{wanted}")), key=len)
         if not found:
             return None
+        coding = "latin-1" if found[0].endswith(".so") else "utf-8"
         if self.path.is_dir():
-            return (self.path / found[0]).read_text(encoding="utf-8")
+            return (self.path / found[0]).read_text(encoding=coding)
         if self.path.suffix == ".whl":
             with zipfile.ZipFile(self.path) as packed:
-                return packed.read(found[0]).decode()
+                return packed.read(found[0]).decode(coding)
         with tarfile.open(self.path) as packed:
             file = packed.extractfile(found[0])
-            return file.read().decode() if file else None
+            return file.read().decode(coding) if file else None
 
 
-def names_in(archive: Archive, pack: Pack) -> dict[str, Names]:
-    """The names of every owner of a pack; an owner that the archive has not is left out."""
+def names_in(archives: Mapping[str, Archive], pack: Pack) -> dict[str, Names]:
+    """The names of every owner of a pack; an owner that its archive has not is left out. archives: by package."""
     found: dict[str, Names] = {}
     for name, owner in pack.owners.items():
-        texts = [text for file in owner.files if (text := archive.text(file)) is not None]
+        texts = [text for file in owner.files if (text := archives[owner.package or pack.package].text(file)) is not None]
         if names := {own: default for text in texts for own, default in read_names(text, owner, name).items()}:
             found[name] = names
     return found
@@ -61,8 +62,18 @@ def read_names(text: str, owner: Owner, name: str) -> Names:
     """The names that an owner has in a file of that text."""
     if owner.read == "keys":
         return dict(re.findall(r"^(\w+):[ \t]*([^#\n]*?)[ \t]*(?:#.*)?$", text, re.MULTILINE))
-    tree = ast.parse(text)
+    if owner.read == "words":
+        return {word: "" for word in owner.of if word in text}
+    tree = _parsed(text)
     return {own: default for of in owner.of or (name,) for own, default in _READERS[owner.read](tree, of).items()}
+
+
+_TYPE_PARAMETERS = re.compile(r"^(\s*)(?:type (?=\w+\b.*=)|((?:async )?(?:def|class) \w+)\[.*?\](?=[(:]))", re.MULTILINE)
+
+
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree, without the type parameters of functions and classes and the word `type`, which Python before 3.12 cannot parse."""
+    return ast.parse(_TYPE_PARAMETERS.sub(r"\1\2", text))
 
 
 def _found(tree: ast.AST, dotted: str) -> ast.ClassDef | ast.FunctionDef | None:
@@ -123,6 +134,11 @@ def _functions(tree: ast.Module, of: str) -> Names:
     return {line.name: "" for line in tree.body if isinstance(line, (ast.FunctionDef, ast.ClassDef))}
 
 
+def _exports(tree: ast.Module, of: str) -> Names:
+    handed = (alias.asname or alias.name for line in ast.walk(tree) if isinstance(line, (ast.Import, ast.ImportFrom)) for alias in line.names)
+    return {of: ""} if of in handed else {}
+
+
 def _calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
@@ -168,4 +184,5 @@ _READERS: Mapping[str, Callable[[ast.Module, str], Names]] = {
     "taken": _taken,
     "literals": _literals,
     "values": _values,
+    "exports": _exports,
 }

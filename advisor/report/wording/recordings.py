@@ -125,7 +125,7 @@ def hardware(report: Report) -> str:
 
 
 def framework(report: Report) -> str:
-    """`Transformers 4.57.1`: the framework whose options the fixes name; "" where they name those of PyTorch, JAX or CUDA."""
+    """`Transformers 4.57.1`: the framework whose options the fixes name; "" where they name those of PyTorch or CUDA."""
     named = report.framework
     return f"{named.name} {named.version}".rstrip() if named else ""
 

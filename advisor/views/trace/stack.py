@@ -43,7 +43,7 @@ class Framework(msgspec.Struct, frozen=True):
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """frameworks: that in which the user writes first, then those whose models it runs; none if the program is plain PyTorch or JAX."""
+    """frameworks: that in which the user writes first, then those whose models it runs, JAX last; none if the program is plain PyTorch."""
 
     frameworks: tuple[Framework, ...] = ()
 
@@ -54,10 +54,13 @@ class Stack(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, steps: Steps, program: Program, given: GivenFramework | None) -> Stack:
-        known = [pack for pack in packs().values() if pack.of == program.framework]
+        known = [pack for pack in packs().values() if pack.of == program.framework and not pack.base]
         texts = {kind: "\n".join(_texts(kind, timeline, ops)) for kind in dict.fromkeys(one.by for pack in known for one in pack.seen)}
         found = [one for pack in known if (one := _recorded(pack, timeline) or _seen(pack, timeline, texts, program))]
-        ordered = as_given(given, found) if given else outermost(found)
+        base = [
+            Framework(pack.package, timeline.source.frameworks.get(pack.package, "")) for pack in packs().values() if pack.of == program.framework and pack.base
+        ]
+        ordered = as_given(given, [*found, *base]) if given else [*outermost(found), *base]
         return cls(tuple(msgspec.structs.replace(one, defaults=tuple(_defaults(one, timeline, ops, steps))) for one in ordered))
 
 
@@ -107,10 +110,12 @@ def outermost(found: Iterable[Framework]) -> list[Framework]:
 
 
 def as_given(given: GivenFramework, found: Iterable[Framework]) -> list[Framework]:
-    """What the user names, with every loop that was found of it, else all that it has."""
+    """What the user names, with every loop that was found of it, else all that it has; and what that is written in."""
+    found = tuple(found)
     same = next((one for one in found if one.package == given.package), None)
     loops = same.loops if same and same.loops else tuple(packs()[given.package].loops)
-    return [Framework(given.package, given.version or (same.version if same else ""), loops=loops)]
+    named = Framework(given.package, given.version or (same.version if same else ""), loops=loops)
+    return [named, *(one for one in found if one is not same and packs()[one.package].base)]
 
 
 def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) -> Iterator[str]:
