@@ -11,7 +11,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Skipped
 from advisor.report.numbers import duration
 from advisor.rules.fixes import recompiling
-from advisor.views.patterns.compiling import compiling_spans
+from advisor.views.patterns import compiling as patterns
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -38,6 +38,7 @@ def recompilation(
     calls: HostCalls,
     program: Program,
     plans: AttentionPlans,
+    logged: patterns.LoggedCompiles | None,
     *,
     min_steps_share: float = 0.5,
 ) -> Outcome:
@@ -59,8 +60,8 @@ def recompilation(
         torch._dynamo.mark_dynamic(x, 0)            # or only the dimension that changes
 
     Or pad to a few sizes. Turn a changing Python number into a tensor. `TORCH_LOGS=recompiles` names the failed
-    guard; in JAX, `jax_explain_cache_misses` names the argument. For cuDNN attention, call
-    `torch.backends.cuda.enable_cudnn_sdp(False)`.
+    guard, and with `--compile-log` the finding names its line. In JAX, `jax_explain_cache_misses` names the
+    argument. For cuDNN attention, call `torch.backends.cuda.enable_cudnn_sdp(False)`.
 
     When to ignore
     The trace covers the first steps of a run with few shapes. Each is compiled once.
@@ -77,7 +78,7 @@ def recompilation(
     """
     if steps.repeats and plans.sizes >= plans.steps >= max(2.0, min_steps_share * steps.steps):
         return _of_attention(timeline, steps, work, host_time, plans)
-    compiling, direct = compiling_spans(timeline, host, host_time, launches, compilation.spans)
+    compiling, direct = patterns.compiling_spans(timeline, host, host_time, launches, compilation.spans)
     spans = clip(compiling, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         return Clear(why="nothing is compiled inside the window")
@@ -103,17 +104,19 @@ def recompilation(
         timed = table_filters.begins_inside(timeline.api_calls, compilation.compilers)[calls.rows]
         gone = combine(gone, WithoutWaits(np.flatnonzero(timed)), WithoutOps(np.flatnonzero(work.launched_inside(compilation.compilers))))
     start, end = spans
-    line = table_filters.line_around(timeline, host.on_threads(timeline.python_calls), float(start[0]), float(end[0]))
+    again = [row for row, _ in logged.of("recompilation")] if logged else []
+    named = f" {again[0].source.file}:{again[0].source.line} fails the guard {again[0].reason}." if again and again[0].reason else ""
+    line = again[0].source if again else table_filters.line_around(timeline, host.on_threads(timeline.python_calls), float(start[0]), float(end[0]))
     return Found(
         title="Code is compiled again in every step",
         summary=f"Compilation takes {spent} of each {duration(work.step_us)} step, in "
-        f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.",
+        f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.{named}",
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",
         quiet=f"compilation takes {spent} per step",
         evidence=folded(compiles.labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
-        fix=recompiling.compile_once(why),
+        fix=recompiling.at_logged_lines(recompiling.compile_once(why), again),
     )
 
 

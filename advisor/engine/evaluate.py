@@ -30,12 +30,12 @@ from advisor.report.recording import Health
 from advisor.report.wording import outcomes as wording
 from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.attached_snapshot import MemoryBeside
+from advisor.views.patterns.compiling import LoggedCompiles
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.summary import COUNTED
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.true_step import Calibration, Timed
 from advisor.views.replay.wait_table import WaitTable
-from advisor.views.trace.compile_costs import CompileCostTable
 from advisor.views.trace.program import Program
 from advisor.views.trace.stack import Framework, GivenFramework, Stack, as_given
 from advisor.views.workspace import Workspace, speaks_of
@@ -97,8 +97,8 @@ def evaluate(
     made = kind.report(workspace, recording, outcomes)
     if waits:
         made = msgspec.structs.replace(made, host_waits=_host_waits(workspace))
-    if workspace.can_build(CompileCostTable.build):
-        made = msgspec.structs.replace(made, compile_costs=workspace.get(CompileCostTable).costs)
+    if workspace.can_build(LoggedCompiles.build):
+        made = msgspec.structs.replace(made, compile_costs=workspace.get(LoggedCompiles).costs)
     made = _in_its_terms(made, workspace, framework)
     return Analysis(made, _drawing(workspace, outcomes.found) if recording.kind == "trace" else None, workspace.plan())
 

@@ -22,6 +22,10 @@ class CompileCost(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time per step. Of a break: from the end of a compiled graph to the start of the next, the median of all. Of a recompilation: the
     compilation itself.
     None if the trace does not show it."""
+    unprofiled_us: float | None = None
+    """The same without what recording added; None if that is not known, as of a trace without GPU work."""
+    unpriced: str = ""
+    """Why the trace does not show it."""
     eager_us: float = 0.0
     """Part of it in ops that ran between the graphs."""
     lookup_us: float = 0.0

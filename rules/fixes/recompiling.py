@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from advisor.knowledge.structs import replace
+from advisor.report.compile_log import CompileCost
 from advisor.report.finding import Code, Fix
+from advisor.report.numbers import duration
 from advisor.rules.fixes import known_fix
 from advisor.views.patterns.compiling import changing_dimension
 from advisor.views.trace.compilation import Recompilations
@@ -61,6 +64,31 @@ def compile_once(why: Recompilations) -> Fix:
         url=url,
         risk="Results stay as they are; a tensor on the GPU cannot steer Python branches.",
     )
+
+
+NAMED = 3
+"""Lines that a fix names; the report lists all."""
+
+
+def without_breaks(rows: list[CompileCost]) -> Fix:
+    """rows: graph breaks, most expensive first."""
+    return Fix(
+        title="Mend the lines that break the graph, most expensive first",
+        steps=(*map(_step, rows[:NAMED]), "torch.compile(fullgraph=True) then shows the first break that is left as an error."),
+        url="https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html",
+        risk="torch.where computes both sides of a branch, and torch.cond compiles both: compare results once.",
+    )
+
+
+def at_logged_lines(fix: Fix, rows: list[CompileCost]) -> Fix:
+    """The fix of recompilation with the functions that the log names; rows: most expensive first."""
+    return replace(fix, steps=(*map(_step, rows[:NAMED]), *fix.steps)) if rows else fix
+
+
+def _step(row: CompileCost) -> str:
+    price = duration((row.us if row.unprofiled_us is None else row.unprofiled_us) or 0.0)
+    why = f" ({row.reason})" if row.reason else ""
+    return f"{row.source.file}:{row.source.line}, {price} per step{why}: {row.instead}"
 
 
 DEFAULT_LIMIT = 8

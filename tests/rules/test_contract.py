@@ -41,6 +41,7 @@ OF_A_KIND = {"advisor.rules._kernels", "advisor.rules._memory"}
 BY_HAND = {
     "communication-contention": "takes links that several jobs share",
     "dominant-resource": "speaks where no other rule does",
+    "graph-breaks": "takes a log of torch.compile beside the trace",
     "loop-overhead": "speaks of JAX alone, whose recordings have a folder of their own",
     "slow-link": "takes a machine with a slow link",
 }

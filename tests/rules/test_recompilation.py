@@ -154,3 +154,22 @@ def test_attention_that_is_planned_for_each_length_is_found():
 def test_attention_that_has_its_plan_is_none(took, how):
     """It is planned once, is short, has had the size before, or waits for room in the launch queue."""
     assert clear("recompilation", decoding(took, **how))
+
+
+def test_a_log_names_the_line_and_the_guard():
+    from advisor.engine.run import analyze
+    from advisor.recordings.compile_log import CompileLog, CompileLogs, LoggedCompilation
+    from advisor.recordings.recording import Recording
+
+    trace, steps, took = Trace(), 5, 5000
+    for s in range(steps):
+        at = (took + 220) * s
+        trace.step(at, took + 219, s + 1)
+        compiled(trace, at, took, s + 1, dims=[[8, 100, 64], []])
+        trace.op(f"Torch-Compiled Region: 0/{s + 1}", at + took - 0.5, 30)
+    guard = "tensor 'x' size mismatch at index 0. expected 33, actual 34"
+    log = CompileLog("x.log", tuple(LoggedCompilation((0, n), "f", "train.py", 42, guard if n else "", 1.0) for n in range(steps + 1)), (), {})
+    (finding,) = (one for one in analyze(Recording("trace", "t.json", (trace.timeline(), CompileLogs((log,))))).findings if one.rule == "recompilation")
+    assert "train.py:42 fails the guard tensor 'x' size mismatch" in finding.summary
+    assert finding.fix.steps[0].startswith("train.py:42") and "mark_dynamic" in finding.fix.steps[0]
+    assert finding.evidence[0].source.line == 42

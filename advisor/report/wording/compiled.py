@@ -10,10 +10,14 @@ _KINDS = {"graph-break": "graph break", "recompilation": "recompilation"}
 
 def compile_costs_listed(costs: CompileCosts) -> str:
     """The heading of the list."""
-    total = sum(row.us or 0.0 for row in costs.rows)
     if not costs.rows:
         return f"torch.compile logged {counted(costs.compilations, 'compilation')}, no graph break and no recompilation"
-    return f"Graph breaks and recompilations of torch.compile: {duration(total)} of CPU time per step, most expensive first"
+    known = all(row.us is None or row.unprofiled_us is not None for row in costs.rows)
+    total = duration(sum((row.unprofiled_us if known else row.us) or 0.0 for row in costs.rows))
+    basis = "without the profiler" if known else "as recorded, what the profiler adds included"
+    unpriced = sum(row.us is None for row in costs.rows)
+    left = f"; not priced: {unpriced}" if unpriced else ""
+    return f"Graph breaks and recompilations of torch.compile: {total} of CPU time per step {basis}, most expensive first{left}"
 
 
 def compile_cost_line(row: CompileCost) -> str:
@@ -23,13 +27,14 @@ def compile_cost_line(row: CompileCost) -> str:
 
 def compile_cost_kind(row: CompileCost) -> str:
     """`graph break, once per step`."""
-    often = f"{row.count_a_step:,.3g} per step" if row.us is not None else "not in the trace"
+    often = f"{row.count_a_step:,.3g} per step" if row.us is not None else f"not priced: {row.unpriced or 'not in the trace'}"
     return f"{_KINDS[row.kind]}, {often}"
 
 
 def compile_cost_price(row: CompileCost) -> str:
-    """Its time in a step; a dash if the trace does not show it."""
-    return "-" if row.us is None else duration(row.us)
+    """Its time in a step, without the profiler if that is known; a dash if the trace does not show it."""
+    price = row.us if row.unprofiled_us is None else row.unprofiled_us
+    return "-" if price is None else duration(price)
 
 
 def compile_cost_parts(row: CompileCost) -> str:

@@ -77,7 +77,7 @@ def _nodes(value: list[dict[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]
             continue
         frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children")
         if isinstance(metrics, dict):
-            yield str(frame.get("name", "")) if isinstance(frame, dict) else "", {_FORMER.get(key, key): value for key, value in metrics.items()}
+            yield str(frame.get("name", "")) if isinstance(frame, dict) else "", {_FORMER.get(str(key), str(key)): value for key, value in metrics.items()}
         todo += reversed(below) if isinstance(below, list) else ()
 
 

@@ -1,15 +1,18 @@
-"""When the host compiles, and which dimension it compiles again for."""
+"""When the host compiles, which dimension it compiles again for, and what the compiler logged of it."""
 
 from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Spans, joined, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
+from advisor.report.compile_log import CompileCost, CompileCosts
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.compile_costs import CompileCostTable
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.table_filters import matches, spans_of
@@ -37,3 +40,38 @@ def changing_dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
         return None
     at = int(np.argmax(a != b))
     return at, np.array([a[at], b[at]])
+
+
+class LoggedCompiles(msgspec.Struct, frozen=True):
+    """What torch.compile logged, priced as the host spends it when nobody records. costs: with each price that can be corrected for what recording added. spans: (n_rows,) of each line's, in the trace's own time."""
+
+    costs: CompileCosts
+    spans: tuple[Spans, ...]
+
+    @classmethod
+    def build(cls, table: CompileCostTable, host_time: HostTime | None) -> LoggedCompiles:
+        rows = table.costs.rows
+        if host_time and not host_time.unseen:
+            rows = tuple(_corrected(row, spans, host_time) for row, spans in zip(rows, table.spans, strict=True))
+        return cls(msgspec.structs.replace(table.costs, rows=rows), table.spans)
+
+    def of(self, kind: str) -> list[tuple[CompileCost, Spans]]:
+        """The priced lines of a kind, most expensive first."""
+        return [(row, spans) for row, spans in zip(self.costs.rows, self.spans, strict=True) if row.kind == kind and row.us]
+
+    def unpriced(self, kind: str) -> list[CompileCost]:
+        """Those of a kind that the trace does not price."""
+        return [row for row in self.costs.rows if row.kind == kind and row.us is None]
+
+
+def together(priced: list[tuple[CompileCost, Spans]]) -> Spans:
+    """The spans of several lines, disjoint and sorted."""
+    return joined(*(spans for _, spans in priced)) if priced else (np.zeros(0), np.zeros(0))
+
+
+def _corrected(row: CompileCost, spans: Spans, host_time: HostTime) -> CompileCost:
+    """The price is made of the median, the correction of all spans: the share of their time that is left where nobody records."""
+    recorded = float(host_time.covered_us(spans).sum()) / host_time.recorded.steps
+    if row.us is None or recorded <= 0:
+        return row
+    return msgspec.structs.replace(row, unprofiled_us=row.us * min(host_time.spent_us(spans) / recorded, 1.0))

@@ -60,19 +60,21 @@ class _Priced:
 
 @dataclass(frozen=True)
 class CompileCostTable:
-    """A row a line and kind. Raises UsageError if no log is of the traced program."""
+    """A row a line and kind, and the spans that it is priced by. Raises UsageError if no log is of the traced program."""
 
     costs: CompileCosts
+    spans: tuple[Spans, ...]
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, given: CompileLogs) -> CompileCostTable:
         by_thread = _by_thread(timeline)
         log = _log_of(given, by_thread)
         found = _Costs(timeline, steps, launches, log, by_thread)
-        rows = sorted((*found.breaks(), *found.recompilations()), key=lambda row: (-(row.us or 0.0), row.source.file, row.source.line))
+        priced = sorted((*found.breaks(), *found.recompilations()), key=lambda one: (-(one[0].us or 0.0), one[0].source.file, one[0].source.line))
+        rows, spans = tuple(row for row, _ in priced), tuple(spans for _, spans in priced)
         seconds = sum(one.seconds for one in log.compilations)
         functions = len({one.compile_id[0] for one in log.compilations})
-        return cls(CompileCosts(rows=tuple(rows), functions=functions, compilations=len(log.compilations), seconds=seconds))
+        return cls(CompileCosts(rows=rows, functions=functions, compilations=len(log.compilations), seconds=seconds), spans)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class _Costs:
     log: CompileLog
     by_thread: dict[tuple[int, int], list[_Call]]
 
-    def breaks(self) -> Iterator[CompileCost]:
+    def breaks(self) -> Iterator[tuple[CompileCost, Spans]]:
         """Each graph break of a compilation that ran, by its line."""
         functions = {one.compile_id: one.function for one in self.log.compilations}
         by_line: dict[tuple[str, int], list[LoggedBreak]] = defaultdict(list)
@@ -96,7 +98,7 @@ class _Costs:
             mine = [priced[one.compile_id] for one in logged if one.compile_id in priced]
             spans = union(np.array([at for one in mine for at in one.start_us]), np.array([at for one in mine for at in one.end_us]))
             first = logged[0]
-            yield CompileCost(
+            row = CompileCost(
                 kind="graph-break",
                 source=SourceLine(file=file, line=line),
                 function=_source_function(functions.get(first.compile_id, "")),
@@ -107,9 +109,11 @@ class _Costs:
                 lookup_us=sum(one.typical_us(lookups) for one in mine) / self.steps.steps,
                 kernels=self._kernels(spans),
                 instead=instead_of_break(first.reason),
+                unpriced="" if mine else self._unpriced(logged),
             )
+            yield row, spans
 
-    def recompilations(self) -> Iterator[CompileCost]:
+    def recompilations(self) -> Iterator[tuple[CompileCost, Spans]]:
         """Each function that was compiled again, with its compile time inside the window."""
         by_function: dict[int, list[LoggedCompilation]] = defaultdict(list)
         for one in self.log.compilations:
@@ -120,7 +124,7 @@ class _Costs:
             mine = [took[one.compile_id] for one in again if one.compile_id in took]
             spans = union(np.array([at for one in mine for at in one.start_us]), np.array([at for one in mine for at in one.end_us]))
             first, reason = again[0], next((one.reason for one in again if one.reason), "")
-            yield CompileCost(
+            row = CompileCost(
                 kind="recompilation",
                 source=SourceLine(file=first.file, line=first.line),
                 function=_source_function(first.function),
@@ -129,6 +133,16 @@ class _Costs:
                 us=float((spans[1] - spans[0]).sum()) / self.steps.steps,
                 instead=instead_of_recompilation(reason),
             )
+            yield row, spans
+
+    def _unpriced(self, logged: list[LoggedBreak]) -> str:
+        """Why the trace says nothing of the price of a line's breaks."""
+        ran = {call.id for calls in self.by_thread.values() for call in calls}
+        if all(one.eager for one in logged):
+            return "Dynamo gave its function up: all of it runs eagerly"
+        if not any(one.compile_id in ran for one in logged):
+            return "its code did not run in the trace"
+        return "no compiled graph ran both before and after it in the steps"
 
     def _between_graphs(self) -> dict[CompileId, _Priced]:
         """By the compilation that ends in a break, from each graph to the next. Resumed code runs inside the region of the code that broke. So a

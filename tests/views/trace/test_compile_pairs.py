@@ -6,12 +6,14 @@ the mended program alternate, so that both meet the same load. Of traces and log
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from advisor.engine.run import analyze
 from advisor.recordings.recording import with_compile_logs
 from advisor.recordings.timeline import Timeline
 from advisor.report.compile_log import CompileCost
@@ -50,6 +52,37 @@ def test_a_price_is_what_mending_gains(name: str) -> None:
 def test_in_sum_the_prices_of_breaks_are_within_a_tenth() -> None:
     found = [priced(name) for name in BREAKS]
     assert sum(price for *_, price in found) == pytest.approx(sum(measured for measured, *_ in found), rel=0.1)
+
+
+def on_a_gpu(name: str, folder: Path) -> Path:
+    """The recording as if each compiled graph had launched a short kernel, which the host holds up."""
+    data = json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes()))
+    graphs = [one for one in data["traceEvents"] if str(one.get("name")).startswith("## Call CompiledFxGraph")]
+    for number, one in enumerate(graphs, 1):
+        at = one["ts"] + one["dur"] / 2
+        by = {"ph": "X", "dur": 0.1, "args": {"correlation": number, "stream": 7, "device": 0}}
+        launch = {**by, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": one["pid"], "tid": one["tid"], "ts": at}
+        data["traceEvents"] += [launch, {**by, "cat": "kernel", "name": "triton_poi_fused_add_0", "pid": 0, "tid": 7, "ts": at + 0.2}]
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_without_the_profiler_a_price_is_what_the_pairs_say(tmp_path: Path) -> None:
+    """Steps of these pairs took 1.3 to 1.7 times as long under the profiler."""
+    recorded, unprofiled = 0.0, 0.0
+    for name in BREAKS:
+        recording = with_compile_logs(read(str(on_a_gpu(name, tmp_path))), read_compile_logs(str(HERE / f"{name}.log.gz"), None))
+        report = analyze(recording, options={"graph-breaks": {"min_saving_share": 0.005}})
+        assert report.compile_costs is not None
+        rows = report.compile_costs.rows
+        measured, *_ = priced(name)
+        recorded += measured * sum(row.count_a_step for row in rows) / len(rows)
+        unprofiled += sum(row.unprofiled_us or 0.0 for row in rows)
+        (finding,) = (one for one in report.findings if one.rule == "graph-breaks")
+        assert finding.saving.low < sum(row.unprofiled_us or 0.0 for row in rows) < finding.saving.high
+        assert "pairs.py:" in finding.summary and finding.evidence[0].source
+    assert 1.3 < recorded / unprofiled < 1.7
 
 
 def test_the_report_lists_them_in_every_format(tmp_path: Path) -> None:
