@@ -25,6 +25,7 @@ from advisor.sources.clocks import aligned
 from advisor.sources.damaged import mended
 from advisor.sources.graph_annotations import annotations_in, is_annotations, read_annotations
 from advisor.sources.masking import without_secrets
+from advisor.sources.nsys.directory import database_of
 from advisor.sources.nsys.exported import exported
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import directories_in, is_directory, is_pattern, is_remote, names_in, open_binary, path_of
@@ -75,6 +76,9 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             raise TraceError("standard input is closed", "Give the path of a trace.")
         return _record(sys.stdin.buffer, STANDARD_INPUT, 0, max_bytes, progress, processes)
     try:
+        if os.path.isdir(path) and (tables := database_of(path, max_bytes)):
+            one = read(tables, max_bytes=max_bytes, progress=progress, processes=processes)
+            return replace(one, path=path, parts=tuple(_called(part, path) for part in one.parts))
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
         if os.path.isdir(path) and (recorded := run.processes(Path(path)))[0]:

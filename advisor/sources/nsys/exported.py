@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from advisor.errors import TraceError
@@ -25,15 +26,20 @@ def exported(path: str) -> str:
     nsys = shutil.which("nsys")
     if nsys is None or not path.endswith(SUFFIXES) or not os.path.isfile(path):
         return ""
+    command = [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "-o"]
     found = os.stat(path)
-    name = hashlib.sha256(f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}".encode()).hexdigest()[:16]
+    return kept(f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}", lambda made: _run([*command, str(made), os.path.abspath(path)], path, made))
+
+
+def kept(made_of: str, make: Callable[[Path], None]) -> str:
+    """The path of a database in the cache, made if there is none yet; made_of: says when it must be made again."""
     folder = cache()
-    target = folder / f"{name}.sqlite"
+    target = folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.sqlite"
     if not target.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             made = Path(place) / "export.sqlite"
-            _run([nsys, "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(made), os.path.abspath(path)], path, made)
+            make(made)
             made.replace(target)
     return str(target)
 

@@ -71,7 +71,6 @@ def test_a_database_is_named_by_its_tables(name: str, tmp_path: Path) -> None:
 DIRECTORIES = {
     "torch-trace-log": ["dedicated_log_torch_trace_rank_0_ab12.log"],
     "inductor-debug": ["fx_graph_readable.py", "output_code.py", "ir_pre_fusion.txt"],
-    "nsys-other-export": ["StringIds.parquet", "CUPTI_ACTIVITY_KIND_KERNEL.parquet"],
     "rocprof-compute": ["pmc_perf.csv", "sysinfo.csv"],
     "ascend-database": ["ASCEND_PROFILER_OUTPUT", "PROF_000001_2026", "profiler_info_0.json"],
     "instruments": ["form.template", "Trace1.run"],
