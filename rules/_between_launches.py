@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import counted, duration, threshold
 from advisor.rules import fixes
 from advisor.rules._phrases import led_by
 from advisor.rules.fixes.host_work import host_work
@@ -66,7 +66,7 @@ def between_launches(
     per_step = overlap_with(looked_at.host_edges_us[:-1], looked_at.host_edges_us[1:], seen_in)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * looked_at.steps):
-        return Clear(why=f"other CPU code runs in only {busy} of {counted(looked_at.steps, 'step')} (threshold {min_steps_share:.0%}, and two)")
+        return Clear(why=f"other CPU code runs in only {busy} of {counted(looked_at.steps, 'step')} (threshold {threshold(min_steps_share)}, and two)")
     known = all(w.kind != "unknown" for w in works)
     # What stands in generated code is told from what is around it alone.
     told = np.array([w.kind != "generated" for w in works])

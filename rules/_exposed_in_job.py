@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.measured_costs import costs
 from advisor.report.finding import Clear, Evidence, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.rules._collectives import HIDDEN
 from advisor.rules._sums import MIN_SHARE, needed_of_job
 from advisor.rules.fixes import for_framework, known_fix
@@ -33,7 +33,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if gain < min_gain_share:
         return Clear(
             why=f"transfers that could overlap computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
-            f"with overlap the step would gain {percent(gain)} (threshold {min_gain_share:.0%})"
+            f"with overlap the step would gain {percent(gain, min_gain_share)} (threshold {threshold(min_gain_share)})"
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
     return Found(

@@ -8,7 +8,7 @@ from advisor.engine.rule import Found
 from advisor.errors import Unavailable
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import duration, percent, three
+from advisor.report.numbers import duration, percent, three, threshold
 from advisor.rules._few_requests import FEW, LIKELY, MANY
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes.batching import batch_requests, larger_batch
@@ -54,8 +54,10 @@ def of_products(
     if share < min_busy_share or work.us_a_step(such) < min_step_share * work.step_us or not len(found):
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
-        of_step = f" and {min_step_share:.0%} of the step" if share >= min_busy_share else ""
-        return Clear(why=f"GEMMs far below the ridge point take {percent(share)} of busy time{typical} (threshold {min_busy_share:.0%}{of_step})")
+        of_step = f" and {threshold(min_step_share)} of the step" if share >= min_busy_share else ""
+        return Clear(
+            why=f"GEMMs far below the ridge point take {percent(share, min_busy_share)} of busy time{typical} (threshold {threshold(min_busy_share)}{of_step})"
+        )
     shared = np.flatnonzero(starved | ~(dense | work.in_families(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)

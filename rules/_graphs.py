@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found
 from advisor.knowledge.op_tokens.families import PRODUCTS
-from advisor.report.finding import HIGH_SHARE, Severity
+from advisor.report.finding import HIGH_SHARE, LOW_SHARE, Severity
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules.fixes.capturing import EACH, PARTS, capturing
 from advisor.rules.fixes.compiling import WORTH_COMPILING
@@ -16,6 +16,7 @@ from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, Edit, Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.replay import Replay
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
@@ -47,8 +48,8 @@ def cause_of(work: GpuWork, program: Program) -> str:
     return "several-calls" if program.framework == "jax" and calls >= SEVERAL_CALLS else ""
 
 
-def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
-    """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
+def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, idle: str) -> Found:
+    """A graph of each part between two waits; parts: most kernels first; idle: the end of the summary; loop: whether the first is the body of a loop, and nearly all of the step."""
     rows = np.concatenate([part.rows for part in parts])
     largest = f"{parts[0].kernels} kernels with the same shapes"
     alike = (
@@ -61,7 +62,7 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
     title, first = ("Capture a pass and replay it", EACH) if loop else ("Capture the identical parts and replay them", PARTS)
     return Found(
         title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
-        summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        summary=f"{alike}. {idle}.",
         edits=Edits(combine(), graphs, graphs),
         removes="launching the same kernels again",
         quiet="CUDA graphs could replay the launches between waits",
@@ -73,6 +74,13 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
         cause=cause_of(work, program),
         fix=capturing(program, title, first),
     )
+
+
+def idle_between(share: float, gaps: Gaps, work: GpuWork, steps: Steps) -> str:
+    """The idle time that a graph shortens, as a sentence: between kernels, and in the host's pauses between launches if steps repeat."""
+    pauses = gaps.share("host") if steps.repeats and steps.steps > 1 else 0.0
+    more = f", and {percent(pauses)} more in host pauses between launches" if pauses >= LOW_SHARE else ""
+    return f"The GPU idles between kernels {percent(share)} of each {duration(work.step_us)} step{more}"
 
 
 def products_share(work: GpuWork) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.finding import Clear, Code, Evidence, Fix, Saving
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.views.ranks.job import Job
 
 
@@ -49,7 +49,7 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
     share = lost / job.step_us if job.step_us else 0.0
     if usual < min_ratio or share < min_share:
         return Clear(
-            why=f"kernels during communication take {usual:.2f} times as long as alone, {percent(share)} of the step (threshold {min_ratio} and {min_share:.0%})"
+            why=f"kernels during communication take {usual:.2f} times as long as alone, {percent(share, min_share)} of the step (threshold {min_ratio} and {threshold(min_share)})"
         )
     return Found(
         summary=f"Kernels during communication take {usual:.2f} times as long as the same kernels alone, {duration(lost)} more per step.",

@@ -11,7 +11,7 @@ from advisor.intervals import Ints
 from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.casts import cast_less
@@ -85,9 +85,9 @@ def dtype_casts(
     found = casts.all
     positions = np.array([c.position for c in found], np.int64)
     total = float(work.dur_us[positions].sum())
-    quiet = f"kernels that only convert dtypes take {percent(total / work.busy_us)} of busy time"
+    quiet = f"kernels that only convert dtypes take {percent(total / work.busy_us, min_cast_share)} of busy time"
     if total < min_cast_share * work.busy_us:
-        return Clear(why=f"{quiet} (threshold {min_cast_share:.0%})")
+        return Clear(why=f"{quiet} (threshold {threshold(min_cast_share)})")
     training = program.training
     easy = [c.position for c in found if c.purpose == Purpose.SUM or (c.purpose == Purpose.WEIGHT and not training)]
     if training:

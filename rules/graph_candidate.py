@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge import shares
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import counted, percent, threshold
 from advisor.rules import _graphs as graphs
 from advisor.rules.fixes import capturing
 from advisor.views.patterns import graph_capture
@@ -90,7 +90,7 @@ def graph_candidate(
         return Clear(why="graph-coverage covers the launches of a server")
     share = gaps.share("launch") + gaps.share("dependency")
     if share < min_idle_share:
-        return Clear(why=f"the GPU idles between kernels {percent(share)} of the step (threshold {min_idle_share:.0%})")
+        return Clear(why=f"the GPU idles between kernels {percent(share, min_idle_share)} of the step (threshold {threshold(min_idle_share)})")
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
     parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
@@ -101,7 +101,7 @@ def graph_candidate(
         # Passes whose shapes grow are as many graphs as passes: of steps that are alike one part must do.
         parts = parts if differ or loop else parts[:1]
         if loop or (parts and sum(len(part.rows) for part in parts) >= shares.MOST * np.count_nonzero(work.kernel)):
-            return graphs.in_parts(parts, loop, differ, program, work, witness, launches, share)
+            return graphs.in_parts(parts, loop, differ, program, work, witness, launches, graphs.idle_between(share, gaps, work, steps))
         if not masks:
             return Clear(why=capturable.why_not)
         if (products := graphs.products_share(work)) > FEW_PRODUCTS:
@@ -115,7 +115,7 @@ def graph_candidate(
     before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads, capturing.SEND: sends}
     return Found(
         title=f"A CUDA graph could replay the step{without}",
-        summary=f"{steps_launch}. The GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        summary=f"{steps_launch}. {graphs.idle_between(share, gaps, work, steps)}.",
         edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels again",
         quiet="a CUDA graph could replay the step",

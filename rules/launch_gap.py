@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.structs import replace
-from advisor.report.finding import Clear, Fix
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.finding import LOW_SHARE, Clear, Fix
+from advisor.report.numbers import counted, duration, percent, threshold
 from advisor.rules.fixes import for_program, known_fix, of_server
 from advisor.rules.fixes.compiling import WORTH_COMPILING, compiling
 from advisor.rules.fixes.written_out import spelt
@@ -80,7 +79,7 @@ def launch_gap(
         return Clear(why="graph-coverage covers the launches of a server")
     share, most = gaps.share, gaps.most_share
     if most < min_idle_share or not len(gaps.at):
-        return Clear(why=f"the GPU waits for launches {percent(share)} of the step (threshold {min_idle_share:.0%})")
+        return Clear(why=f"the GPU waits for launches {percent(share, min_idle_share)} of the step (threshold {threshold(min_idle_share)})")
     if (replayed := gaps.replayed_share) > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work already runs in CUDA graphs; gaps inside a graph come from profiling its nodes")
     if program.framework == "jax" and gaps.jitted_calls_a_step < FEWEST_JITTED:
@@ -94,7 +93,7 @@ def launch_gap(
         title="The GPU waits for the host to launch kernels",
         summary=f"{counted(gaps.ops_a_step, 'GPU op')} per step; their median time is {duration(gaps.median_us)}. The GPU waits {duration(gaps.waiting_a_step_us)} "
         f"of each {duration(gaps.work.step_us)} step ({share:.0%}{f', or {most:.0%} at the least profiler overhead' if unsure else ''}) for the next launch"
-        + (f", and {duration(pauses_us)} more in host pauses between launches." if pauses_us >= HARDLY_ANY * lost_us else "."),
+        + (f", and {duration(pauses_us)} more in host pauses between launches." if pauses_us >= LOW_SHARE * gaps.work.step_us else "."),
         edits=gaps.capturing if only_capture else gaps.compiling,
         removes="kernel launch overhead",
         at_most_us=lost_us,

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.finding import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import SAME_WORK, Culprit, received_by
 from advisor.views.ranks.edits import Evened, JobEdits, MedianParts, Several, Transfers
@@ -60,7 +60,9 @@ def load_imbalance(job: Job, culprit: Culprit, experts: Experts, *, min_late_sha
     if culprit.cause != "imbalance":
         return Clear(why=f"no rank launches more computing than the others; rank {rank} takes longest")
     if culprit.late_share < min_late_share:
-        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others (threshold {min_late_share:.0%})")
+        return Clear(
+            why=f"rank {rank} takes longest, but only {percent(culprit.late_share, min_late_share)} of all waits are for it (threshold {threshold(min_late_share)})"
+        )
     most = MedianParts(ranks=(culprit.at,))
     even = Several((Evened(), *_exchanged(job)))
     expected = even if culprit.conserved else most

@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import LOW_SHARE, Clear
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.rules._phrases import a_step
 from advisor.rules._round_trips import round_trips, shapes_of
 from advisor.rules.fixes.memory_layout import EITHER, REFUSED, one_layout
@@ -70,7 +70,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     share = float(work.dur_us[shown].sum()) / work.busy_us
     by_norms = images.by_norms and share < min_layout_share
     again = round_trips(work, trips, roofline, witness, chosen if images.by_norms or share >= min_layout_share else chosen[:0])
-    quiet = f"kernels that only convert images between layouts take {percent(share)} of busy time"
+    quiet = f"kernels that only convert images between layouts take {percent(share, min_layout_share)} of busy time"
     if by_norms:
         shown = images.of_library
         quiet = f"cuDNN's batch norms of tensors in NCHW take {percent(float(work.dur_us[shown].sum()) / work.busy_us)} of busy time"
@@ -80,7 +80,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
         _refuse_untold(work, trips)
         beside = float(work.dur_us[images.of_sequences].sum()) / work.busy_us
         told = f"; 1-D convolutions (no channels_last) account for {percent(beside)}" if beside >= LOW_SHARE else ""
-        return Clear(why=f"{quiet} (threshold {min_layout_share:.0%})" + (": channels_last is in use" if images.partly else "") + told)
+        return Clear(why=f"{quiet} (threshold {threshold(min_layout_share)})" + (": channels_last is in use" if images.partly else "") + told)
     if images.refused:
         return again or Clear(why=f"{quiet}, and {REFUSED}: converting images costs as much as it saves")
     slow_norms = work.us_a_step(images.norms)

@@ -11,7 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.rules.fixes.serving import sizes_of
 from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.edits import Edits, WithDurations
@@ -66,7 +66,9 @@ def padding_waste(served: ServedWork, work: GpuWork, roofline: Roofline, witness
     padding = 1 - rows / computed
     padded = [step for step in told if 1 - step.mark.query_tokens / step.padded_to >= min_padding_share]
     if padding < min_padding_share or not padded:
-        return Clear(why=f"{percent(padding)} of the rows that graphs of {served.phase} steps compute are padding (threshold {min_padding_share:.0%})")
+        return Clear(
+            why=f"{percent(padding, min_padding_share)} of the rows that graphs of {served.phase} steps compute are padding (threshold {threshold(min_padding_share)})"
+        )
     fix = sizes_of(served.engine, served.phase, *(sorted(set(sizes)) for sizes in ([s.mark.query_tokens for s in padded], [s.padded_to for s in padded])))
     if fix is None:
         return Clear(

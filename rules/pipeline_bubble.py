@@ -6,7 +6,7 @@ from typing import Annotated
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.finding import Clear, Code, Evidence, Fix, Saving
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.pipeline import Pipeline
 
@@ -48,7 +48,7 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     if p < 2:
         return Clear(why="no stages that send to each other in order")
     if pipeline.bubble_share < min_bubble_share:
-        return Clear(why=f"{p} stages wait for {percent(pipeline.bubble_share)} of the step (threshold {min_bubble_share:.0%})")
+        return Clear(why=f"{p} stages wait for {percent(pipeline.bubble_share, min_bubble_share)} of the step (threshold {threshold(min_bubble_share)})")
     tried = {k * m: pipeline.replayed_us(k * m) for k in (2, 4, 8, 16) if k * m <= most_micro_batches}
     now = pipeline.replayed_us(m)
     best = min(tried, key=lambda n: (tried[n], n), default=m)

@@ -9,7 +9,7 @@ from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import counted, duration, percent, threshold
 from advisor.rules import _precision as off_tensor_cores
 from advisor.rules._double import in_double
 from advisor.rules._kernels import ask
@@ -78,10 +78,12 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     products = WideProducts.build(work, roofline)
     chosen, now, dur = products.at, products.now, products.dur_us
     share = float(dur.sum()) / work.busy_us
-    quiet = f"GEMMs and convolutions in FP32 or TF32 take {percent(share)} of busy time"
+    quiet = f"GEMMs and convolutions in FP32 or TF32 take {percent(share, min_busy_share)} of busy time"
     if share < min_busy_share or not len(chosen):
         others = f"; the others run in {', '.join(products.others)}" if products.others else ""
-        return Clear(why=f"{quiet} (threshold {min_busy_share:.0%}){others}", reason="below-threshold", measured=share, threshold=min_busy_share, unit="share")
+        return Clear(
+            why=f"{quiet} (threshold {threshold(min_busy_share)}){others}", reason="below-threshold", measured=share, threshold=min_busy_share, unit="share"
+        )
     device = work.device_at(chosen[0])
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(off_tensor_cores.AMPERE_ON).any():

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import overlap_with
 from advisor.report.finding import Clear, Code, Fix
-from advisor.report.numbers import duration, percent, times
+from advisor.report.numbers import duration, percent, threshold, times
 from advisor.rules.fixes import planning_of
 from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
@@ -97,9 +97,9 @@ def step_gap(
     dur = np.maximum(gaps.dur_us, 1e-9)
     waits = overlap_with(gaps.start_us, gaps.end_us, served.between) * (1 - gaps.causes["profiler"] / dur)
     share = float(waits.sum()) / gaps.run_us
-    told = f"the GPU idles {percent(share)} of the step between server steps"
+    told = f"the GPU idles {percent(share, min_idle_share)} of the step between server steps"
     if share < min_idle_share:
-        return Clear(why=f"{told} (threshold {min_idle_share:.0%})")
+        return Clear(why=f"{told} (threshold {threshold(min_idle_share)})")
     at = np.flatnonzero(calls.waits)
     at = at[calls.mostly_covered(at, served.between)]
     reads = len(at) / work.schedule.steps

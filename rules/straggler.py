@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.report.finding import Clear, Evidence
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, threshold
 from advisor.rules.fixes import known_fix
 from advisor.views.ranks.culprit import CAUSES, Culprit
 from advisor.views.ranks.edits import JobEdits, MedianParts
@@ -64,7 +64,9 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     rank, cause = job.numbers[culprit.at], culprit.cause
     why = f"rank {rank} as fast as the others would gain {percent(culprit.gain)} of the job's step"
     if culprit.late_share < min_late_share:
-        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others (threshold {min_late_share:.0%})")
+        return Clear(
+            why=f"rank {rank} takes longest, but only {percent(culprit.late_share, min_late_share)} of all waits are for it (threshold {threshold(min_late_share)})"
+        )
     if cause == "imbalance":
         return Clear(why=f"{why}, by having the same amount of work: load-imbalance covers that")
     if cause == "host" and culprit.dispatch:

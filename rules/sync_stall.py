@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.knowledge import host_waits
 from advisor.report.finding import MEDIUM_SHARE, Clear
-from advisor.report.numbers import counted, duration, percent, times
+from advisor.report.numbers import counted, duration, percent, threshold, times
 from advisor.rules import _phrases as phrases
 from advisor.rules import fixes
 from advisor.rules.fixes import waits as waiting
@@ -81,7 +81,9 @@ def sync_stall(
     share, per_step = replay.share(replay.corrected, waits.removed), waits.a_step
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
-        return Clear(why=f"the host waits {times(per_step)} per step; removing that would gain {percent(share)} (threshold {min_saving_share:.0%})")
+        return Clear(
+            why=f"the host waits {times(per_step)} per step; removing that would gain {percent(share, min_saving_share)} (threshold {threshold(min_saving_share)})"
+        )
     rows, names = waits.calls.rows[waits.at], waits.labels
     evidence = witness.of_calls(rows, names)
     known, lost = waited.rows_of(rows, names), waits.lost_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import counted, duration, percent, threshold
 from advisor.rules._chains import chain_label, largest_kind, named, told_of_chains
 from advisor.rules.fixes import for_program, known_fix
 from advisor.rules.fixes.written_out import spelt
@@ -84,7 +84,7 @@ def unfused_elementwise(
     passed, beside_us = fused.passed, fused.other_saving_us
     own = (spent - left + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
-        return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU (threshold {min_gpu_share:.0%})")
+        return Clear(why=f"{count} could fuse, which saves {percent(own, min_gpu_share)} of the step on the GPU (threshold {threshold(min_gpu_share)})")
     edits, waiting_us, saved_us = fused.edits(chains), fused.waiting_us(chains), chains.saved_us(work)
     kinds = [tuple(named(work, position) for position in chain) for chain in chains.at]
     of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()

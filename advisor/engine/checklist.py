@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.op_tokens.families import PRODUCTS, of_engine, tensor_core
 from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL
 from advisor.report.finding import BytesSaved
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Answer, Report
-from advisor.report.numbers import counted, duration, mostly, percent, three
+from advisor.report.numbers import counted, duration, percent, three
 from advisor.report.recording import DeviceTime, matrix_units
 from advisor.report.roofline import standing
 
@@ -99,8 +100,7 @@ def _gaps(report: Report, time: DeviceTime) -> Answer:
     idle = _share(time.idle_us, time)
     causes = {name: float(getattr(time.idle, name)) for name in time.idle.__struct_fields__}
     cause = max(causes, key=causes.__getitem__)
-    held = mostly(causes[cause], sum(causes.values()))
-    detail = f"It idles for {percent(idle)} of the time" + (f", {held} {cause.replace('_', ' ')}." if idle >= 0.01 else ".")
+    detail = f"It idles for {percent(idle)} of the time" + (f", {percent(_share(causes[cause], time))} for {BY_NAME[cause].title}." if idle >= 0.01 else ".")
     return _told("gaps", "Are there gaps between kernels?", idle >= 1 - BUSY, detail, "#time", idle, idle < 1 - BUSY)
 
 

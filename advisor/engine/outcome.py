@@ -11,7 +11,7 @@ from advisor.knowledge.shares import MOST
 from advisor.report.finding import Clear, Excluded, Failed, Finding, Skipped
 from advisor.report.priorities import why_excluded
 from advisor.report.wording import outcomes as wording
-from advisor.views.replay.edits import changes
+from advisor.views.replay.edits import AsGraph, Edits, changes
 from advisor.views.replay.replay import Replay
 
 OF_THE_HOST = MOST
@@ -55,11 +55,15 @@ def counted(found: Iterable[Judged]) -> list[Judged]:
 def as_told(found: Iterable[Judged], steps: int, step_us: float) -> tuple[Finding, ...]:
     """The findings as a report tells them: why the step predicted with every fix does not have one, and what its evidence takes a step.
     steps, step_us: how many were recorded, and how long each was."""
-    return tuple(_told(f, steps, step_us) for f in found)
+    rows = list(found)
+    into_graphs = frozenset(f.finding.rule for f in rows if isinstance(f.edits, Edits) and any(isinstance(part, AsGraph) for part in f.edits.expected.parts))
+    return tuple(_told(f, steps, step_us, into_graphs) for f in rows)
 
 
-def _told(item: Judged, steps: int, step_us: float) -> Finding:
+def _told(item: Judged, steps: int, step_us: float, into_graphs: frozenset[str]) -> Finding:
     why, others = excluded(item), item.instead_of if excluded(item) == "alternative" else ()
+    if others and into_graphs >= {item.finding.rule, *others}:
+        why = "same-graphs"
     return msgspec.structs.replace(
         item.finding,
         excluded=why,

@@ -176,9 +176,9 @@ class Change(msgspec.Struct, frozen=True):
     waits_removed: float = 0.0
 
 
-Excluded = Literal["", "allowed", "unconfirmed", "frees-memory", "other-unit", "alternative"]
+Excluded = Literal["", "allowed", "unconfirmed", "frees-memory", "other-unit", "alternative", "same-graphs"]
 """Why the step predicted with every fix leaves a finding out: the team allows it, it is unconfirmed, it saves bytes, it shortens a request and not the step,
-or it is another way to the gain of others; "" if it is in."""
+or it is another way to the gain of others, or a way to the same CUDA graphs as theirs; "" if it is in."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -218,7 +218,7 @@ class Finding(msgspec.Struct, frozen=True):
     excluded: Excluded = ""
     """The same as a fact: `left_out` words it."""
     alternative_to: tuple[str, ...] = ()
-    """The rules whose gain it is another way to, if they are known."""
+    """The rules whose gain it is another way to, if they are known; also if both ways are CUDA graphs."""
     evidence_us: float | None = None
     """What its evidence takes a step as recorded, as `saving` is of a step; the largest place alone where places lie in one another. None if it
     is no time, or was saved before this was told."""

@@ -117,10 +117,22 @@ def size(count: float) -> str:
     return f"{count:,.0f} bytes" if count < 999.5 else _scaled(count, _SIZES)
 
 
-def percent(fraction: float) -> str:
-    """A share of one: `38%`, `4.2%`, `<0.1%`. Only all is 100%, and only nothing is 0%."""
+def percent(fraction: float, limit: float | None = None) -> str:
+    """A share of one: `38%`, `4.2%`, `<0.1%`. Only all is 100%, and only nothing is 0%.
+
+    limit: a share that it is compared with. The text is that of the limit only if they are equal: `50.4%` next to `50%`.
+    """
     if not isfinite(fraction):
         return UNKNOWN
+    text = _percent(fraction)
+    for digits in (1, 2, 3):
+        if limit is None or fraction == limit or text[0] == "<" or float(text.strip("%")) != round(100 * limit, 6):
+            break
+        text = f"{fraction:.{digits}%}"
+    return text
+
+
+def _percent(fraction: float) -> str:
     if fraction in (0, 1):
         return f"{fraction:.0%}"
     if 0 < fraction < 0.001:
@@ -128,6 +140,11 @@ def percent(fraction: float) -> str:
     if 0.995 <= fraction < 1:
         return f"{min(fraction, 0.999):.1%}"
     return f"{fraction:.1%}" if abs(fraction) < 0.0995 else f"{fraction:.0%}"
+
+
+def threshold(share: float) -> str:
+    """A limit in all its digits: `5%`, `2.5%`."""
+    return f"{100 * share:g}%"
 
 
 def changed_by(fraction: float) -> str:

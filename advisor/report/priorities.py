@@ -8,11 +8,14 @@ from advisor.report.model import Report
 MOST = 3
 """Things to do that fit a first screen."""
 
+ANOTHER_WAY: tuple[Excluded, ...] = ("alternative", "same-graphs")
+"""Reasons of findings that are ways to a gain which another finding counts."""
+
 
 def first_findings(report: Report, most: int = MOST) -> tuple[Finding, ...]:
     """The findings to act on first, at most so many: those that go together, severest first; then unconfirmed ones that may gain something. None that
     the team allows, that another one covers, that is another way to the same gain, or that is no more than a note."""
-    open_ = [f for f in report.findings if not (f.allowed or f.folded_into or f.excluded == "alternative") and f.severity != "info"]
+    open_ = [f for f in report.findings if not (f.allowed or f.folded_into or f.excluded in ANOTHER_WAY) and f.severity != "info"]
     sure = [f for f in open_ if f.status == "found"]
     return (*sure, *(f for f in open_ if f.status != "found"))[:most]
 

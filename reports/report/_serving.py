@@ -45,7 +45,17 @@ def title(report: Report) -> str:
         return ""
     of = "" if served.rank is None else f" of rank {served.rank}"
     copies = f"; {served.replicas:,} copies of the model take requests of their own" if served.replicas > 1 else ""
-    return f"{served.engine}: {counted(sum(phase.steps for phase in served.phases), 'marked step')}{of} by phase and batch, as recorded{copies}"
+    marked = sum(phase.steps for phase in served.phases)
+    return f"{served.engine}: {counted(marked, 'marked step')}{of} by phase and batch, as recorded{copies}{_outside_window(report, marked)}"
+
+
+def _outside_window(report: Report, marked: int) -> str:
+    """Why the report's window holds fewer steps than are marked; "" if it holds all, or where a job has no window."""
+    judged = report.window.steps if report.window else marked
+    if judged >= marked:
+        return ""
+    others = "" if judged == marked - 1 else ", steps of other kinds and start-up"
+    return f". The window holds {judged:,} of them: it leaves out the last, which may be cut off{others}"
 
 
 _STEADY: dict[Steady, str] = {

@@ -34,8 +34,8 @@ def explain_outcome(report: Report, rule: str, options: Mapping[str, Any], relie
         lines += ["", "Thresholds in force; what crosses them is reported (set others under [tool.advisor.options]):"]
         lines += [f"  {name} = {value}" for name, value in options.items()]
     rests_on = [h for h in shown.health if {*h.touches} & {*relies_on}]
-    lines += ["", "Checks of the trace that it rests on:"] if rests_on else []
-    lines += [f"  {h.check}: {h.status}" + (f", {h.detail}" if h.status != "ok" else "") for h in rests_on]
+    lines += ["", "Checks of the trace that it relies on:"] if rests_on else []
+    lines += [f"  {phrases.check_name(h.check)}: {'passed' if h.status == 'ok' else h.status}, {h.detail}" for h in rests_on]
     return "\n".join(lines)
 
 

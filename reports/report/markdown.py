@@ -15,6 +15,7 @@ from advisor.report.wording import (
     after_fixes,
     aside,
     check_name,
+    checks_passed,
     combined,
     compile_cost_kind,
     compile_cost_line,
@@ -490,6 +491,15 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
 def _health(report: Report) -> list[str]:
     weak = [check for check in report.health if check.status != "ok"][:8]
     told = [line for said in (*read_instead(report), unseen(report)) if said for line in (prose(said), "")]
+    if passed := checks_passed(report):
+        told += [
+            f"<details><summary>{counted(sum(check.status == 'ok' for check in report.health), 'check')} passed</summary>",
+            "",
+            prose(passed),
+            "",
+            "</details>",
+            "",
+        ]
     if not weak:
         return told
     return [

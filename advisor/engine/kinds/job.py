@@ -32,6 +32,7 @@ from advisor.report.ranks import ExpertBalance, ExpertRank, RankRow, Slowdown
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, UnseenWork, Window
 from advisor.report.serving import Serving
 from advisor.report.step import Part, PartKind, Work
+from advisor.report.wording.checks import tolerated
 from advisor.sources.ranks import OF_ONE_EXPORT
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
@@ -63,7 +64,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
             Health(
                 check="job-replay",
                 status=status,
-                detail=f"the replay differs from the recorded step by {percent(error)} (tolerated: {MAX_ERROR:.0%})",
+                detail=f"the replay differs from the recorded step by {percent(error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
                 touches=("ranks",),
                 reason="within-threshold" if error <= MAX_ERROR else "beyond-threshold",
                 measured=error,

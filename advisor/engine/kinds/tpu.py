@@ -9,10 +9,11 @@ from advisor.knowledge.release import release
 from advisor.recordings.recording import Recording
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.model import Headline, Report
-from advisor.report.numbers import percent
+from advisor.report.numbers import percent, threshold
 from advisor.report.numbers import share as part_of
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, DeviceTime, Health, Idle, Recorded, SourceInfo, Window
 from advisor.report.step import Rates, Work
+from advisor.report.wording.checks import tolerated
 from advisor.views.tpu.core_time import CoreTime, TpuTime
 from advisor.views.tpu.steps import ALIKE, TpuSteps
 from advisor.views.tpu.tables import TpuTables
@@ -31,8 +32,8 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     profile, steps, tables = workspace.get(TpuProfile), workspace.get(TpuSteps), workspace.get(TpuTables)
     alike = steps.basis != "whole" and steps.spread <= ALIKE
     told = f"{steps.steps} steps, {steps.detail or 'as the profile marks them'}" if steps.basis != "whole" else "no program repeats and no step is marked"
-    so = f" (up to {ALIKE:.0%} is tolerated)" if alike else ", so no step is typical"
-    differ = f"; they differ by {percent(steps.spread)} in the median{so}" if steps.basis != "whole" else ""
+    so = f" ({tolerated(ALIKE)})" if alike else ", so no step is typical"
+    differ = f"; they differ by {percent(steps.spread, ALIKE)} in the median{so}" if steps.basis != "whole" else ""
     hints = {"poorer-format": "give the .xplane.pb that it was made from", "latest-recording": LOOK_AT_EACH}
     return (
         *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, ""), reason="other-recording" if i.check in hints else "recording-cut") for i in profile.issues),
@@ -52,7 +53,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
             measured=float(tables.known),
             threshold=KNOWN,
             unit="share",
-            detail=f"the FLOPs of {percent(tables.known)} of the computing time are known ({KNOWN:.0%} is enough); custom kernels do not say theirs",
+            detail=f"the FLOPs of {percent(tables.known, KNOWN)} of the computing time are known ({threshold(KNOWN)} is enough); custom kernels do not say theirs",
             touches=(),
         ),
     )  # fmt: skip

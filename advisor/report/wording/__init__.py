@@ -49,6 +49,7 @@ from advisor.report.wording.savings import amount, gain, likely, per_request, pe
 from advisor.report.wording.verdicts import (
     Trust,
     after_fixes,
+    checks_passed,
     improves,
     last_line,
     nothing_found,
@@ -61,7 +62,7 @@ from advisor.report.wording.verdicts import (
 )
 
 __all__ = [
-    "Slice", "Trust", "after_fixes", "amount", "aside", "belief", "change", "check_name", "combined",
+    "Slice", "Trust", "after_fixes", "amount", "aside", "belief", "change", "check_name", "checks_passed", "combined",
     "compile_cost_kind", "compile_cost_line", "compile_cost_parts", "compile_cost_price", "compile_costs_listed", "critical_path", "first_fix_step", "framework", "gain",
     "hardware", "improves", "last_line", "left_out", "likely", "link", "measured", "nothing_found", "occupancy", "of_steps", "per_request", "per_whole",
     "place", "processor", "profiler_overhead", "read_instead", "remark", "rules_run", "saves", "saving_basis", "saving_method", "scales", "seen", "slices",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from advisor.report.numbers import threshold
+
 _SUBJECTS = {
     "annotations-joined": "annotations of CUDA graphs",
     "call-names": "names of CUDA calls",
@@ -55,3 +59,13 @@ _SUBJECTS = {
 def check_name(check: str) -> str:
     """Words for a check, its name in code behind them: profiler overhead (`recording-cost`). Used wherever a check is named in a sentence."""
     return f"{_SUBJECTS[check]} (`{check}`)" if check in _SUBJECTS else f"`{check}`"
+
+
+def check_subjects(checks: Iterable[str]) -> str:
+    """Several checks in words, without their names in code. Used in lists of checks that passed."""
+    return ", ".join(_SUBJECTS.get(check, check) for check in checks)
+
+
+def tolerated(share: float) -> str:
+    """The limit of a check: `up to 5% is tolerated`. Used in brackets behind the measured share."""
+    return f"up to {threshold(share)} is tolerated"

@@ -6,7 +6,7 @@ from advisor.report.finding import Change, Evidence, Finding, Saving
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, mean, size, times
-from advisor.report.wording.checks import check_name
+from advisor.report.wording.checks import check_name, check_subjects
 from advisor.report.wording.savings import saving_method, step_noun
 from advisor.report.wording.verdicts import improves
 
@@ -25,15 +25,24 @@ def belief(finding: Finding, report: Report) -> str:
     often = times(sum(evidence.count for evidence in finding.evidence) / report.evidence_steps)
     weak = [check_name(check.check) for check in report.health if check.check in finding.checks and check.status != "ok"]
     rests = f"It relies on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
-    passed = "which passed" if len(finding.checks) == 1 else "which all passed"
+    passed = check_subjects(finding.checks)
     parts = [
         saving_method(finding),
         f"Check of that replay: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
-        rests and (f"{rests}; weak: {', '.join(weak)}." if weak else f"{rests}, {passed}."),
+        rests and (f"{rests}; weak: {', '.join(weak)}." if weak else f"{rests}, passed: {passed}."),
+        _beyond_evidence(finding),
         f"It was seen {often}{' per step' if report.evidence_steps > 1 else ' in the window' if report.window else ''}.",
         "The diagnosis is unconfirmed." if finding.status == "possible" else f"Confidence in the diagnosis: {finding.confidence:.0%}.",
     ]
     return " ".join(part for part in parts if part)
+
+
+def _beyond_evidence(finding: Finding) -> str:
+    """Why a range ends above the time of its evidence; "" if it does not."""
+    saving, us = finding.saving, finding.evidence_us
+    if us is None or not isinstance(saving, Saving) or saving.per != "step" or saving.high_us <= us:
+        return ""
+    return f"The range ends above the {duration(us)} of its evidence, since launches and waits behind that work go too, and it has a margin for errors."
 
 
 def aside(finding: Finding) -> str:
@@ -51,6 +60,8 @@ def remark(finding: Finding) -> str:
     """The same in a few words. Used where the title is alone on its line."""
     if finding.status == "possible" and not finding.allowed:
         return "Unconfirmed."
+    if finding.excluded == "same-graphs" and not (finding.allowed or finding.folded_into):
+        return f"The fix of {_listed([*finding.alternative_to])} uses CUDA graphs too: apply only one of the two."
     if finding.excluded == "alternative" and not (finding.allowed or finding.folded_into):
         other = f"the fix of {_listed([*finding.alternative_to])}" if finding.alternative_to else "another fix"
         return f"Use this or {other}: their gains overlap."

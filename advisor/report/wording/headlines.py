@@ -5,8 +5,10 @@ All shares are of the step, 0 to 1, unless said otherwise; span: "step", or "tra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from advisor.report.host_time import HostTime
-from advisor.report.numbers import cut, duration, percent
+from advisor.report.numbers import cut, duration, percent, threshold
 from advisor.report.wording.checks import check_name
 
 GEMMS = "GEMMs, convolutions and attention"
@@ -53,10 +55,12 @@ def loading(idle: float, span: str, once: float, longest: str) -> str:
     return f"The GPU is idle for {percent(idle)} of the {span}, {percent(once)} in start-up work such as loading kernels. The longest call is {longest}."
 
 
-def idle(share: float, span: str, mostly: str, why: str, where: str, also: str) -> str:
-    """Of a step in which the GPU idles for longer than it does anything else. mostly: "mostly" or "most of all"; also: a second cause that is about as large."""
-    second = f" and, nearly as long, {also}" if also else ""
-    return f"The GPU is idle for {percent(share)} of the {span}, {mostly} {why}{where}{second}."
+def idle(share: float, span: str, causes: Sequence[tuple[float, str]], where: str) -> str:
+    """Of a step in which the GPU idles for longer than it does anything else. causes: share of the step and reason of the largest cause, and of another that
+    is about as large; where: the end of the first reason."""
+    whole = len(causes) == 1 and percent(causes[0][0]) == percent(share)
+    parts = [f"{'' if whole else percent(part) + ' '}{why}" for part, why in causes]
+    return f"The GPU is idle for {percent(share)} of the {span}, {' and '.join((parts[0] + where, *parts[1:]))}."
 
 
 def host_paced(host: float) -> str:
@@ -143,7 +147,7 @@ def rule_is_quiet(rule: str, why: str) -> str:
 
 def rule_gains_little(rule: str, share: float, least: float) -> str:
     """The same, where its fix would gain too little."""
-    return f" {rule} found nothing to fix: its fix would gain {percent(share)} (threshold {least:.0%})."
+    return f" {rule} found nothing to fix: its fix would gain {percent(share, least)} (threshold {threshold(least)})."
 
 
 def check_failed(check: str, detail: str) -> str:

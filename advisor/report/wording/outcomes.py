@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.report.finding import AnySaving, Excluded, Saving
-from advisor.report.numbers import percent
+from advisor.report.numbers import percent, threshold
 from advisor.report.wording.checks import check_name
 
 UNFIT = "the fix is for training, and this program does not train"
@@ -27,12 +27,13 @@ def left_out(why: Excluded, saving: AnySaving, others: Sequence[str]) -> str:
         "frees-memory": "frees memory, not time",
         "other-unit": f"makes a {saving.per} shorter, not the step" if isinstance(saving, Saving) else "",
         "alternative": f"an alternative to {' and '.join(others) or 'other fixes'}",
+        "same-graphs": f"{' and '.join(others)} uses CUDA graphs too",
     }[why]
 
 
 def small_gain(measured: str, share: float, least: float) -> str:
     """Of a rule whose fix gains too little: what it measured, the gain, and the share from which it reports."""
-    return f"{measured}; the fix would gain {percent(share)} (threshold {least:.0%})"
+    return f"{measured}; the fix would gain {percent(share, least)} (threshold {threshold(least)})"
 
 
 def check_failed(check: str, detail: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, percent, rough_duration, share, span
-from advisor.report.recording import DeviceTime
+from advisor.report.recording import DeviceTime, Prediction
 from advisor.report.step import HOST_LINKS, PathPart
 from advisor.report.wording.savings import step_noun
 
@@ -138,9 +138,12 @@ def steps(report: Report) -> str:
 
 
 def window_basis(report: Report) -> str:
-    """How steps were found."""
-    basis = report.window.basis if report.window else ""
-    return _WINDOWS.get(basis, basis)
+    """How steps were found, and why there is a mark more than steps."""
+    if report.window is None:
+        return ""
+    basis = report.window.basis
+    closes = "; the last mark only ends the window" if basis in ("profiler-step", "nvtx") and report.window.steps > 1 else ""
+    return f"{_WINDOWS.get(basis, basis)}{closes}"
 
 
 def profiler_overhead(report: Report) -> str:
@@ -152,11 +155,22 @@ def profiler_overhead(report: Report) -> str:
     recorded = f"Profiler overhead: the recorded {noun} took {duration(window.step_us)}"
     if window.true_step_basis == "measured":
         return f"{recorded}; without the profiler {duration(step_us)} was measured."
+    without = without_profiler(true, window.step_us)
     if window.unused_step_us:
-        between = "" if window.true_step_basis == "recorded" else f" Without the profiler it takes {span(true.low, true.high)}, estimated from the trace."
+        between = "" if window.true_step_basis == "recorded" else f" Without the profiler it takes {without}, estimated from the trace."
         return f"{recorded}. The given {duration(window.unused_step_us)} does not fit this trace and is not used.{between}"
     stacks = ", with Python stacks" if report.source.recorded.stacks else ""
-    return f"{recorded}{stacks}, about {rough_duration(window.recording_us)} of it overhead. Without the profiler: {span(true.low, true.high)}, estimated from the trace."
+    return f"{recorded}{stacks}, about {rough_duration(window.recording_us)} of it overhead. Without the profiler: {without}, estimated from the trace."
+
+
+def without_profiler(true: Prediction, recorded_us: float) -> str:
+    """`13 to 17.6 ms`: the estimated step without the profiler. It ends at the recorded step at the latest, unless even the estimate is longer."""
+    most = recorded_us if true.expected <= recorded_us else inf
+    return span(true.low, true.high, lambda us: rough_duration(us) if us * _ROUNDED_UP <= most else duration(min(us, most)))
+
+
+_ROUNDED_UP = 1.05
+"""Rounding to two digits adds less than this: 1.05 becomes 1.1."""
 
 
 def unseen(report: Report) -> str:

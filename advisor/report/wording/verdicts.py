@@ -9,7 +9,7 @@ import msgspec
 from advisor.report.model import Report
 from advisor.report.numbers import as_precise_as, counted, duration, interval, rough_duration, speedup, speedups
 from advisor.report.recording import READ_INSTEAD
-from advisor.report.wording.checks import check_name
+from advisor.report.wording.checks import check_name, check_subjects
 
 WIDE = 0.1
 """A step whose range is wider than this share of it is said as about so much."""
@@ -90,6 +90,12 @@ def trust(report: Report) -> Trust:
     return Trust(
         "ok", "Yes", "The only check of the recording passed." if total == 1 else f"{'Both' if total == 2 else f'All {total}'} checks of the recording passed."
     )
+
+
+def checks_passed(report: Report) -> str:
+    """`Checks that passed: order within streams, …`: behind the count that `trust` gives. "" if none did."""
+    passed = check_subjects(check.check for check in report.health if check.status == "ok")
+    return f"Checks that passed: {passed}." if passed else ""
 
 
 def _sentence(text: str) -> str:

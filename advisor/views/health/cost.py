@@ -5,7 +5,8 @@ from __future__ import annotations
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
-from advisor.views.health.grades import HOST, Status, tolerated
+from advisor.report.wording.checks import tolerated
+from advisor.views.health.grades import HOST, Status
 from advisor.views.replay.replay import MAX_ERROR, Replay
 from advisor.views.replay.true_step import CALIBRATED, Timed
 from advisor.views.trace.steps import Steps
@@ -34,7 +35,7 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
     noun = "a step" if steps.repeats else "the run"
     detail = f"{noun} took {recorded} with the profiler and about {true} without it, estimated range {interval(step.low_us, step.high_us)}. "
-    detail += f"That range is {percent(unknown)} of the estimate ({tolerated(COSTLY)})"
+    detail += f"That range is {percent(unknown, COSTLY)} of the estimate ({tolerated(COSTLY)})"
     if step.contradictory:
         first, second = map(duration, step.alone_us)
         detail += f". The two overhead estimates disagree ({first} and {second}): measure a step and pass --step-ms"
@@ -99,7 +100,7 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
     return Health(
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
-        detail=f"the replayed step differs from the recorded step by {percent(replay.error)} ({tolerated(MAX_ERROR)})",
+        detail=f"the replayed step differs from the recorded step by {percent(replay.error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of the same kind, in a single process",
         reason="within-threshold" if replay.error <= MAX_ERROR else "beyond-threshold",
         measured=replay.error,

@@ -11,7 +11,8 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, percent, three
 from advisor.report.recording import Health
-from advisor.views.health.grades import FEW, HOST, MANY, graded, tolerated
+from advisor.report.wording.checks import tolerated
+from advisor.views.health.grades import FEW, HOST, MANY, graded
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
@@ -173,7 +174,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     above = known & (roofline.peak_us > ABOVE * dur)
     cached = above & (roofline.bytes <= l2)
     share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
-    detail = f"{share:.0%} of the time of kernels with known work is more than {100 * (ABOVE - 1):.0f}% above the roofline ({tolerated(MANY)})"
+    detail = f"{percent(share, MANY)} of the time of kernels with known work is more than {100 * (ABOVE - 1):.0f}% above the roofline ({tolerated(MANY)})"
     if from_cache >= FEW:
         detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
     if share <= MANY:

@@ -11,11 +11,6 @@ HOST, KERNELS = ("host",), ("kernels",)
 Status = Literal["ok", "degraded", "failed"]
 
 
-def tolerated(share: float) -> str:
-    """What a check says of the share that it takes for nothing: `up to 5% is tolerated`."""
-    return f"up to {100 * share:g}% is tolerated"
-
-
 def graded(share: float) -> Status:
     """Of a check that finds this share of the events wrong."""
     return "failed" if share > MANY else "degraded" if share > FEW else "ok"

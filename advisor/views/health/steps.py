@@ -8,7 +8,8 @@ from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, interval, percent
 from advisor.report.recording import Health
-from advisor.views.health.grades import HOST, tolerated
+from advisor.report.wording.checks import tolerated
+from advisor.views.health.grades import HOST
 from advisor.views.trace.launches import launched_ops
 from advisor.views.trace.marks import not_judged
 from advisor.views.trace.startup import StartUp
@@ -62,7 +63,7 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
     detail = f"{steps.steps} whole steps{f' of {steps.kind}' if steps.kind else ''}, {interval(steps.periods_us.min(), steps.periods_us.max())}"
     if spread <= STEP_SPREAD:
-        differ = f"they differ by {percent(spread)} ({tolerated(STEP_SPREAD)})"
+        differ = f"they differ by {percent(spread, STEP_SPREAD)} ({tolerated(STEP_SPREAD)})"
         return Health(
             check=check,
             status="ok",
@@ -95,7 +96,7 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     check = "start-up"
     share = startup.once_share(steps.start_us, steps.end_us)
     if share <= START_UP:
-        little = f"{percent(share)} of the window is start-up work ({tolerated(START_UP)})"
+        little = f"{percent(share, START_UP)} of the window is start-up work ({tolerated(START_UP)})"
         return Health(
             check=check,
             status="ok",
@@ -109,7 +110,7 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     return Health(
         check=check,
         status="failed" if share > MOSTLY_ONCE else "degraded",
-        detail=f"{share:.0%} of the window is start-up work (loading kernels, creating contexts, autotuning, graph capture), the longest call "
+        detail=f"{percent(share, START_UP)} of the window is start-up work (loading kernels, creating contexts, autotuning, graph capture), the longest call "
         f"{startup.longest(steps.start_us, steps.end_us)}",
         touches=HOST,
         record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",

@@ -12,7 +12,8 @@ from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, percent
 from advisor.report.recording import Health
-from advisor.views.health.grades import FEW, MANY, graded, tolerated
+from advisor.report.wording.checks import tolerated
+from advisor.views.health.grades import FEW, MANY, graded
 from advisor.views.health.reading import GRAPH_SHARE
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.program import Program
@@ -139,7 +140,7 @@ def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: S
     waits, late = _reasonless_waits(timeline, launches, steps, startup), _late_starts(timeline, launches, steps, startup)
     share = max(float(waits.sum()), float(late.sum())) / window_us
     if share <= MANY:
-        told = f"waits and queued work that outlast the recorded GPU work by over {duration(REASONLESS_US)} take {percent(share)} of the window"
+        told = f"waits and queued work that outlast the recorded GPU work by over {duration(REASONLESS_US)} take {percent(share, MANY)} of the window"
         return Health(check=check, status="ok", detail=f"{told} ({tolerated(MANY)})", reason="within-threshold", measured=share, threshold=MANY, unit="share")
     parts = [
         f"{duration(float(waits.sum()))} in {counted(int((waits > 0).sum()), 'wait')} of the host while nothing runs on any device" if waits.any() else "",

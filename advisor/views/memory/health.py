@@ -7,8 +7,9 @@ import numpy as np
 
 from advisor.knowledge.shares import MOST
 from advisor.recordings.snapshot import Action, MemorySnapshot
-from advisor.report.numbers import counted, percent
+from advisor.report.numbers import counted, percent, threshold
 from advisor.report.recording import Health
+from advisor.report.wording.checks import tolerated
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.replay import MemoryReplay
@@ -58,11 +59,13 @@ def _history(snapshot: MemorySnapshot, attribution: Attribution) -> Health:
     # The rest of it is the category of that name.
     known = f" ({told:.0%} of a kind known from stacks or sizes)" if round(100 * told) else ""
     cut = ", and blocks with stacks but no event say that its start was overwritten or that recording was restarted" * device.truncated
-    problem = f"{share:.0%} of the peak is older than the history{known}{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
+    problem = (
+        f"{percent(share, OLDER_SHARE)} of the peak is older than the history{known}{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
+    )
     return _check(
         "memory-history",
         problem,
-        f"{share:.0%} of the peak is older than the history of {len(device.events):,} events (up to {OLDER_SHARE:.0%} is tolerated)",
+        f"{percent(share, OLDER_SHARE)} of the peak is older than the history of {len(device.events):,} events ({tolerated(OLDER_SHARE)})",
         HISTORY,
     )
 
@@ -71,8 +74,8 @@ def _stacks(device: DeviceMemory) -> Health:
     a = device.allocations
     known = int(a.size[device.at_peak & ((a.stack >= 0) | (a.born < 0))].sum())
     share = known / device.peak_allocated if device.peak_allocated else 1.0
-    problem = "" if share > MOST else f"only {share:.0%} of the bytes at the peak have a stack"
-    return _check("memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older ({MOST:.0%} is enough)", STACKS)
+    problem = "" if share > MOST else f"only {percent(share, MOST)} of the bytes at the peak have a stack"
+    return _check("memory-stacks", problem, f"{percent(share, MOST)} of the bytes at the peak have a stack or are older ({threshold(MOST)} is enough)", STACKS)
 
 
 def _balance(device: DeviceMemory) -> Health:
@@ -83,7 +86,7 @@ def _balance(device: DeviceMemory) -> Health:
     return _check(
         "memory-balance",
         problem,
-        f"at the end the events and the blocks of the snapshot differ by {off:,} bytes (up to {100 * UNBALANCED:g}% is tolerated)",
+        f"at the end the events and the blocks of the snapshot differ by {off:,} bytes ({tolerated(UNBALANCED)})",
         HISTORY,
     )
 
@@ -93,7 +96,7 @@ def _replayed(replay: MemoryReplay) -> Health:
     return _check(
         "memory-replay",
         problem,
-        f"the simulated allocator is {percent(replay.fidelity)} off the recorded peak of reserved bytes (up to {FAITHFUL:.0%} is tolerated)",
+        f"the simulated allocator is {percent(replay.fidelity, FAITHFUL)} off the recorded peak of reserved bytes ({tolerated(FAITHFUL)})",
     )
 
 

@@ -14,7 +14,6 @@ from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
-from advisor.report.numbers import mostly
 from advisor.report.step import HOST_LINKS
 from advisor.report.wording import headlines
 from advisor.views.replay.replay import Replay
@@ -133,10 +132,11 @@ class Bound(msgspec.Struct, frozen=True):
             if largest == "idle" and once_us > max(causes.values()):
                 return cls("start-up", _loading(shares, steps, startup, once_us) + _secondary_in_words(shares, largest), shares, host_share, made, is_open)
             cause, other = _causes(causes, steps)
-            name, why = cause.bound, cause.why
+            name = cause.bound
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else _held_by(timeline, gaps, launches) if name == "sync-bound" else ""
-            held = mostly(causes[cause.name], sum(causes.values()))
-            text = headlines.idle(shares.idle, span, held, why, where, other.why if other else "")
+            # Of the same step as findings' shares.
+            held = [(min(causes[one.name] / gaps.run_us, shares.idle), one.why) for one in (cause, other) if one]
+            text = headlines.idle(shares.idle, span, held, where)
             if paced:
                 return cls(name, text + headlines.host_paced(host_share), shares, host_share, made, is_open)
         elif largest == "copy":
