@@ -8,6 +8,7 @@ from advisor.engine.rule import Found
 from advisor.intervals import Floats, clip, length, union
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import A_STEP, of_each_step
 from advisor.rules.fixes import known_fix
 from advisor.views.patterns.gradient_accumulation import MicroBatches
 from advisor.views.replay.edits import Edit, Edits, Fused, WithoutWaits, combine
@@ -32,7 +33,7 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
     spent_us = host_time.spent_us(loading)
     if not steps.repeats or not len(spans[0]) or uses_workers(timeline, spans) or spent_us < min_pause_us:
         return None
-    spent = f"The data set and its data loader take {duration(spent_us)} of each {duration(work.step_us)} step in the launching thread"
+    spent = f"The data set and its data loader take {duration(spent_us)} {of_each_step(work.step_us)} in the launching thread"
     return Found(
         title="Preprocessing delays each batch",
         summary=f"{spent}; parsing, tokenising or decoding may be the same in every epoch.",
@@ -74,11 +75,11 @@ def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -
     parts = counted(micro.times, "micro-batch", "micro-batches")
     return Found(
         title="The batch is split into too many micro-batches",
-        summary=f"{parts.capitalize()} of a step launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
+        summary=f"{parts.capitalize()} of {A_STEP} launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
         f"step of {duration(work.step_us)}. A single micro-batch of all their samples would launch them once.",
         edits=Edits(combine(), single_batch(np.ones(len(micro.kept))), as_long),
         removes="launching the same ops for each micro-batch",
-        quiet=f"a step adds up the gradients of {parts}",
+        quiet=f"{A_STEP} adds up the gradients of {parts}",
         evidence=witness.of_gpu(work.rows[micro.gone], ["launched again for a further micro-batch"] * len(micro.gone)),
         confidence=0.6,
         at_most="low",

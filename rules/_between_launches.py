@@ -12,6 +12,7 @@ from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, threshold
+from advisor.report.wording.period import of_each_step, step_of
 from advisor.rules import fixes
 from advisor.rules._phrases import led_by
 from advisor.rules.fixes.host_work import host_work
@@ -83,7 +84,7 @@ def between_launches(
     of_main = np.array([label == main.label for label in labels])
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
     return Found(
-        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'in CPU code of the program' if seen else 'outside of runtime calls'}, "
+        summary=f"The host {'works' if seen else 'spends'} {spent} {of_each_step(work.step_us)} {'in CPU code of the program' if seen else 'outside of runtime calls'}, "
         f"{led_by(evidence)}. It launches nothing in that time.",
         edits=Edits(
             combine(host_time.cut_time(named, least), host_time.cut_time(guessed, 0.25)),
@@ -93,7 +94,7 @@ def between_launches(
         removes="CPU code between launches",
         # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes.
         likely_at_most_us=spent_us,
-        quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
+        quiet=f"the host works {spent} of {step_of(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
         at_most="high" if seen else "medium",

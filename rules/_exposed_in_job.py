@@ -6,6 +6,7 @@ from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.measured_costs import costs
 from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import duration, percent, threshold
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules._collectives import HIDDEN
 from advisor.rules._sums import MIN_SHARE, needed_of_job
 from advisor.rules.fixes import for_framework, known_fix
@@ -20,7 +21,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if exposure.needed_us >= max(MIN_SHARE * exposure.step_us, exposure.transfer_us):
         return needed_of_job(job, exposure)
     if not exposure.collectives:
-        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could overlap computing")
+        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of {THE_STEP}; none of them could overlap computing")
     gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
     reduces = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if not g)
     gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
@@ -32,8 +33,8 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     gain = job.replay.share(job.replay.corrected, expected)
     if gain < min_gain_share:
         return Clear(
-            why=f"transfers that could overlap computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
-            f"with overlap the step would gain {percent(gain, min_gain_share)} (threshold {threshold(min_gain_share)})"
+            why=f"transfers that could overlap computing take {percent(exposure.transfer_us / exposure.step_us)} of {THE_STEP}; "
+            f"with overlap {THE_STEP} would gain {percent(gain, min_gain_share)} (threshold {threshold(min_gain_share)})"
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
     return Found(
@@ -42,7 +43,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         else "Gradients are averaged after the backward pass, not during it"
         if job.trains
         else "All-reduces overlap no computing",
-        summary=f"{count:.0f} {what} per step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
+        summary=f"{count:.0f} {what} {PER_STEP} move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
         "while no rank computes; they could overlap computing.",
         evidence=(
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),

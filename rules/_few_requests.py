@@ -9,6 +9,7 @@ from advisor.intervals import Floats, Mask
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.numbers import duration, percent
+from advisor.report.wording.period import THE_STEP, of_each_step
 from advisor.rules.fixes.batching import batch_requests
 from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -38,10 +39,10 @@ def of_few_requests(work: GpuWork, witness: Witness, fill: Floats, of_network: M
     said = [f"{what} {percent(share)}" for share, what in told if share >= HARDLY_ANY]
     return Found(
         title="The batch is too small to keep the GPU busy",
-        summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step, so batching several requests costs no extra time.",
+        summary=f"The GPU {' and '.join(said)} {of_each_step(work.step_us)}, so batching several requests costs no extra time.",
         edits=Edits(Batched(FEW, kernels[:0]), together(TOGETHER), together(MANY)),
         removes="launching the same kernels again for every request",
-        quiet=f"the GPU {' and '.join(said)} of the step",
+        quiet=f"the GPU {' and '.join(said)} of {THE_STEP}",
         evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
         confidence=0.75,
         per="request",

@@ -9,6 +9,7 @@ from advisor.errors import Unavailable
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration, percent, three, threshold
+from advisor.report.wording.period import THE_STEP
 from advisor.rules._few_requests import FEW, LIKELY, MANY
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes.batching import batch_requests, larger_batch
@@ -54,7 +55,7 @@ def of_products(
     if share < min_busy_share or work.us_a_step(such) < min_step_share * work.step_us or not len(found):
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
-        of_step = f" and {threshold(min_step_share)} of the step" if share >= min_busy_share else ""
+        of_step = f" and {threshold(min_step_share)} of {THE_STEP}" if share >= min_busy_share else ""
         return Clear(
             why=f"GEMMs far below the ridge point take {percent(share, min_busy_share)} of busy time{typical} (threshold {threshold(min_busy_share)}{of_step})"
         )

@@ -7,7 +7,8 @@ import numpy as np
 from advisor.engine.rule import Found
 from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.report.finding import HIGH_SHARE, LOW_SHARE, Severity
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import counted, percent
+from advisor.report.wording.period import A_STEP, THE_STEP, of_each_step
 from advisor.rules.fixes.capturing import EACH, PARTS, capturing
 from advisor.rules.fixes.compiling import WORTH_COMPILING
 from advisor.views.patterns.compiled_step import CompiledStep
@@ -56,12 +57,12 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
         f"The host waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
         if loop
         else f"{'The steps differ' if differ else 'The steps wait for the GPU'}, but not in {'a part' if len(parts) == 1 else counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
-        f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
+        f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times {A_STEP}' if parts[0].times > 1 else ''}"
     )
     graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
     title, first = ("Capture a pass and replay it", EACH) if loop else ("Capture the identical parts and replay them", PARTS)
     return Found(
-        title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
+        title=f"A CUDA graph could replay {'each pass' if loop else f'a part of {THE_STEP}' if len(parts) == 1 else f'parts of {THE_STEP}'}",
         summary=f"{alike}. {idle}.",
         edits=Edits(combine(), graphs, graphs),
         removes="launching the same kernels again",
@@ -80,7 +81,7 @@ def idle_between(share: float, gaps: Gaps, work: GpuWork, steps: Steps) -> str:
     """The idle time that a graph shortens, as a sentence: between kernels, and in the host's pauses between launches if steps repeat."""
     pauses = gaps.share("host") if steps.repeats and steps.steps > 1 else 0.0
     more = f", and {percent(pauses)} more in host pauses between launches" if pauses >= LOW_SHARE else ""
-    return f"The GPU idles between kernels {percent(share)} of each {duration(work.step_us)} step{more}"
+    return f"The GPU idles between kernels {percent(share)} {of_each_step(work.step_us)}{more}"
 
 
 def products_share(work: GpuWork) -> float:

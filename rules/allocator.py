@@ -11,6 +11,7 @@ from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules import _phrases as phrases
 from advisor.rules.fixes import allocating, for_program
 from advisor.views.memory.attached_snapshot import MemoryBeside
@@ -100,9 +101,9 @@ def allocator(
     evidence = witness.of_calls(calls.rows[chosen], names)
     idle_us, alone_us = allocation_loops.lost_us(partition.main, steps)
     return Found(
-        title="Memory is allocated and freed inside the step",
+        title=f"Memory is allocated and freed inside {THE_STEP}",
         summary=f"{phrases.a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
-        f"{duration(calls.us_a_step(chosen))} per step as recorded, {phrases.led_by(evidence)}."
+        f"{duration(calls.us_a_step(chosen))} {PER_STEP} as recorded, {phrases.led_by(evidence)}."
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",

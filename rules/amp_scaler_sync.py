@@ -13,6 +13,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, times
+from advisor.report.wording.period import PER_STEP
 from advisor.views.patterns.optimizer import OptimizerStep, fused_form, fused_optimizer
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -75,11 +76,11 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
     no_wait = WithoutWaits(waits)
     fused = fused_optimizer(host_time, work, update) if fusable else Edits.exact(combine())
     return Found(
-        summary=f"GradScaler reads the inf/NaN flag {times(per_step)} per step and blocks the host for "
+        summary=f"GradScaler reads the inf/NaN flag {times(per_step)} {PER_STEP} and blocks the host for "
         f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer launches.",
         edits=Edits(no_wait, combine(no_wait, fused.expected), combine(no_wait, fused.high)),
         removes="the scaler's wait for the backward pass",
-        quiet=f"GradScaler waits {times(per_step)} per step",
+        quiet=f"GradScaler waits {times(per_step)} {PER_STEP}",
         evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
         # Of 20 steps with a scaler 12 gained a hundredth or more: what is seen is the wait, and a GPU that is busy hides it.
         confidence=0.6,

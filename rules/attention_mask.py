@@ -13,6 +13,7 @@ from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
@@ -79,12 +80,12 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     boolean = any(calls.values())
     count = work.a_step(np.unique(call[forward]))
     return Found(
-        summary=f"{counted(count, 'attention call')} per step get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share: "
+        summary=f"{counted(count, 'attention call')} {PER_STEP} get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share: "
         f"{duration(work.us_a_step(kernels))} of GPU time"
         + (f", and {duration(work.us_a_step(converting))} to turn it into floats." if len(converting) else "."),
         edits=Edits(without, causal, causal),
         removes="work on masked positions",
-        quiet=f"masked attention takes {duration(work.us_a_step(kernels))} per step",
+        quiet=f"masked attention takes {duration(work.us_a_step(kernels))} {PER_STEP}",
         evidence=witness.of_gpu(
             work.rows[np.r_[kernels, converting]], ["attention with a mask"] * len(kernels) + ["the mask turned into floats"] * len(converting)
         ),

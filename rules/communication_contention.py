@@ -9,6 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.finding import Clear, Code, Evidence, Fix, Saving
 from advisor.report.numbers import duration, percent, threshold
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.views.ranks.job import Job
 
 
@@ -49,10 +50,10 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
     share = lost / job.step_us if job.step_us else 0.0
     if usual < min_ratio or share < min_share:
         return Clear(
-            why=f"kernels during communication take {usual:.2f} times as long as alone, {percent(share, min_share)} of the step (threshold {min_ratio} and {threshold(min_share)})"
+            why=f"kernels during communication take {usual:.2f} times as long as alone, {percent(share, min_share)} of {THE_STEP} (threshold {min_ratio} and {threshold(min_share)})"
         )
     return Found(
-        summary=f"Kernels during communication take {usual:.2f} times as long as the same kernels alone, {duration(lost)} more per step.",
+        summary=f"Kernels during communication take {usual:.2f} times as long as the same kernels alone, {duration(lost)} more {PER_STEP}.",
         evidence=(Evidence(label="kernel time beyond that of the same kernels alone, per step, median rank", start_us=0.0, dur_us=lost),),
         fix=Fix(
             title="Leave SMs to the GEMMs",

@@ -14,6 +14,7 @@ from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import LOW_SHARE, SUMMARY_CHARACTERS, Clear
 from advisor.report.numbers import duration
+from advisor.report.wording.period import THE_STEP, of_each_step, step_of
 from advisor.rules.fixes.data_loading import load_ahead
 from advisor.views.patterns import batch_waits
 from advisor.views.replay.gpu_work import GpuWork
@@ -85,7 +86,7 @@ def data_loading(
     multi = loader.uses_workers(timeline, spans)
     # The device's window begins and ends later than the host's, and may hold a longer wait: it idles all the while then, and no longer is said.
     idle = gaps.share("data_loading")
-    meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of the step meanwhile"
+    meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of {THE_STEP} meanwhile"
     # What the device idles elsewhere goes too where the loader keeps the host from running ahead; no more than that was seen lost.
     idle_us = float(sum(gaps.causes[cause].sum() for cause in CAUSES if cause != "profiler")) / steps.steps
     if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + LOW_SHARE:
@@ -93,13 +94,13 @@ def data_loading(
     slowest = batch_waits.slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch"
-    summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}. The GPU idles {meanwhile}."
+    summary = f"The loop waits {duration(loader_us)} {of_each_step(work.step_us)} for its batch{where}: {kind}. The GPU idles {meanwhile}."
     return Found(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
         edits=batch_waits.loading_ahead(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
         likely_at_most_us=idle_us,
-        quiet=f"the data loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
+        quiet=f"the data loader takes {duration(loader_us)} of {step_of(work.step_us)} and the GPU idles {meanwhile}",
         evidence=batch_waits.loading_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         # Workers that have just begun are behind once; those that stay behind set the pace.

@@ -11,6 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import A_STEP, EVERY_STEP, PER_STEP
 from advisor.views.patterns.embedding_tables import DenseGradients
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -74,7 +75,7 @@ def dense_gradients(
         return Clear(why="no embedding table gets a dense gradient")
     long = (dense.read > 0) & (dense.table >= min_rows_per_read * dense.read)
     if not long.any():
-        return Clear(why=f"no embedding table has {min_rows_per_read:g} times as many rows as a step reads")
+        return Clear(why=f"no embedding table has {min_rows_per_read:g} times as many rows as {A_STEP} reads")
     of_long = np.r_[long, False][dense.within]
     fills = dense.fills[of_long[dense.fills]]
     sparse = combine(WithoutOps(fills), WithDurations(dense.updates, work.dur_us[dense.updates] * (1.0 - dense.share)))
@@ -87,11 +88,11 @@ def dense_gradients(
     spent = work.us_a_step(touched) + float((work.dur_us[dense.updates] * dense.share).sum()) / work.schedule.steps
     rows, read = int(dense.table[long].sum()) / work.schedule.steps, int(dense.read[long].sum()) / work.schedule.steps
     return Found(
-        summary=f"{counted(tables, 'embedding table')} of {rows:,.0f} rows get{'s' if tables == 1 else ''} a dense gradient each step, for {read:,.0f} rows read: "
+        summary=f"{counted(tables, 'embedding table')} of {rows:,.0f} rows get{'s' if tables == 1 else ''} a dense gradient {EVERY_STEP}, for {read:,.0f} rows read: "
         f"filling, summing and applying them takes {duration(spent)} of GPU time.",
         edits=Edits(sparse, joined, joined),
         removes="dense gradients of embedding tables",
-        quiet=f"dense gradients of embedding tables take {duration(spent)} per step",
+        quiet=f"dense gradients of embedding tables take {duration(spent)} {PER_STEP}",
         evidence=witness.of_gpu(
             work.rows[np.r_[touched, dense.updates]], ["dense gradient"] * len(touched) + ["update of the whole table"] * len(dense.updates)
         ),

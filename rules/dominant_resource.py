@@ -9,6 +9,7 @@ from advisor.intervals import Ints, in_spans, union
 from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.finding import Clear, Saving
 from advisor.report.numbers import cut, duration, percent
+from advisor.report.wording.period import THE_STEP
 from advisor.rules.fixes.resources import decide_with, measure_kernel, move_less, prefetch
 from advisor.views.groups import distinct
 from advisor.views.replay.gpu_work import GpuWork
@@ -58,13 +59,13 @@ def dominant_resource(
     name, mine, share = max((_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2])
     if share < min_share:
         what = f" (the largest is {cut(name, 70)} with {percent(share)})" if name else ""
-        return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of the step{what}")
+        return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of {THE_STEP}{what}")
     moved = len(copies) > 0 and mine[0] in copies
     migrating = _migrations(work, mine)
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
         return Clear(
-            why=f"{cut(name, 70)} takes {percent(share)} of the step and reaches {percent(reached)} of the hardware limit",
+            why=f"{cut(name, 70)} takes {percent(share)} of {THE_STEP} and reaches {percent(reached)} of the hardware limit",
             reason="well-used",
             measured=reached,
             unit="share",
@@ -80,7 +81,7 @@ def dominant_resource(
     )
     what = f"Copies {_WAYS.get(name, '')}" if moved else cut(name, 70)
     return Found(
-        title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "A single kernel takes most of the step",
+        title=f"Copies {_WAYS.get(name, '')} take most of {THE_STEP}" if moved else f"A single kernel takes most of {THE_STEP}",
         summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({percent(share)}), {near}.",
         saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="time above the hardware's minimum"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),

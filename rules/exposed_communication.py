@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent, threshold
+from advisor.report.wording.period import THE_STEP
 from advisor.rules._collectives import HIDDEN, WAITING, sizes_known, transfer_us
 from advisor.rules._exposed_in_job import RECORD, of_job
 from advisor.rules._phrases import a_step
@@ -78,7 +79,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     share = float(total(main.communication).sum()) / (steps.steps * work.step_us)
     count = work.a_step(mine)
     if share < min_exposed_share:
-        return Clear(why=f"exposed communication takes {percent(share, min_exposed_share)} of the step (threshold {threshold(min_exposed_share)})")
+        return Clear(why=f"exposed communication takes {percent(share, min_exposed_share)} of {THE_STEP} (threshold {threshold(min_exposed_share)})")
     start = work.column("start_us")[mine]
     exposed: Floats = np.minimum(overlap_with(start, start + work.dur_us[mine], main.communication), work.dur_us[mine])
     at_once = one.sums.needed[work.rows[mine]]

@@ -15,6 +15,7 @@ from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes.alignment import pad
 from advisor.views.patterns import aligned_products
@@ -93,7 +94,7 @@ def gemm_alignment(
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
         return Clear(
-            why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'GEMM')} per step have row sizes that are not a multiple of 16 bytes"
+            why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'GEMM')} {PER_STEP} have row sizes that are not a multiple of 16 bytes"
             + (f"; they reach {max_rate_share:.0%} of the rate of large GEMMs, or are short or memory-bound" if wrong else "")
         )
     found = np.array(slow, np.int64)

@@ -16,6 +16,7 @@ from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.views.patterns.gradient_accumulation import accumulations
 from advisor.views.patterns.parameter_loops import ParameterLoops
 from advisor.views.replay.edits import Edits, FewerLaunches, WithoutOps, combine
@@ -82,7 +83,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
         started = timeline.cpu_ops["start_us"][work.op[adding]]
         own = union(started, started + timeline.cpu_ops["dur_us"][work.op[adding]])
         shorter = combine(shorter, host_time.cut_time(own), FewerLaunches(adding[:0], adding, np.empty(0)))
-    count = f"{counted(work.a_step(zeroing), 'fill')} per step"
+    count = f"{counted(work.a_step(zeroing), 'fill')} {PER_STEP}"
     spent = duration(work.us_a_step(zeroing))
     return Found(
         summary=f"{where if len(in_range) else 'A loop over the gradients'} launches {count}, {spent} of GPU time and "

@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge import shares
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, percent, threshold
+from advisor.report.wording.period import A_STEP, THE_STEP
 from advisor.rules import _graphs as graphs
 from advisor.rules.fixes import capturing
 from advisor.views.patterns import graph_capture
@@ -90,7 +91,7 @@ def graph_candidate(
         return Clear(why="graph-coverage covers the launches of a server")
     share = gaps.share("launch") + gaps.share("dependency")
     if share < min_idle_share:
-        return Clear(why=f"the GPU idles between kernels {percent(share, min_idle_share)} of the step (threshold {threshold(min_idle_share)})")
+        return Clear(why=f"the GPU idles between kernels {percent(share, min_idle_share)} of {THE_STEP} (threshold {threshold(min_idle_share)})")
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
     parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
@@ -105,20 +106,20 @@ def graph_candidate(
         if not masks:
             return Clear(why=capturable.why_not)
         if (products := graphs.products_share(work)) > FEW_PRODUCTS:
-            return Clear(why=f"{capturable.why_not}; GEMMs take {percent(products)} of the step, and without masks they may cost as much as the launches")
+            return Clear(why=f"{capturable.why_not}; GEMMs take {percent(products)} of {THE_STEP}, and without masks they may cost as much as the launches")
     if count < min_ops:
-        return Clear(why=f"a step launches {counted(count, 'GPU op')} (threshold {min_ops})")
+        return Clear(why=f"{A_STEP} launches {counted(count, 'GPU op')} (threshold {min_ops})")
     before_all = (capturing.FIRST,) if graphs.of_training(program) else ()
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     steps_launch, without = graphs.told(capturable, work, steps)
     reads, sends = graphs.reads_a_step(capturable, work) > 0, len(capturable.sent) > 0
     before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads, capturing.SEND: sends}
     return Found(
-        title=f"A CUDA graph could replay the step{without}",
+        title=f"A CUDA graph could replay {THE_STEP}{without}",
         summary=f"{steps_launch}. {graphs.idle_between(share, gaps, work, steps)}.",
         edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels again",
-        quiet="a CUDA graph could replay the step",
+        quiet=f"a CUDA graph could replay {THE_STEP}",
         evidence=witness.of_calls(launches.call[capturable.first], ["repeating launch sequence"] * count),
         confidence=0.6 if shapes and not masks else 0.4,
         at_most="info" if len(waits) else graphs.severity_cap(program, compiled, recurrent, replay, graph),

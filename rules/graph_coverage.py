@@ -7,7 +7,8 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import counted, percent
+from advisor.report.wording.period import A_STEP, THE_STEP, of_each_step
 from advisor.rules._collectives import WAITING, transfer_us
 from advisor.rules.fixes.serving import GENERATES, graphs_of
 from advisor.views.patterns.served_work import ServedWork
@@ -72,10 +73,10 @@ def graph_coverage(
     told = f"{percent(coverage)} of the device's time in {served.phase} steps is launched by graphs"
     eager = len(served.eager) / max(len(served.steps), 1)
     if coverage >= max_coverage or eager < min_launches:
-        return Clear(why=f"{told}, and a step launches {counted(eager, 'single kernel')}")
+        return Clear(why=f"{told}, and {A_STEP} launches {counted(eager, 'single kernel')}")
     waits = sum(gaps.share(cause) for cause in ("launch", "host", "dependency"))
     if waits < min_idle_share:
-        return Clear(why=f"{told}, and the device waits for the host {percent(waits)} of the step")
+        return Clear(why=f"{told}, and the device waits for the host {percent(waits)} of {THE_STEP}")
     worst = [phase for phase in served.phases if not phase.graph_coverage >= max_coverage]
     pieces = all(phase.graph_launches > 1 for phase in worst)
     batch = _batch(worst)
@@ -86,7 +87,7 @@ def graph_coverage(
     return Found(
         title=f"{percent(1 - coverage)} of the {served.phase} steps' GPU time is launched kernel by kernel",
         summary=f"A {served.phase} step of {batch} launches {counted(len(served.graphs) / len(served.steps), 'graph')} and {counted(eager, 'single kernel')}. {told}, and the "
-        f"device waits for the host {percent(waits)} of each {duration(work.step_us)} step.",
+        f"device waits for the host {percent(waits)} {of_each_step(work.step_us)}.",
         edits=_edits(served, work, calls, host_time),
         removes="separate kernel launches of a server's steps",
         quiet=told,

@@ -6,6 +6,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.structs import replace
 from advisor.report.finding import LOW_SHARE, Clear, Fix
 from advisor.report.numbers import counted, duration, percent, threshold
+from advisor.report.wording.period import IN_STEP, PER_STEP, THE_STEP, of_each_step
 from advisor.rules.fixes import for_program, known_fix, of_server
 from advisor.rules.fixes.compiling import WORTH_COMPILING, compiling
 from advisor.rules.fixes.written_out import spelt
@@ -79,11 +80,11 @@ def launch_gap(
         return Clear(why="graph-coverage covers the launches of a server")
     share, most = gaps.share, gaps.most_share
     if most < min_idle_share or not len(gaps.at):
-        return Clear(why=f"the GPU waits for launches {percent(share, min_idle_share)} of the step (threshold {threshold(min_idle_share)})")
+        return Clear(why=f"the GPU waits for launches {percent(share, min_idle_share)} of {THE_STEP} (threshold {threshold(min_idle_share)})")
     if (replayed := gaps.replayed_share) > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work already runs in CUDA graphs; gaps inside a graph come from profiling its nodes")
     if program.framework == "jax" and gaps.jitted_calls_a_step < FEWEST_JITTED:
-        return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call launches work in a step")
+        return Clear(why=f"the GPU waits for launches {percent(share)} of {THE_STEP}, but no second jitted call launches work {IN_STEP}")
     pauses_us, unsure = gaps.pauses_us, share < min_idle_share
     lost_us = gaps.waiting_a_step_us + pauses_us
     if unsure:
@@ -91,13 +92,13 @@ def launch_gap(
     only_capture = gaps.only_capture(WORTH_COMPILING)
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{counted(gaps.ops_a_step, 'GPU op')} per step; their median time is {duration(gaps.median_us)}. The GPU waits {duration(gaps.waiting_a_step_us)} "
-        f"of each {duration(gaps.work.step_us)} step ({share:.0%}{f', or {most:.0%} at the least profiler overhead' if unsure else ''}) for the next launch"
+        summary=f"{counted(gaps.ops_a_step, 'GPU op')} {PER_STEP}; their median time is {duration(gaps.median_us)}. The GPU waits {duration(gaps.waiting_a_step_us)} "
+        f"{of_each_step(gaps.work.step_us)} ({share:.0%}{f', or {most:.0%} at the least profiler overhead' if unsure else ''}) for the next launch"
         + (f", and {duration(pauses_us)} more in host pauses between launches." if pauses_us >= LOW_SHARE * gaps.work.step_us else "."),
         edits=gaps.capturing if only_capture else gaps.compiling,
         removes="kernel launch overhead",
         at_most_us=lost_us,
-        quiet=f"the GPU waits for launches {percent(share)} of the step",
+        quiet=f"the GPU waits for launches {percent(share)} of {THE_STEP}",
         evidence=gaps.evidence,
         # Of 29 loops that wait 25 gained 3 % or more, 21 half of what is expected; of 127 other programs 114 and 101.
         confidence=0.7 if capturable.in_passes else 0.9,

@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent, threshold
+from advisor.report.wording.period import PER_STEP
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import SAME_WORK, Culprit, received_by
 from advisor.views.ranks.edits import Evened, JobEdits, MedianParts, Several, Transfers
@@ -69,7 +70,7 @@ def load_imbalance(job: Job, culprit: Culprit, experts: Experts, *, min_late_sha
     excess, own = culprit.excess_us["compute"], float(job.part("compute")[culprit.at])
     return Found(
         title=f"Rank {rank} has more to do than the others",
-        summary=f"Rank {rank} computes for {duration(own)} per step, {duration(excess)} more than the median rank, on more work; the others wait for it.",
+        summary=f"Rank {rank} computes for {duration(own)} {PER_STEP}, {duration(excess)} more than the median rank, on more work; the others wait for it.",
         evidence=(
             Evidence(
                 label=f"rank {rank}: computing beyond the median of the others, a step",
@@ -88,7 +89,7 @@ def load_imbalance(job: Job, culprit: Culprit, experts: Experts, *, min_late_sha
         else SERVED_EXPERTS,
         edits=JobEdits(even if not culprit.conserved else Evened(share=0.5), expected, most),
         removes="computing of the rank beyond the others",
-        quiet=f"rank {rank} computes {duration(excess)} per step more than the median rank",
+        quiet=f"rank {rank} computes {duration(excess)} {PER_STEP} more than the median rank",
         cause="imbalance",
         ranks=(rank,),
         at_most="high" if culprit.steady else "low",

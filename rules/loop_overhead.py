@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes import in_jax
 from advisor.views.patterns.compiled_loops import CompiledLoops
 from advisor.views.replay.edits import Edits, WithDurations, combine
@@ -68,15 +69,17 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     whole = combine(loops.several_at_once(max(int(loops.number.max(initial=0)) + 1, EIGHT)), WithDurations(others, ACROSS_TURNS * work.dur_us[others]))
     turns = len(loops.turns) / work.schedule.steps
     if turns < min_turns:
-        return Clear(why=f"{counted(turns, 'iteration')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded per step (threshold {min_turns})")
+        return Clear(
+            why=f"{counted(turns, 'iteration')} of compiled loops {'was' if round(turns) == 1 else 'were'} recorded {PER_STEP} (threshold {min_turns})"
+        )
     ops_us, own_us = work.us_a_step(at.nonzero()[0]), work.us_a_step(loops.own.nonzero()[0])
     for_itself = "tests and counters" if loops.by_value else "counters and slices"
     return Found(
-        summary=f"{counted(turns, 'loop iteration')} per step launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}. "
+        summary=f"{counted(turns, 'loop iteration')} {PER_STEP} launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}. "
         f"The loop itself ({for_itself}) takes {duration(own_us)} of it, and the device idles for {duration(loops.idle_us)} between them, as recorded.",
         edits=Edits(loops.several_at_once(EIGHT, copies=False), loops.several_at_once(EIGHT), whole),
         removes="launches, counting and slicing of each iteration",
-        quiet=f"{counted(turns, 'iteration')} of compiled loops are launched per step",
+        quiet=f"{counted(turns, 'iteration')} of compiled loops are launched {PER_STEP}",
         evidence=witness.of_gpu(
             work.rows[at],
             ["the loop's own" if own else work.kernel_name(k)[:60] for k, own in zip(at.nonzero()[0].tolist(), loops.own[at].tolist(), strict=True)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
+from advisor.report.wording.period import PER_STEP, of_each_step
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import for_program
 from advisor.rules.fixes.copying import Copied, copying
@@ -86,7 +87,7 @@ def memcpy(
     memory = staged.text or ("all pinned" if cost.pinned else "of unrecorded memory kind")
     if cost.pageable:
         memory = "all from or to pageable memory" if cost.pageable == 1 else f"{percent(cost.pageable)} of them from or to pageable memory"
-    spent = f"{duration(exposed_us)} of each {duration(work.step_us)} step is exposed"
+    spent = f"{duration(exposed_us)} {of_each_step(work.step_us)} is exposed"
     if cost.many:
         spent += f"; launching the small copies takes {duration(cost.issuing_us)} of host time, and a single copy could carry them"
     elif waited_us - exposed_us * bool(cost.pageable) > max(exposed_us, copy_costs.MIN_WAIT_SHARE * work.step_us):
@@ -101,7 +102,7 @@ def memcpy(
         least_share=min_value_share if cost.call and not cost.call.general else None,
         at_most_us=cost.at_most_us,
         likely_at_most_us=cost.likely_at_most_us,
-        quiet=f"{counted(count, 'copy', 'copies')} per step, exposed for {percent(exposed_us / work.step_us)} of it",
+        quiet=f"{counted(count, 'copy', 'copies')} {PER_STEP}, exposed for {percent(exposed_us / work.step_us)} of it",
         evidence=witness.of_gpu(
             work.rows[copies.at], [f"{work.kernel_name(k)} by {copy_costs.outer_op(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]
         ),

@@ -9,6 +9,7 @@ from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules._collectives import HIDDEN, WAITING, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import known_fix
@@ -64,7 +65,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
     serial = _in_runs(work, collective & ~sums.needed[work.rows], overlapped, work.in_families(*PRODUCTS), min_run)
     if not len(serial):
         return Clear(
-            why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} per step, none of them in a run of {min_run} that overlaps no computing"
+            why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} {PER_STEP}, none of them in a run of {min_run} that overlaps no computing"
         )
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
@@ -75,7 +76,7 @@ def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: P
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in HIDDEN)),
         removes="collectives that could overlap the backward pass",
         at_most_us=work.us_a_step(serial),
-        quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",
+        quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of {THE_STEP}",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,
         fix=known_fix("pytorch", "buckets"),

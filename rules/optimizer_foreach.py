@@ -7,6 +7,7 @@ from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes.optimizers import update_together
 from advisor.views.patterns.optimizer import HAVE_FUSED, OptimizerStep, fused_optimizer
 from advisor.views.patterns.parameter_loops import ParameterLoop, ParameterLoops
@@ -69,7 +70,7 @@ def optimizer_foreach(
     its_own = _optimizer(work, update, host_time, witness, min_parameters)
     if by_hand is None:
         if len(loops.untold) and not (isinstance(its_own, Found) and update.kind == "loop"):
-            told = f"{counted(work.a_step(loops.untold), 'elementwise kernel')} per step follow the backward pass; only shapes show whether they loop over parameters"
+            told = f"{counted(work.a_step(loops.untold), 'elementwise kernel')} {PER_STEP} follow the backward pass; only shapes show whether they loop over parameters"
             raise Unavailable(told, *RECORD_SHAPES)
         return its_own
     return [its_own, by_hand] if isinstance(its_own, Found) else by_hand
@@ -80,27 +81,27 @@ def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witnes
         return Clear(why="no optimizer step in the window")
     count = work.a_step(update.ops)
     if update.kind == "fused":
-        return Clear(why=f"{update.name or 'the optimizer'} is already fused: {counted(count, 'kernel')} per step")
+        return Clear(why=f"{update.name or 'the optimizer'} is already fused: {counted(count, 'kernel')} {PER_STEP}")
     if update.kind == "sparse":
         return Clear(why=f"{update.name or 'the optimizer'} takes sparse gradients, and neither foreach nor fused does")
     if update.kind == "other":
-        return Clear(why=f"the optimizer launches {counted(count, 'kernel')} per step, in no pattern per parameter")
+        return Clear(why=f"the optimizer launches {counted(count, 'kernel')} {PER_STEP}, in no pattern per parameter")
     looped = update.kind == "loop"
     if looped and update.parameters < min_parameters:
-        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} per step separately (threshold {min_parameters})")
+        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} {PER_STEP} separately (threshold {min_parameters})")
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is already foreach and has no fused form")
     spent = duration(work.us_a_step(update.ops))
     name = update.name or "The optimizer"
     return Found(
         title="The optimizer updates each parameter separately" if looped else "The optimizer could be fused",
-        summary=f"{name} launches {counted(count, 'kernel')} per step for {counted(update.parameters, 'parameter')}, {spent} of GPU time and "
+        summary=f"{name} launches {counted(count, 'kernel')} {PER_STEP} for {counted(update.parameters, 'parameter')}, {spent} of GPU time and "
         f"{duration(host_time.spent_us(update.spans))} of CPU overhead."
         if looped
-        else f"{name} runs {counted(count, 'foreach kernel')} per step ({spent} of GPU time); fused kernels move each tensor once.",
+        else f"{name} runs {counted(count, 'foreach kernel')} {PER_STEP} ({spent} of GPU time); fused kernels move each tensor once.",
         edits=fused_optimizer(host_time, work, update),
         removes="separate kernels for each parameter's update",
-        quiet=f"the optimizer runs {'parameter by parameter' if looped else 'with foreach kernels'} ({counted(count, 'kernel')} per step)",
+        quiet=f"the optimizer runs {'parameter by parameter' if looped else 'with foreach kernels'} ({counted(count, 'kernel')} {PER_STEP})",
         evidence=witness.of_gpu(work.rows[update.ops], [work.name(k)[:80] for k in update.ops.tolist()]),
         confidence=0.9 if looped else 0.63,
         at_most="high" if looped else "low",
@@ -116,12 +117,12 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
     waits = WithoutWaits(loop.waits)
     return Found(
         title="A loop handles each parameter separately",
-        summary=f"Outside the optimizer's step, {counted(count, 'kernel and copy', 'kernels and copies')} per step loop over {counted(loop.tensors, 'parameter')} or their gradients "
+        summary=f"Outside the optimizer's step, {counted(count, 'kernel and copy', 'kernels and copies')} {PER_STEP} loop over {counted(loop.tensors, 'parameter')} or their gradients "
         f"separately: {duration(work.us_a_step(loop.ops))} of GPU time and {duration(host_time.spent_us(loop.spans))} of CPU overhead."
         + (f" The host waits for the GPU {work.a_step(loop.waits):,.0f} times in that loop." if len(loop.waits) else ""),
         edits=Edits(low, combine(waits, expected), combine(waits, high)),
         removes="separate kernels for each parameter",
-        quiet=f"a loop handles {counted(loop.tensors, 'parameter')} separately ({counted(count, 'kernel')} per step)",
+        quiet=f"a loop handles {counted(loop.tensors, 'parameter')} separately ({counted(count, 'kernel')} {PER_STEP})",
         evidence=witness.of_gpu(work.rows[loop.ops], [work.name(k)[:80] for k in loop.ops.tolist()]),
         confidence=0.85,
         fix=Fix(

@@ -7,6 +7,7 @@ from typing import Annotated
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.finding import Clear, Code, Evidence, Fix, Saving
 from advisor.report.numbers import duration, percent, threshold
+from advisor.report.wording.period import THE_STEP
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.pipeline import Pipeline
 
@@ -48,7 +49,7 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     if p < 2:
         return Clear(why="no stages that send to each other in order")
     if pipeline.bubble_share < min_bubble_share:
-        return Clear(why=f"{p} stages wait for {percent(pipeline.bubble_share, min_bubble_share)} of the step (threshold {threshold(min_bubble_share)})")
+        return Clear(why=f"{p} stages wait for {percent(pipeline.bubble_share, min_bubble_share)} of {THE_STEP} (threshold {threshold(min_bubble_share)})")
     tried = {k * m: pipeline.replayed_us(k * m) for k in (2, 4, 8, 16) if k * m <= most_micro_batches}
     now = pipeline.replayed_us(m)
     best = min(tried, key=lambda n: (tried[n], n), default=m)
@@ -57,13 +58,13 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     gain = max(0.0, 1 - tried.get(best, now) / now) if now else 0.0
     double = max(0.0, 1 - tried.get(2 * m, now) / now)
     # A measured doubling holds; what further ones gain the replay knows less well, so they are named and not promised.
-    further = f", and on to {best} as long as the step gets shorter" if best > 2 * m else ""
-    quiet = f"{p} stages in {m} micro-batches wait for {percent(pipeline.bubble_share)} of the step; more micro-batches replay no faster"
+    further = f", and on to {best} as long as {THE_STEP} gets shorter" if best > 2 * m else ""
+    quiet = f"{p} stages in {m} micro-batches wait for {percent(pipeline.bubble_share)} of {THE_STEP}; more micro-batches replay no faster"
     step, true_us = job.step_us, job.true_step.expected_us
     low, high = 0.7 * min(double, gain), min(1.0, max(1.3 * gain, gain))
     return Found(
-        summary=f"{p} stages wait for {pipeline.bubble_share:.0%} of the step while {m} micro-batches go through them; "
-        f"with {2 * m} the step replays in {duration(true_us * (1 - double))} instead of {duration(true_us)}.",
+        summary=f"{p} stages wait for {pipeline.bubble_share:.0%} of {THE_STEP} while {m} micro-batches go through them; "
+        f"with {2 * m} {THE_STEP} replays in {duration(true_us * (1 - double))} instead of {duration(true_us)}.",
         evidence=(
             Evidence(label="waits in sends and receives, a step, mean of the stages", start_us=0.0, dur_us=pipeline.bubble_share * true_us, count=m),
             *(

@@ -10,6 +10,7 @@ from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent, threshold
+from advisor.report.wording.period import PER_STEP
 from advisor.rules import _precision as off_tensor_cores
 from advisor.rules._double import in_double
 from advisor.rules._kernels import ask
@@ -101,7 +102,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     where = "TF32" if not on_cuda_cores else "FP32" if amd else "FP32 without Tensor Cores"
     return Found(
         title="GEMMs run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"GEMMs run in {where}, not {half.upper()}",
-        summary=f"{counted(work.a_step(chosen), 'GEMM or convolution', 'GEMMs and convolutions')} per step in {where} "
+        summary=f"{counted(work.a_step(chosen), 'GEMM or convolution', 'GEMMs and convolutions')} {PER_STEP} in {where} "
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),

@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import IN_STEP, PER_STEP
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdits, Several, WithoutHolding
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
@@ -57,13 +58,13 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     schedule, step_us = job.replay.corrected, job.true_step.expected_us
     holds = float(schedule.held.sum()) / len(job.ranks) / max(job.steps, 1)
     if holds < min_holds:
-        return Clear(why=f"hosts wait for {f'{holds:.1f} collectives' if holds else 'no collective'} in a step (threshold {min_holds})")
+        return Clear(why=f"hosts wait for {f'{holds:.1f} collectives' if holds else 'no collective'} {IN_STEP} (threshold {min_holds})")
     refill = float(schedule.own[schedule.held][:, [PARTS.index(p) for p in HOST_PARTS]].sum()) / len(job.ranks) / max(job.steps, 1)
     ratio = float(np.median([s.facts.host_us / s.facts.recorded_host_us if s.facts.recorded_host_us else 1.0 for s in job.ranks]))
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
     expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))
     return Found(
-        summary=f"Hosts wait for {counted(holds, 'collective')} per step before they launch more. Right after these waits GPUs idle {duration(refill)} of "
+        summary=f"Hosts wait for {counted(holds, 'collective')} {PER_STEP} before they launch more. Right after these waits GPUs idle {duration(refill)} of "
         f"{duration(step_us)}, and the ranks wait for each other.",
         evidence=(
             Evidence(
@@ -85,7 +86,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
         ),
         edits=JobEdits(WithoutHolding(0.5), expected, expected),
         removes="the host's waits for collectives",
-        quiet=f"hosts wait for {counted(holds, 'collective')} per step",
+        quiet=f"hosts wait for {counted(holds, 'collective')} {PER_STEP}",
         confidence=0.85,
         cause="host",
         ranks=job.numbers,

@@ -10,6 +10,7 @@ from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Skipped
 from advisor.report.numbers import duration
+from advisor.report.wording.period import EVERY_STEP, PER_STEP, of_each_step
 from advisor.rules.fixes import recompiling
 from advisor.views.patterns import compiling as patterns
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
@@ -108,12 +109,12 @@ def recompilation(
     named = f" {again[0].source.file}:{again[0].source.line} fails the guard {again[0].reason}." if again and again[0].reason else ""
     line = again[0].source if again else table_filters.line_around(timeline, host.on_threads(timeline.python_calls), float(start[0]), float(end[0]))
     return Found(
-        title="Code is compiled again in every step",
-        summary=f"Compilation takes {spent} of each {duration(work.step_us)} step, in "
+        title=f"Code is compiled again in {EVERY_STEP}",
+        summary=f"Compilation takes {spent} {of_each_step(work.step_us)}, in "
         f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.{named}",
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",
-        quiet=f"compilation takes {spent} per step",
+        quiet=f"compilation takes {spent} {PER_STEP}",
         evidence=folded(compiles.labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
         fix=recompiling.at_logged_lines(recompiling.compile_once(why), again),
@@ -125,8 +126,8 @@ def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: Ho
     spent = duration(host_time.spent_us(plans.spans))
     ops, gone = timeline.cpu_ops[plans.calls], host_time.cut_time(plans.spans)
     return Found(
-        title="Attention is planned again in every step",
-        summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each new size needs a plan.",
+        title=f"Attention is planned again in {EVERY_STEP}",
+        summary=f"cuDNN plans kernels of attention for {spent} {of_each_step(work.step_us)}, in {plans.steps} of {steps.steps} steps: each new size needs a plan.",
         edits=Edits(host_time.cut_time(plans.spans, 0.5), gone, gone),
         removes="planning inside the steps",
         evidence=folded(

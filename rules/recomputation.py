@@ -11,6 +11,7 @@ from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -66,11 +67,11 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
     names = [plain(name) for name in again.by_op]
     shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     return Found(
-        summary=f"{counted(work.a_step(twice), 'kernel')} per step of the forward pass run{'s' if work.a_step(twice) == 1 else ''} again in the backward pass "
+        summary=f"{counted(work.a_step(twice), 'kernel')} {PER_STEP} of the forward pass run{'s' if work.a_step(twice) == 1 else ''} again in the backward pass "
         f"(activation checkpointing): {duration(work.us_a_step(twice))} of GPU time and {duration(host_time.spent_us(again.spans))} of host time.",
         edits=Edits(combine(host_time.cut_time(again.spans, low_share), WithoutOps(some)), all_gone, all_gone),
         removes="computing activations a second time",
-        quiet=f"computing activations again takes {duration(work.us_a_step(twice))} of GPU time per step",
+        quiet=f"computing activations again takes {duration(work.us_a_step(twice))} of GPU time {PER_STEP}",
         evidence=witness.of_gpu(work.rows[twice], ["computed again"] * len(twice)),
         confidence=0.95,
         fix=Fix(

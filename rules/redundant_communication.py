@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration, times
+from advisor.report.wording.period import A_STEP, PER_STEP
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, LessComputing, Several, Transfers
 from advisor.views.ranks.job import Job
@@ -48,10 +49,10 @@ def redundant_communication(job: Job) -> Outcome:
     """
     passes = round(float(np.median([s.facts.accumulations for s in job.ranks])))
     if passes < 2:
-        return Clear(why="a single forward pass per step of a wrapper that averages gradients")
+        return Clear(why=f"a single forward pass {PER_STEP} of a wrapper that averages gradients")
     repeated = _repeats(job, passes)
     if not repeated:
-        return Clear(why=f"{passes} forward passes a step, gradients averaged once")
+        return Clear(why=f"{passes} forward passes {A_STEP}, gradients averaged once")
     matched = job.matched
     moved = float(matched.transfer_us[list(repeated)].sum()) / job.steps
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * len(repeated) / job.steps
@@ -59,7 +60,7 @@ def redundant_communication(job: Job) -> Outcome:
     beside = LessComputing(((1 - 1 / passes) * float(np.median([s.facts.contended_us for s in job.ranks])),))
     edit = Several((Transfers(repeated, 0.0, issue_us), beside))
     return Found(
-        summary=f"Gradients are averaged {times(passes)} per step and used once: {counted(len(repeated) / job.steps, 'all-reduce is', 'all-reduces are')} for nothing, {duration(moved)} of transfers.",
+        summary=f"Gradients are averaged {times(passes)} {PER_STEP} and used once: {counted(len(repeated) / job.steps, 'all-reduce is', 'all-reduces are')} for nothing, {duration(moved)} of transfers.",
         evidence=(
             Evidence(label="all-reduces of micro-batches before the last, a step", start_us=0.0, dur_us=moved, count=max(round(len(repeated) / job.steps), 1)),
         ),
@@ -75,7 +76,7 @@ def redundant_communication(job: Job) -> Outcome:
         ),
         edits=JobEdits(Transfers(repeated, 0.0), edit, edit),
         removes="averages of all micro-batches but the last",
-        quiet=f"gradients are averaged {times(passes)} per step",
+        quiet=f"gradients are averaged {times(passes)} {PER_STEP}",
         cause="communication",
         ranks=job.numbers,
     )

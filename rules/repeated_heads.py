@@ -13,6 +13,7 @@ from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules._phrases import SHARED_HEADS, a_step
 from advisor.views.patterns.shared_heads import Repeated, RepeatedHeads
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
@@ -108,7 +109,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
         f"{duration(work.us_a_step(copies))} of copies for attention.",
         edits=Edits(gone, combine(gone, host, _read_once(work, likely)), combine(gone, host, _read_once(work, few))),
         removes="repeating keys and values",
-        quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} per step",
+        quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} {PER_STEP}",
         evidence=witness.of_gpu(work.rows[copies], [f"repeated {one.times} times" for one in heads.found]),
         confidence=0.9,
         at_most="low" if refused else "high",

@@ -11,6 +11,7 @@ from advisor.knowledge.collectives import Collective
 from advisor.knowledge.measured_costs import costs
 from advisor.report.finding import Clear, Evidence
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import A_STEP, PER_STEP
 from advisor.rules.fixes import for_framework, known_fix
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
@@ -73,7 +74,7 @@ def small_messages(
             best = (float(matched.transfer_us[rows].sum()), rows)
     if best is None:
         needed = f" but for {counted(at_once, 'sum')} that the next op needs, which nothing merges" if at_once >= 1 else ""
-        return Clear(why=f"fewer than {min_calls} collectives of the same kind below {small_mib:g} MiB a step{needed}")
+        return Clear(why=f"fewer than {min_calls} collectives of the same kind below {small_mib:g} MiB {A_STEP}{needed}")
     rows = best[1]
     calls, size = len(rows) / job.steps, float(matched.bytes[rows].sum()) / job.steps
     left = max(1.0, np.ceil(size / (bucket_mib * 2**20)))
@@ -87,7 +88,7 @@ def small_messages(
     low, expected, high = (Transfers(chosen, factor, fewer * issue_us * times) for times in ISSUES)
     kind = KINDS[int(matched.kind[rows[0]])].value
     return Found(
-        summary=f"{counted(calls, f'{kind} collective')} per step carry {size / calls / 2**20:.2g} MiB each, {duration(float(np.median(matched.transfer_us[rows])))} "
+        summary=f"{counted(calls, f'{kind} collective')} {PER_STEP} carry {size / calls / 2**20:.2g} MiB each, {duration(float(np.median(matched.transfer_us[rows])))} "
         f"a piece; {left:.0f} of {bucket_mib:g} MiB would carry the same.",
         evidence=(
             Evidence(label=f"{kind} below {small_mib:g} MiB, a step", start_us=0.0, dur_us=best[0] / job.steps, count=max(round(calls), 1)),
@@ -99,7 +100,7 @@ def small_messages(
         edits=JobEdits(low, expected, high),
         at_most_us=best[0] / job.steps + calls * issue_us * ISSUES[-1],
         removes=f"{fewer:.0f} of {counted(calls, 'collective')} per step",
-        quiet=f"{counted(calls, f'small {kind} collective')} per step",
+        quiet=f"{counted(calls, f'small {kind} collective')} {PER_STEP}",
         confidence=0.85,
         cause="communication",
         ranks=job.numbers,

@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import overlap_with
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, threshold, times
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules.fixes import planning_of
 from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
@@ -97,7 +98,7 @@ def step_gap(
     dur = np.maximum(gaps.dur_us, 1e-9)
     waits = overlap_with(gaps.start_us, gaps.end_us, served.between) * (1 - gaps.causes["profiler"] / dur)
     share = float(waits.sum()) / gaps.run_us
-    told = f"the GPU idles {percent(share, min_idle_share)} of the step between server steps"
+    told = f"the GPU idles {percent(share, min_idle_share)} of {THE_STEP} between server steps"
     if share < min_idle_share:
         return Clear(why=f"{told} (threshold {threshold(min_idle_share)})")
     at = np.flatnonzero(calls.waits)
@@ -113,7 +114,7 @@ def step_gap(
     return Found(
         title=f"The GPU waits for the server between {served.phase} steps",
         summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}). The host waits there for the GPU "
-        f"{times(reads)} per step.",
+        f"{times(reads)} {PER_STEP}.",
         edits=Edits(combine(), expected, combine(hidden, host_time.cut_time(served.between))),
         removes="the GPU's wait for the server between steps",
         quiet=told,

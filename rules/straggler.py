@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.report.finding import Clear, Evidence
 from advisor.report.numbers import duration, percent, threshold
+from advisor.report.wording.period import EVERY_STEP, PER_STEP
 from advisor.rules.fixes import known_fix
 from advisor.views.ranks.culprit import CAUSES, Culprit
 from advisor.views.ranks.edits import JobEdits, MedianParts
@@ -82,11 +83,11 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     excess = culprit.excess_us[spent]
     # A recording without steps is one run from its beginning: a rank that came late to it, or met more for the first time, may not be late again.
     once = job.steps == 1 and all(one.facts.basis == "whole" for one in job.ranks)
-    lead = f"Rank {rank} spends {duration(excess)} per step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
+    lead = f"Rank {rank} spends {duration(excess)} {PER_STEP} more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
     if not culprit.steady:
         return Found(
             title="Different ranks delay the others from step to step",
-            summary=f"{lead}, but not in every step: this is jitter, and no single rank is the cause.",
+            summary=f"{lead}, but not in {EVERY_STEP}: this is jitter, and no single rank is the cause.",
             evidence=_evidence(job, culprit, spent),
             fix=_JITTER,
             edits=JobEdits(MedianParts(ranks=(culprit.at,), share=0.0), edit, edit),

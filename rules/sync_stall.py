@@ -6,6 +6,7 @@ from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.knowledge import host_waits
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, threshold, times
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules import _phrases as phrases
 from advisor.rules import fixes
 from advisor.rules.fixes import waits as waiting
@@ -82,7 +83,7 @@ def sync_stall(
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
         return Clear(
-            why=f"the host waits {times(per_step)} per step; removing that would gain {percent(share, min_saving_share)} (threshold {threshold(min_saving_share)})"
+            why=f"the host waits {times(per_step)} {PER_STEP}; removing that would gain {percent(share, min_saving_share)} (threshold {threshold(min_saving_share)})"
         )
     rows, names = waits.calls.rows[waits.at], waits.labels
     evidence = witness.of_calls(rows, names)
@@ -93,11 +94,12 @@ def sync_stall(
     # What is said to be gained is what is saved: no more than the device was seen to lose.
     gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(
+        title=f"The host waits for the GPU inside {THE_STEP}",
         summary=f"{phrases.a_step(per_step, 'call', 'block')} the host for {duration(waits.calls.us_a_step(waits.at))} as recorded, {phrases.led_by(evidence)}; "
         + (
             "the GPU then idles until the host launches again."
             if gain >= MEDIUM_SHARE
-            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else limits the step."
+            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else limits {THE_STEP}."
         ),
         edits=edits,
         removes="the host's waits for the GPU",

@@ -12,6 +12,7 @@ from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules import _phrases as phrases
 from advisor.rules.fixes import attention as fixes
 from advisor.views.patterns import attention, attention_call, fused_attention
@@ -109,7 +110,7 @@ def unfused_attention(
         edits=edits,
         removes="memory traffic of the N × N scores",
         likely_at_most_us=max(gpu_us_removed(work.schedule, edits.expected), 0.0) + gaps.waited_for_us(work.rows[members], steps),
-        quiet=f"unfused attention takes {spent} per step",
+        quiet=f"unfused attention takes {spent} {PER_STEP}",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,
         at_most="low" if planned else "medium" if deep else "high",

@@ -6,6 +6,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent, threshold
+from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules._chains import chain_label, largest_kind, named, told_of_chains
 from advisor.rules.fixes import for_program, known_fix
 from advisor.rules.fixes.written_out import spelt
@@ -79,12 +80,12 @@ def unfused_elementwise(
         return Clear(why=f"no {min_chain} elementwise kernels of the same size run in sequence")
     members = chains.members
     spent, left = work.us_a_step(members), float(chains.durations_us[:, 1].sum()) / work.schedule.steps
-    count = f"{counted(work.a_step(members), 'elementwise kernel')} per step"
+    count = f"{counted(work.a_step(members), 'elementwise kernel')} {PER_STEP}"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
     passed, beside_us = fused.passed, fused.other_saving_us
     own = (spent - left + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
-        return Clear(why=f"{count} could fuse, which saves {percent(own, min_gpu_share)} of the step on the GPU (threshold {threshold(min_gpu_share)})")
+        return Clear(why=f"{count} could fuse, which saves {percent(own, min_gpu_share)} of {THE_STEP} on the GPU (threshold {threshold(min_gpu_share)})")
     edits, waiting_us, saved_us = fused.edits(chains), fused.waiting_us(chains), chains.saved_us(work)
     kinds = [tuple(named(work, position) for position in chain) for chain in chains.at]
     of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()

@@ -11,6 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import plain
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes.norms import call_the_norm
 from advisor.views.patterns.fusion import Fusion
 from advisor.views.patterns.norms import Chain, WrittenOut, tensors_of
@@ -72,11 +73,11 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
     count = work.a_step([c for c in chains if not c.backward])
     return Found(
         title=f"{kinds[0]} runs as separate kernels",
-        summary=f"{counted(count, f'{_joined_names(kinds)} per step runs', f'{_joined_names(map(_several, kinds))} per step run')} as "
+        summary=f"{counted(count, f'{_joined_names(kinds)} {PER_STEP} runs', f'{_joined_names(map(_several, kinds))} {PER_STEP} run')} as "
         f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
         edits=as_one_kernel(chains, times, in_the_way(work, fusion, roofline, members)),
         removes="memory traffic between the kernels of a norm or softmax",
-        quiet=f"{_joined_names(kinds)} as separate kernels take {spent} per step",
+        quiet=f"{_joined_names(kinds)} as separate kernels take {spent} {PER_STEP}",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, shapes, c)] * len(c.in_its_type[0])]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
         fix=call_the_norm(kinds, [c for c in chains if c.kind == "RMSNorm" and not c.backward]),

@@ -11,6 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.rules._phrases import a_step
 from advisor.views.patterns.lora import Adapters
 from advisor.views.replay.edits import Edits, WithoutOps, combine
@@ -76,7 +77,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
         f"{counted(work.a_step(members), 'kernel')}: {duration(work.us_a_step(members))} of GPU time, although nothing is trained.",
         edits=Edits(gone, all_gone, all_gone),
         removes="separate adapter kernels",
-        quiet=f"adapters take {duration(work.us_a_step(members))} per step",
+        quiet=f"adapters take {duration(work.us_a_step(members))} {PER_STEP}",
         evidence=witness.of_gpu(work.rows[members], ["part of an adapter"] * len(members)),
         confidence=0.85,
         fix=Fix(

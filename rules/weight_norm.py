@@ -12,6 +12,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -70,11 +71,11 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     all_gone = combine(host_time.cut_time(spans), gone)
     weights = counted(work.a_step(ops), "weight")
     return Found(
-        summary=f"{weights} per step {'is' if work.a_step(ops) == 1 else 'are'} normalised although nothing is trained: "
+        summary=f"{weights} {PER_STEP} {'is' if work.a_step(ops) == 1 else 'are'} normalised although nothing is trained: "
         f"{duration(work.us_a_step(norms))} of GPU time and {duration(host_time.spent_us(spans))} of host time.",
         edits=Edits(gone, all_gone, all_gone),
         removes="normalising weights that no longer change",
-        quiet=f"{weights} per step {'is' if work.a_step(ops) == 1 else 'are'} normalised",
+        quiet=f"{weights} {PER_STEP} {'is' if work.a_step(ops) == 1 else 'are'} normalised",
         evidence=witness.of_gpu(work.rows[norms], ["norm of a weight"] * len(norms)),
         confidence=0.95,
         fix=Fix(

@@ -25,10 +25,6 @@ OF_ANOTHER = frozenset((("advisor/sources", "detail"), ("advisor/lab", "why"), (
 ALLOWED = {
     # That it is one line.
     ("advisor/report/finding.py", "summary"),
-    # Titles and sentences of rules count per step; a recording without steps is one window. To be worded when they are made.
-    ("advisor/engine/terms.py", "title"),
-    ("advisor/engine/terms.py", "summary"),
-    ("advisor/engine/terms.py", "why"),
     # Fixes of a rule hold for programs that train, or that have a loader, by the words in them. To be typed.
     ("advisor/engine/fitting.py", "steps"),
     ("advisor/engine/fitting.py", "title"),

@@ -15,7 +15,7 @@ from advisor.engine.in_words_of import in_words_of
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.engine.terms import in_terms, in_terms_of_one_run, terms, terms_of_device
+from advisor.engine.terms import in_terms, terms, terms_of_device
 from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.shares import MOST
@@ -28,6 +28,7 @@ from advisor.report.model import Report
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
 from advisor.report.wording import outcomes as wording
+from advisor.report.wording.period import worded_for
 from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.patterns.compiling import LoggedCompiles
@@ -38,6 +39,7 @@ from advisor.views.replay.true_step import Calibration, Timed
 from advisor.views.replay.wait_table import WaitTable
 from advisor.views.trace.program import Program
 from advisor.views.trace.stack import Framework, GivenFramework, Stack, as_given
+from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace, speaks_of
 
 if TYPE_CHECKING:
@@ -85,6 +87,27 @@ def evaluate(
         _refuse_other_step(workspace.get(Replay).true_step.timed)
     if recording.kind == "job":
         _refuse_strangers(workspace.get(Job))
+    with worded_for(steps=_has_steps(workspace)):
+        return _analysed(workspace, recording, rules, settled, allow, waits, framework)
+
+
+def _has_steps(workspace: Workspace) -> bool:
+    """Whether a step of the recording repeats: else it is one window."""
+    if workspace.can_build(Steps.build):
+        return workspace.get(Steps).repeats
+    return not workspace.can_build(Job.build) or workspace.get(Job).ranks[0].facts.basis != "whole"
+
+
+def _analysed(
+    workspace: Workspace,
+    recording: Recording,
+    rules: Sequence[Rule],
+    settled: Mapping[str, dict[str, Any]],
+    allow: Mapping[str, str],
+    waits: bool,
+    framework: GivenFramework | None,
+) -> Analysis:
+    """The report of a recording, in the words that hold for it."""
     kind = judge(recording.kind)
     outcomes = _outcomes(workspace, kind, rules, settled, allow)
     if workspace.can_build(MemoryBeside.build):
@@ -113,9 +136,7 @@ def _drawing(workspace: Workspace, found: list[Judged]) -> Callable[[], Picture]
 
 
 def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework | None) -> Report:
-    """The report in the terms of its program: its framework, its device, and whether it has steps."""
-    if made.window is not None and made.window.basis == "whole":
-        made = in_terms_of_one_run(made)
+    """The report in the terms of its program: its framework and its device."""
     program = workspace.get(Program) if workspace.can_build(Program.build) else None
     if program and not program.accelerator.of_cuda:
         made = in_terms(made, terms_of_device(program.accelerator))

@@ -1,5 +1,7 @@
-"""A report in the terms of what was recorded: rules word hints for PyTorch's profiler, which records most programs, and findings
-for steps, which most recordings hold. Fixes are said in a framework's words elsewhere (`in_words_of`)."""
+"""A report in the terms of what was recorded: rules word hints for PyTorch's profiler, which records most programs.
+
+`in_words_of` words fixes for a framework.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ import msgspec
 
 from advisor.knowledge.accelerators import Accelerator
 from advisor.knowledge.data import load
-from advisor.knowledge.expressions import expression
 from advisor.knowledge.how_to_record import TOOLS, Tool
-from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Skipped
+from advisor.report.finding import Clear, Skipped
 from advisor.report.model import Report
 from advisor.report.recording import Health
 
@@ -56,33 +57,3 @@ def in_terms(report: Report, of: Terms) -> Report:
         skipped=tuple(of.hinted(item) for item in report.skipped if item.rule not in only),
         health=tuple(map(of.hinted, report.health)),
     )
-
-
-_OF_A_STEP = tuple(
-    (expression(pattern), said)
-    for pattern, said in (
-        (r"\b(?:of )?each ((?:[\d.,]+ ?)\S+) step\b", r"of the \1 traced"),
-        (r"\ba step of ((?:[\d.,]+ ?)\S+)", r"\1 traced"),
-        (r"\b(in )?a step\b|\bper step\b", "in all"),
-        (r"\b(the|each|every|one) step\b", "the traced time"),
-    )
-)
-"""What rules say of a step, and how it is said of a recording in which none was found."""
-
-
-def in_terms_of_one_run(report: Report) -> Report:
-    """The report of a recording without steps, which is one window: nothing in it happens `a step`."""
-    return msgspec.structs.replace(
-        report,
-        findings=tuple(msgspec.structs.replace(f, title=_of_one_run(f.title), summary=_of_one_run(f.summary)) for f in report.findings),
-        clear=tuple(msgspec.structs.replace(item, why=_of_one_run(item.why)) for item in report.clear),
-        # A job's is that of its first finding, or counts shares of the mean rank's step.
-        headline=msgspec.structs.replace(report.headline, summary=_of_one_run(report.headline.summary)) if report.kind == "job" else report.headline,
-    )
-
-
-def _of_one_run(text: str) -> str:
-    said = text
-    for pattern, replacement in _OF_A_STEP:
-        said = pattern.sub(replacement, said)
-    return said if len(said) <= SUMMARY_CHARACTERS else text

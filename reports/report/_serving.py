@@ -54,8 +54,8 @@ def _outside_window(report: Report, marked: int) -> str:
     judged = report.window.steps if report.window else marked
     if judged >= marked:
         return ""
-    others = "" if judged == marked - 1 else ", steps of other kinds and start-up"
-    return f". The window holds {judged:,} of them: it leaves out the last, which may be cut off{others}"
+    others = "which may be cut off" if judged == marked - 1 else "nor other kinds"
+    return f"; {judged:,} are judged (not the last, {others})"
 
 
 _STEADY: dict[Steady, str] = {

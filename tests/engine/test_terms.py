@@ -8,12 +8,13 @@ import pytest
 from advisor.engine.in_words_of import in_words_of
 from advisor.engine.rule import catalog
 from advisor.engine.run import report_of
-from advisor.engine.terms import _of_one_run, in_terms, in_terms_of_one_run, terms, terms_of_device
+from advisor.engine.terms import in_terms, terms, terms_of_device
 from advisor.knowledge.accelerators import XPU
 from advisor.knowledge.data import load
 from advisor.knowledge.stacks import packs
 from advisor.report.finding import Skipped
 from advisor.report.recording import Health
+from advisor.report.wording.period import A_STEP, EVERY_STEP, IN_STEP, PER_STEP, THE_STEP, of_each_step, step_of, worded_for
 from advisor.views.trace.stack import Framework
 from tests.analysed import analysed
 from tests.paths import ROOT, SHARED, needs_shared
@@ -85,28 +86,22 @@ def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
     assert "num_workers" in told.findings[0].fix.steps[0]
 
 
-@pytest.mark.parametrize(
-    ("of_a_step", "of_one_run"),
-    [
-        (
-            "62 GPU ops per step; the GPU waits 1.41 ms of each 4.66 ms step (30%) for the host",
-            "62 GPU ops in all; the GPU waits 1.41 ms of the 4.66 ms traced (30%) for the host",
-        ),
-        ("the data loader takes 3.20 ms of a step of 42.0 ms", "the data loader takes 3.20 ms of 42.0 ms traced"),
-        ("hosts wait for no collective in a step", "hosts wait for no collective in all"),
-        ("something else bounds the step.", "something else bounds the traced time."),
-        ("DeviceSynchronize a stepwise thing", "DeviceSynchronize a stepwise thing"),
-    ],
-)
-def test_without_steps_nothing_happens_a_step(of_a_step, of_one_run):
-    assert _of_one_run(of_a_step) == of_one_run
+def test_words_of_a_period_are_chosen_when_a_sentence_is_made():
+    def made() -> str:
+        return f"62 GPU ops {PER_STEP}; it waits 1.41 ms {of_each_step(4660)}, of {step_of(42_000)}, {IN_STEP}; {A_STEP}, {EVERY_STEP} and {THE_STEP}"
+
+    assert made() == "62 GPU ops per step; it waits 1.41 ms of each 4.66 ms step, of a step of 42.0 ms, in a step; a step, every step and the step"
+    with worded_for(steps=False):
+        told = "62 GPU ops in all; it waits 1.41 ms of the 4.66 ms traced, of 42.0 ms traced, in all; the recording, the traced time and the traced time"
+        assert made() == told
+    assert "per step" in made()
 
 
-@pytest.mark.parametrize(("kind", "said"), [("job", "Rank 1 spends 9.24 ms in all more"), ("trace", "Rank 1 spends 9.24 ms per step more")])
-def test_the_headline_of_a_job_without_steps_says_nothing_of_a_step(kind, said):
-    report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
-    headline = msgspec.structs.replace(report.headline, summary="Rank 1 spends 9.24 ms per step more")
-    assert in_terms_of_one_run(msgspec.structs.replace(report, kind=kind, headline=headline)).headline.summary == said
+def test_a_recording_without_steps_says_nothing_of_a_step():
+    report = analysed(ROOT / "samples" / "recording" / "resnet18_infer.once.trace.zst")
+    gap = next(finding for finding in report.findings if finding.rule == "launch-gap")
+    assert "131 GPU ops in all" in gap.summary and "of the 2.34 ms traced" in gap.summary
+    assert not [text for f in report.findings for text in (f.title, f.summary) if "step" in text]
 
 
 def test_no_report_of_a_program_without_a_framework_speaks_of_torch(tmp_path):

@@ -33,6 +33,7 @@ from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Predictio
 from advisor.report.serving import Serving
 from advisor.report.step import Part, PartKind, Work
 from advisor.report.wording.checks import tolerated
+from advisor.report.wording.period import THE_STEP
 from advisor.sources.ranks import OF_ONE_EXPORT
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
@@ -512,7 +513,7 @@ def _headline(job: Job, summaries: RankSummaries, found: list[Judged], parts: tu
     if not late:
         return made
     first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.waited_for_us[at]) / job.step_us)) for at in late)
-    told = f"wait {first[0]} in collectives for {first[1]} of the step" + "".join(f", {who} for {much}" for who, much in others)
+    told = f"wait {first[0]} in collectives for {first[1]} of {THE_STEP}" + "".join(f", {who} for {much}" for who, much in others)
     return msgspec.structs.replace(
         made,
         summary=f"{summary} As recorded, the others {told}; profiler overhead is subtracted.",
@@ -576,12 +577,12 @@ def _bound(parts: tuple[Part, ...], who: str, unseen: bool = False) -> tuple[str
     compute, share = us["compute"] / total, held[most] / total
     waits = f"wait for each other or for transfers {(us['transfer'] + us['wait']) / total:.0%}"
     if unseen:
-        return "ranks missing", f"{who} compute {compute:.0%} of the step and {waits.replace('each other', 'each other, for ranks that are missing,')}."
+        return "ranks missing", f"{who} compute {compute:.0%} of {THE_STEP} and {waits.replace('each other', 'each other, for ranks that are missing,')}."
     if us["compute"] >= held[most] + us["wait"]:
-        return "balanced", f"{who} are balanced: they compute {compute:.0%} of the step and {waits}."
+        return "balanced", f"{who} are balanced: they compute {compute:.0%} of {THE_STEP} and {waits}."
     name, why = {
         "communication": ("communication-bound", ""),
         "input": ("data-bound", f", and for batches {share:.0%}"),
         "host": ("host-bound", f", and for launches or CPU code {share:.0%}"),
     }[most]
-    return name, f"{who} compute {compute:.0%} of the step; they {waits}{why}."
+    return name, f"{who} compute {compute:.0%} of {THE_STEP}; they {waits}{why}."
