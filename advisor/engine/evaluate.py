@@ -157,7 +157,7 @@ def _frameworks(workspace: Workspace, program: Program | None, given: GivenFrame
     if workspace.can_build(Job.build):
         job = workspace.get(Job)
         return as_given(given, job.frameworks) if given else job.frameworks, "training" if job.trains else "inference"
-    return (), ""
+    return as_given(given, ()) if given else (), ""
 
 
 def _host_waits(workspace: Workspace) -> HostWaits:

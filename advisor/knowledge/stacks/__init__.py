@@ -49,10 +49,11 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a default leaves in a trace, by which it is named as the cause: ops that are all there, each at least so many times a step."""
+    """What a setting leaves in a trace, by which it is named as the cause: ops that are all there, each at least so many times a step; inside: directly inside of what op, "" for any."""
 
     ops: tuple[str, ...]
     a_step: float = 1.0
+    inside: str = ""
 
 
 class Asked(NamedTuple):

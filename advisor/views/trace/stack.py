@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 import numpy as np
 
+from advisor.intervals import Mask
 from advisor.knowledge.framework_loops import MODEL
 from advisor.knowledge.shares import MOST, NEARLY_ALL
 from advisor.knowledge.stacks import Evidence, Pack, packs
@@ -124,6 +125,12 @@ def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) 
     for option in packs()[framework.package].options:
         if option.seen is None or (option.loop and option.loop not in framework.loops):
             continue
-        times = [np.count_nonzero(ops.named(re.compile(f"^{re.escape(op)}$")) & begins) for op in option.seen.ops]
+        counted = begins & _inside(ops, option.seen.inside)
+        times = [np.count_nonzero(ops.named(re.compile(f"^{re.escape(op)}$")) & counted) for op in option.seen.ops]
         if min(times) >= option.seen.a_step * steps.steps:
             yield option.option
+
+
+def _inside(ops: Ops, outer: str) -> Mask:
+    """(n,) whether each op runs directly inside of one of that name; all of them for ""."""
+    return ops.named(re.compile(f"^{re.escape(outer)}$"))[ops.parent] & (ops.parent >= 0) if outer else np.ones(len(ops.parent), bool)

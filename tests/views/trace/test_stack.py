@@ -106,6 +106,30 @@ def test_a_default_is_seen_at_work_by_its_ops_in_each_step() -> None:
     assert found(once)[0].defaults == ()
 
 
+def test_a_default_is_seen_by_ops_inside_of_others() -> None:
+    def filled(outer: str) -> Trace:
+        trace = program(LIGHTNING)
+        for start in (30, 130, 230):
+            trace.op(outer, start, 4).op("aten::fill_", start + 1, 2)
+        return trace
+
+    assert found(filled("aten::empty"))[0].defaults == ("deterministic=False",)
+    assert found(filled("aten::zeros"))[0].defaults == ()
+
+
+def test_deterministic_algorithms_fill_what_is_empty() -> None:
+    torch = pytest.importorskip("torch")
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.profiler.profile() as profiler:
+            torch.ones(2, 4) @ torch.ones(4, 4)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    seen = {(seen.ops, seen.inside) for pack in packs().values() for option in pack.options if (seen := option.seen) and "determin" in option.option}
+    ((ops, inside),) = seen
+    assert any(event.name in ops and event.cpu_parent and event.cpu_parent.name == inside for event in profiler.events())
+
+
 def test_ops_of_anomaly_mode_are_those_that_the_pack_looks_for() -> None:
     torch = pytest.importorskip("torch")
     weight = torch.ones(4, 4, requires_grad=True)
