@@ -1,4 +1,4 @@
-"""One check before anything is printed: what a report says in one place must not contradict what it says in another."""
+"""A check before anything is printed: the parts of a report must not contradict each other."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ def check(executor: str) -> None:
 
 
 def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], judging: Judging) -> Iterable[tuple[int, Outcome]]:
-    """Each trace's position with what became of it; in the order in which they are done.
+    """Each trace's position and outcome, in order of completion.
 
-    executor: "processes", `workers` of them, by default as many as there are cores; "serial"; "dask://HOST:PORT"; or "", which is processes
-    unless the traces are small together and no `workers` were asked for. Raises UsageError for another one.
+    executor: "processes" with `workers` (default: the number of cores); "serial"; "dask://HOST:PORT"; or "", which is processes unless the traces
+    are small and `workers` is not given. Raises UsageError for other values.
     """
     check(executor)
     if executor.startswith("dask://"):

@@ -1,4 +1,4 @@
-"""Fixes as they fit the program: what one of them asks for that the program has not is left out, and each says for which programs it holds."""
+"""Fits fixes to the program: removes parts that ask for features which it lacks, and lists the programs for which a fix holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SENTENCE = re.compile(r"(?<=[.;]) +")
 
 
 def lacks(workspace: Workspace) -> frozenset[str]:
-    """Of training and a loader, what the program is known to be without; nothing if a recording does not tell what program it is of."""
+    """Which of training and a dataloader the program is known to lack; empty if the recording does not show the program."""
     if workspace.can_build(Program.build):
         program = workspace.get(Program)
         trains, loads = program.training or program.framework == "jax", program.loader
@@ -46,7 +46,7 @@ def told(report: Report) -> Report:
 
 
 def holds_for(fix: Fix) -> tuple[str, ...]:
-    """Of training and the frameworks, what a program must have for the fix as it stands."""
+    """Which of training and the frameworks a program needs for this fix."""
     asked = needs(_text(fix))
     return tuple(name for name in (TRAINING, *FRAMEWORKS) if name in asked)
 

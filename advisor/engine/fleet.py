@@ -60,10 +60,10 @@ def reduced(
     progress: RankProgress | None = None,
     cleared: Callable[[int], None] | None = None,
 ) -> Recording:
-    """The job with every rank's trace reduced to its summary; a recording of another kind, or of a job reduced before, as it is.
+    """The job with every rank's trace reduced to its summary; other recordings, and jobs that are already reduced, are unchanged.
 
-    A rank that cannot be read is left out and said. Arguments as of `reduce`; where pages are kept, those of another job are not: `cleared` is called with how many files were
-    taken away, where any were. Raises TraceError if no rank can be read, or if they are no ranks of one job.
+    Unreadable ranks are listed and left out. Arguments as of `reduce`. Pages of another job are removed, and `cleared` gets the number of removed files.
+    Raises TraceError if no rank can be read, or if the ranks are not of the same job.
     """
     given = traces_of(recording)
     if given is None:
@@ -208,7 +208,7 @@ def _check_one_job(ranks: Sequence[RankSummary]) -> None:
 
 
 def _name(trace: RankTrace, judging: Judging) -> str:
-    """A summary's file: named by the trace, its size and time, and how it was judged, so that a change of any makes a new one."""
+    """A summary's file name: made of the trace's name, size and time, and of the judging options, so a change of any gives a new name."""
     about = (trace.path, trace.label, fingerprint(trace.path), release(), SCHEMA, judging)
     return hashlib.sha256(repr(about).encode()).hexdigest()[:20]
 
@@ -251,8 +251,9 @@ _NAMED = re.compile(rf"[0-9a-f]{{20}}({re.escape(SUFFIX)}|{re.escape(UNREAD_SUFF
 
 
 def _clear(kept: Kept, pages: Path, names: Sequence[str]) -> int:
-    """Take away what another job's ranks left, or what was judged otherwise: `merge` would take them for this one's. A page goes with its summary,
-    but a younger one was written by somebody else. How many files went; what cannot be taken away stays, as the job is done by now."""
+    """Removes summaries and pages of another job, or of other options: `merge` would include them. A page is removed with its summary, unless
+    somebody else wrote it later. Returns the number of removed files; files that cannot be removed stay.
+    """
     current: set[str] = set()
     stale: dict[str, int] = {}
     removed = 0

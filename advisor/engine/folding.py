@@ -16,13 +16,13 @@ SURE = 0.4
 """A finding less sure than this explains no other: withdrawn, it would take that one with it."""
 
 FOLDED_SHARE = 0.25
-"""A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
+"""A finding that keeps less than this share of its saving after larger fixes is a symptom of theirs."""
 
 
 def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
-    """Findings, most saving first, with those that larger or more exact ones explain marked and lowered.
+    """Findings, most saving first; those that larger or more exact findings explain are marked and lowered.
 
-    What counts no gain of its own is another way to a gain that is told already: it is folded into nothing.
+    A finding without a counted gain is never folded.
     """
     done: list[Judged] = []
     fixed: list[Judged] = []

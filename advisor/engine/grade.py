@@ -1,4 +1,4 @@
-"""What a rule saw as a finding: what it gains, how much that matters, how sure it is."""
+"""Grades a rule's result: its gain, its severity, and its confidence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor.views.replay.true_step import TrueStep
 
 
 class Open(NamedTuple):
-    """most: what the likely fix gains if what recording leaves open is as good for it as it may be, in the saving's unit; why, and what would decide."""
+    """most: the gain of the expected fix if open facts turn out in its favour, in the saving's unit; why they are open; how to decide."""
 
     most: float
     why: str
@@ -42,7 +42,7 @@ class Weight(msgspec.Struct, frozen=True):
 
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
-    """The finding; `Clear` where it gains less than is asked for. Raises ValueError if no fix does what it says."""
+    """The finding; `Clear` if it gains less than the threshold. Raises ValueError if no fix has the stated effect."""
     widened = _widened(rule, weight)
     weight = _without_work(widened)
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0

@@ -54,8 +54,7 @@ FEWEST_OPS = 8
 """A window that holds fewer GPU ops than this does not show how a program runs, though it repeats."""
 
 IDLE_CAPTURE = 0.95
-"""A device that is idle for more than this while kernels are captured into a graph is not run yet; and where no step is known, idle
-time like this is mostly what lies around the steps."""
+"""A device that idles longer than this during graph capture does not run yet. Without known steps, such idle time is mostly outside the steps."""
 
 
 EVERYTHING = frozenset((*HOST, *KERNELS))
@@ -76,7 +75,7 @@ _ALSO_OF = {"launch-gap": ("loop-overhead", "graph-coverage", "step-gap")}
 """Others that speak of the same bound: of launches inside a compiled loop, or of a server's steps."""
 
 IDLE_BOUNDS = frozenset(cause.bound for cause in IDLE_CAUSES)
-"""What is named where the device idles for longer than it does anything else."""
+"""Bottlenecks of a device that idles longer than it does anything else."""
 
 
 def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
@@ -122,13 +121,12 @@ def _decisive(workspace: Workspace) -> Health | None:
 def _predicted(step: float, together: tuple[float, float, float], removable_us: float, each: Sequence[tuple[str, Saving]]) -> Prediction:
     """The step after all fixes.
 
-    together: low, expected and high gain of all fixes, as replayed. removable_us: the step without the work that the fixes leave.
+    together: low, expected and high gain of all fixes in a joint replay. removable_us: the step without the work that the fixes leave.
     each: the saving of each finding.
 
-    Every fix together gains no less than the best or the surest of them alone, which whoever doubts the others may take; and no more than
-    all of them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below. A replay of
-    all is no surer than one of each, so its ends move by the widest margins of theirs: but by no more than half of what is left, for a
-    margin that is a share of the step says little of a step that is hardly there any more.
+    The joint gain is at least that of the best or surest fix alone, and at most the sum of all high ends. A single fix gains the same here as in
+    its finding. Both ends move by the widest margin of the findings, but by at most half of the remaining step: a margin relative to the step says
+    little about a step that is nearly gone.
     """
     if not each:
         return Prediction(low=step, expected=step, high=step)
@@ -175,12 +173,11 @@ def torn(bound: Bound, step: TrueStep) -> bool:
 
 
 APART_MOST = MOST
-"""Where more of the device's work than this lies before and after what repeats, that is a part of the program, not the program."""
+"""If a larger share of the device's work is before and after the repeating part, that part is not the program."""
 
 
 def _elsewhere(workspace: Workspace) -> str:
-    """What is said where the window is whole, but most of what the device did, or of what the host did where no step is marked, lies outside of it;
-    "" elsewhere."""
+    """Why a complete window covers little of the program: most of the device's work, or the host's work without marked steps, is outside. "" otherwise."""
     steps, lost = workspace.get(Steps), workspace.get(Unseen).lost
     if len(lost) and lost.mean() > COLLAPSED:
         return say.lost_launches(int(lost.sum()), len(lost))
@@ -200,9 +197,9 @@ def _host_beside_us(workspace: Workspace) -> tuple[float, float]:
 
 
 def hardly_works(workspace: Workspace) -> float | None:
-    """Share of a recording of which no part repeats in which the device works, if that is next to nothing: what of the rest belongs to a step is
-    then not known. What the issuing threads run before the first launch, if nothing was launched unseen, and after the last GPU op, or mark as a part
-    of the program, belongs to the recording as well."""
+    """The busy share of a recording without repeating steps, if it is close to zero; the part that belongs to a step is then unknown. The recording
+    includes time of launching threads before the first launch (if nothing was launched unseen), after the last GPU op, and in ranges of the program.
+    """
     steps = workspace.get(Steps)
     if steps.repeats:
         return None

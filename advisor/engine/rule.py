@@ -1,8 +1,7 @@
-"""What a rule is, and how rules are found.
+"""Rules, and how they are found.
 
-A rule is one function in a module of `advisor.rules` (or of a team's own package, entry-point group `advisor.rules`).
-Its parameters' annotations are the views it needs, the defaults of its keyword-only parameters are its options, and
-its docstring is its page.
+A rule is a function in a module of `advisor.rules`, or of a team's own package (entry-point group `advisor.rules`).
+Its positional parameters are annotated with views. Its keyword-only parameters are options with defaults. Its docstring is its page.
 """
 
 from __future__ import annotations
@@ -52,11 +51,10 @@ Share = Annotated[float, Range(0.0, 1.0)]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule saw. The engine replays the edits, works out severity and confidence, and makes a `Finding` of it.
+    """A rule's result. The engine replays the edits, grades severity and confidence, and makes a `Finding` of it.
 
-    summary: one line; cut if it is longer than `SUMMARY_CHARACTERS`. evidence: at least one place that shows it.
-    edits: what the fix does to the step (`Edits`) or to a job (`JobEdits`), replayed for the saving; `removes` says in words what that takes away. If there is
-    nothing to replay, `saving` gives it.
+    summary: one line, cut to `SUMMARY_CHARACTERS`. evidence: at least one place. edits: the fix's effect on the step (`Edits`) or on a job
+    (`JobEdits`), replayed for the saving. removes: the removed work, in words. saving: given instead of edits if there is nothing to replay.
     """
 
     summary: str
@@ -66,9 +64,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     removes: str = ""
     saving: AnySaving | None = None
     quiet: str = ""
-    """What is said where the fix gains less than the option `min_saving_share`: what was seen, with its value."""
+    """The measured value, in words, for a fix that gains less than the option `min_saving_share`."""
     title: str = ""
-    """Where one sharper than the page's is known."""
+    """A title sharper than the page's."""
     confidence: float = 0.9
     """How sure the diagnosis is where steps repeat and all checks hold; the engine lowers it if they do not."""
     at_most: Severity = "high"
@@ -78,13 +76,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     at_most_us: float = np.inf
     """What a step was seen to lose to it: no fix gains more, whatever a replay makes of it."""
     likely_at_most_us: float = np.inf
-    """What it was seen to lose to what the likely fix takes away, where the one that gains most takes more."""
+    """The measured loss that the expected fix removes, if the fix at the high end removes more."""
     counted: bool = True
     """Whether the step predicted with every fix has this one too; not if it is another way to another rule's gain."""
     least_share: float | None = None
     """The share from which it is reported, if that is less than `min_saving_share`: one line mends it."""
     instead_of: tuple[str, ...] = ()
-    """Of one that is not counted: the rules whose gain it is another way to. It counts in their place where the step becomes shorter with it."""
+    """Of a finding that is not counted: rules that gain the same time in another way. It replaces them if the step then gets shorter."""
     per: Per = "step"
     paces: bool = False
     """Whether the step keeps the pace of what the recording does not show, as of other processes: until that is faster nothing else gains."""
@@ -97,8 +95,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(NamedTuple):
-    """A finding as it is in the report, the edits that its fix makes to the step, None if it makes none, and whether the
-    step predicted with every fix has this one."""
+    """A finding of the report, the edits of its fix (None if it makes none), and whether the combined estimate counts it."""
 
     finding: Finding
     edits: Any
@@ -110,7 +107,7 @@ class Judged(NamedTuple):
     paces: bool = False
     """As in `Found`."""
     instead_of: tuple[str, ...] = ()
-    """As in `Found`; of one in whose place another counts, that other's rule."""
+    """As in `Found`; of a replaced finding, the rule that replaces it."""
 
 
 Outcome = Found | list[Found] | Clear | Skipped
@@ -130,13 +127,13 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
     id: str
     function: Callable[..., Outcome]
     relies_on: tuple[str, ...] = ("host", "kernels")
-    """What it reads the recording for (`Health.touches`): it abstains where a failed check touches that."""
+    """Parts of the recording that it reads (`Health.touches`): it abstains if a failed check touches them."""
     min_saving_share: float | None = None
     """The default of the engine's own option of that name."""
     explains: tuple[str, ...] = ()
-    """Rules of which this one is a more exact account: where both see one thing, theirs is folded into this."""
+    """Rules whose findings are folded into this rule's, because it describes the same problem more exactly."""
     part_of: tuple[str, ...] = ()
-    """Rules whose fix holds this one's as a part: it is not folded into them, as its own fix is the lesser work."""
+    """Rules with a larger fix that includes this rule's. It is not folded into them, because its own fix is less work."""
     table: Callable[[], Table] | None = None
     """Makes what it looks things up in, to be read behind its page."""
 
@@ -189,8 +186,9 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def check(self) -> None:
-        """Raises RuleError for a parameter that is neither a view nor an option: a rule that asks for what does not exist would never look.
-        Asked once the rule's module is whole, as an annotation may name what is below it."""
+        """Raises RuleError for a parameter that is neither a view nor an option. Called once the rule's module is loaded, because annotations may name
+        later definitions.
+        """
         for name, parameter in inspect.signature(self.function).parameters.items():
             try:
                 need = annotated(self.function, parameter)
@@ -294,7 +292,7 @@ def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
 
 
 def _place(rule: Rule) -> tuple[str, int]:
-    """Where a rule's function stands: read twice, as installed and by its path, it is the same one."""
+    """File and line of a rule's function: equal for a module that was loaded twice, as installed and by its path."""
     code = inspect.unwrap(rule.function).__code__
     return os.path.realpath(code.co_filename), code.co_firstlineno
 

@@ -1,4 +1,4 @@
-"""Rules that were asked for by name: one that does not look at such a recording is refused, since its silence would pass for good news."""
+"""Refuses rules that were requested by name but do not apply to the recording, since silence would look like a good result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARTS: dict[Kind, tuple[type, str]] = {
 
 
 def check_fits(recording: Recording, rules: Iterable[Rule]) -> None:
-    """Raises UsageError for a rule that does not look at such a recording, nor at each rank of it, nor at what was given next to it."""
+    """Raises UsageError for a rule that applies neither to this recording, nor to its ranks, nor to an attached file."""
     parts = [_PARTS[recording.kind][0]] if recording.kind in _PARTS else []
     parts += [Timeline] if recording.kind == "job" else []
     parts += [MemorySnapshot] if any(isinstance(part, SnapshotBeside) for part in recording.parts) else []

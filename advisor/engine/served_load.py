@@ -19,7 +19,7 @@ SAME_STEP = 2.0
 
 
 def load_beside(beside: LoadBeside) -> LoadBeside:
-    """What was given beside the trace."""
+    """Measurements that were given with the trace."""
     return beside
 
 

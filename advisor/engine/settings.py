@@ -55,9 +55,9 @@ FORMS: dict[str, tuple[type, str]] = {
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own.
-    budgets: limits as they stand; `advisor.compare.budgets` reads them. devices: peak rates of devices, before those that are known.
-    framework: the one that the program is written in, whatever a recording tells."""
+    """The table `[tool.advisor]`. options: by rule id. allow: reason by rule id. rules: files with a team's rules. budgets: limits, read by
+    `advisor.compare.budgets`. devices: peak rates, which override known devices. framework: the program's framework, which overrides the recording.
+    """
 
     disable: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)

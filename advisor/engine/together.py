@@ -1,4 +1,4 @@
-"""The best set of fixes that go together: of fixes that are ways to one gain, the one with which the step becomes shortest."""
+"""The best set of compatible fixes: of fixes that gain the same time, the fix with the shortest step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ LIKELY = MOST
 
 
 def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
-    """The findings, of which those count that make the step shortest together. What names others that it is in for (`instead_of`) counts
-    where these count, its gain is sure, and the step becomes shorter with it than with them."""
+    """The findings, with the set marked that makes the step shortest. A finding with `instead_of` replaces those rules if they count, its gain is
+    sure, and the step gets shorter.
+    """
     counting = [f for f in found if f.edits and not excluded(f)]
     best, most, taken = counting, _gain(replay, counting), None
     for other in found:
@@ -41,7 +42,7 @@ def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
 
 
 def _stands(replay: Replay, item: Judged) -> bool:
-    """Whether a fix that is not counted by itself may are in for one that is: sure of itself, and worth it however fast the host is."""
+    """Whether an uncounted fix may replace a counted fix: its diagnosis is sure, and it pays at any host speed."""
     if item.edits is None or excluded(item._replace(counted=True)) or item.finding.confidence < LIKELY:
         return False
     return replay.share(replay.fastest, item.edits.expected) >= MEDIUM_SHARE

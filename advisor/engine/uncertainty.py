@@ -23,8 +23,9 @@ AGAIN = "record again once that is fixed"
 WHOLE_FILE = "the whole file"
 
 UNSURE = 0.15
-"""A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
-medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
+"""A fix with a low end near zero is urgent only if its expected gain is this share of the step. Of the ledger's GPU findings with severity medium or
+above, a smaller expected gain and a low end below 1%, one fix in five gained nothing. Of all others, one in twenty did.
+"""
 
 EITHER_SIDE = "profiler overhead makes it unclear whether the host or the GPU limits the step, and the fix helps only the host or only the GPU"
 
@@ -38,20 +39,19 @@ COSTS_THE_HOST = "the fix adds host work, and profiler overhead makes it unclear
 
 
 def left_open(replay: Replay, edits: Edits, most_us: float, source: Source) -> Open:
-    """What a fix of the GPU's work gains with the host as fast as it may be, and one of the host's with it as slow; most_us: no more than that."""
+    """The gain of a GPU fix with the fastest possible host, and of a host fix with the slowest. most_us: upper limit."""
     return Open(min(replay.most_share(edits.expected) * replay.step_us, most_us), EITHER_SIDE, _decide_with(source))
 
 
 def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None, alone: bool = False) -> Judged:
-    """The finding; as a possible one where whether it matters depends on time of the host that recording may have added, or that cannot
-    be told at all. untold: a check that tells why, because it failed or because the device hardly works in what does not repeat. alone: whether one
-    marked step is all there is.
+    """The finding; unconfirmed if its relevance depends on host time that the profiler may have added, or that is unknown.
 
-    One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
-    as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
-    host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One whose interval begins below
-    `LOW_SHARE` is low where it likely gains less than `UNSURE` (possible, where a profiler of PyTorch recorded no shapes, and of a single step up to
-    `HIGH_SHARE`), and no more than medium where it gains the host's time: high is for what is sure to matter.
+    untold: the check that explains this: it failed, or the device hardly works outside of repeating steps. alone: whether there is a single marked step.
+
+    A host fix is confirmed if it saves a medium share of the step with the least host time, by the lower of both estimates (by both, if they
+    contradict). A fix that costs host time, such as compiled functions, is confirmed if it gains anything with the most host time. A low end below
+    `LOW_SHARE` caps severity: at low if the expected gain is below `UNSURE` (unconfirmed, if PyTorch recorded no shapes; below `HIGH_SHARE`, if there
+    is a single step), else at medium for host fixes.
     """
     finding, edits = found.finding, found.edits
     if edits is None or not finding.loud:
@@ -104,8 +104,9 @@ def _clocked(found: Judged) -> Judged:
 
 
 def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
-    """The finding of a first pass, no more than medium: what it is a part of, later passes do in less time or not at all. brief: of what little is
-    left behind a start, where a gain of the host's time is low: the host does there what it does once, in many small calls."""
+    """The finding of a first pass, at most medium: later passes spend less time there, or none. brief: of the short rest after start-up, in which
+    host gains are low because the host does one-time work in many small calls.
+    """
     finding, edits = found.finding, found.edits
     if not finding.loud:
         return found
@@ -118,7 +119,7 @@ BY_HAND = "time the program with that change, or record the host with nsys --sam
 
 
 def paced(found: Sequence[Judged]) -> list[Judged]:
-    """The findings; where one says that the step keeps the pace of something else, the others gain once that one is fixed, and are possible."""
+    """The findings; if one says that an external rate limits the step, the others are unconfirmed: they gain time once that is fixed."""
     pace = next((f for f in found if f.paces and f.finding.loud), None)
     return [f if pace is None or f is pace else _failed_check(f, pace.finding) for f in found]
 

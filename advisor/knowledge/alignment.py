@@ -15,8 +15,9 @@ ALIGNED_BYTES = 16
 """What a Tensor Core kernel loads at once: each row must begin at a multiple of it. 8 elements of BF16, 4 of TF32, 16 of FP8."""
 
 ROUND_BYTES, ROUND_COST = 128, 0.01
-"""Padding goes to a whole cache line where that costs at most a hundredth of the work: NVIDIA's guide names 64 elements of
-FP16 as the best multiple from Ampere on, and 8 as the least."""
+"""Padding extends to a whole cache line if that adds at most 1% of work. NVIDIA's guide names 64 FP16 elements as the best multiple from Ampere on,
+and 8 as the minimum.
+"""
 
 _TENSORS = re.compile(r"^aten::(_int_mm|_scaled_mm|mm|bmm)$")
 _AFTER_BIAS = re.compile(r"^aten::(addmm|_addmm_activation|baddbmm)$")

@@ -66,7 +66,7 @@ def _bytes() -> dict[str, int]:
 
 
 def link_gbps(device: str) -> float:
-    """What a GPU of that name sends to others of its node in one direction (links.toml), 1e9 bytes a second; 0 where unknown."""
+    """One-way bandwidth of a GPU of that name to others in its node (links.toml), in 1e9 bytes per second; 0 if unknown."""
     if "PCIe" in device or "NVL" in device:
         return 0.0
     return next((float(link["gbps"]) for link in load("links")["link"] if any(name in device for name in link["names"])), 0.0)

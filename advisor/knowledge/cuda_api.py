@@ -58,7 +58,7 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 
 
 WAITS_IN_THE_RUNTIME = expression(r"^[a-z]+[A-Z]\w*Synchronize|synchronizeStream$")
-"""Calls that return as soon as the device is done: none of the program's own work lies in them, as it does in a range of JAX."""
+"""Calls that return as soon as the device has finished. Unlike a range of JAX they include no code of the program."""
 
 FREES = expression(r"^(cudaFree|hipFree|cuMemFree)(_v\d+|_ptsz|_ptds)*$")
 """Calls that give memory back at once, for which the device must be idle: they wait for it."""

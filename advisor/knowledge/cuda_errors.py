@@ -1,4 +1,4 @@
-"""What CUDA's calls return where they fail: what each code means, and what to do."""
+"""Error codes of CUDA calls: their meaning, and a remedy."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def _known() -> dict[int, CudaError]:
 
 
 def cuda_error(code: int) -> CudaError:
-    """The error of that code; a nameless one where no table has it."""
+    """The error of that code; nameless if no table lists it."""
     return _known().get(code, CudaError(code, fix="Look the code up in CUDA's list of cudaError, and find the first call that returned it."))

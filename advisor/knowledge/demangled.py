@@ -1,5 +1,6 @@
-"""Names of kernels as different tools print them: CUPTI's demangler, the one of Kineto and the CSV pages of Nsight Compute
-write the same function with other blanks, casts, namespaces and lambdas."""
+"""Kernel names as different tools print them. CUPTI, Kineto and Nsight Compute's CSV pages write the same function with different blanks, casts,
+namespaces and lambdas.
+"""
 
 from __future__ import annotations
 

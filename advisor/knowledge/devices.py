@@ -14,7 +14,7 @@ _VENDOR_WORDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}
 
 
 class Peaks(msgspec.Struct, frozen=True):
-    """What one GPU can do, dense; None if no document says. Each number's source is in devices.toml."""
+    """Peak rates of a GPU, dense; None if no document gives them. devices.toml names the source of each number."""
 
     name: str
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Peaks(msgspec.Struct, frozen=True):
     host_link_gbps: float | None = None
     """Host to device, pinned memory, one direction, as a large copy reaches it."""
     sm_count: int = 0
-    """Multiprocessors, where several devices share the name and only they tell which one it is."""
+    """Number of SMs, if several devices share the name and differ only in that."""
 
     def flops_per_s(self, precision: str) -> float | None:
         """Peak rate of a `kernels.precision`, the fastest unit that has it; None if the chip has none or it is unknown."""

@@ -33,8 +33,9 @@ GROUPS = {
 
 
 class Format(msgspec.Struct, frozen=True):
-    """One format. name: with its article, as a sentence takes it. why: what keeps it from being read. give: what to do instead, or how to
-    record it if it is read. The rest are the marks that `formats.toml` explains."""
+    """A file format. name: with its article. why: the reason it cannot be read. give: what to give instead, or how to record it if it can be read.
+    `formats.toml` explains the other fields, which identify the format.
+    """
 
     id: str
     group: str

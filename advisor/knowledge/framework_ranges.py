@@ -9,5 +9,6 @@ BY_FRAMEWORK = expression(
     r"|FullyShardedDataParallel|FSDP::|nccl:|gloo:|c10d::|PyTorch Profiler"
     r"|^\[\d+\] \w+:|ComputeSemaphoreAcquire|\(\w+\[[\d,]*\]\)|^\[range-[a-z]+\]"
 )
-"""Found anywhere in the name of a range that does not span a step of the program. The last line: XLA's runtime on one of its devices, and on a buffer of
-some shape; a framework's range that `redact` renamed. A bracket alone tells nothing: people write `step [3/10]`, and SGLang `step[DECODE bs=31]`."""
+"""Patterns for names of ranges that do not span a step. The last line: XLA's runtime per device or per buffer shape, and ranges renamed by `redact`.
+A bracket alone is no sign: people write `step [3/10]`, and SGLang `step[DECODE bs=31]`.
+"""

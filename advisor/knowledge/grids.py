@@ -17,7 +17,7 @@ FEW_ON_PURPOSE = expression(
 DIVISIBLE = (
     Family.GEMM, Family.ATTENTION, Family.NORM, Family.SOFTMAX, Family.REDUCTION, Family.SORT_SCAN, Family.CONV, Family.EMBEDDING,
 )  # fmt: skip
-"""Families whose work is known to divide over more blocks. Others may be serial: they count where their limit is known."""
+"""Families that can be split over more blocks. Others may be serial; they count only if their limit is known."""
 
 EQUAL_BLOCKS = (Family.GEMM, Family.ATTENTION, Family.CONV)
-"""Families whose blocks take about as long as each other, so that a last wave of few costs as much as a full one."""
+"""Families with blocks of similar duration, so a partly full last wave costs as much as a full wave."""

@@ -1,4 +1,4 @@
-"""Calls that make the host wait for the GPU, and what is in for each: `host_waits.toml`, of which each row is a `HostWait`."""
+"""Calls that make the host wait for the GPU, and the fix for each: `host_waits.toml`, a `HostWait` per row."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import msgspec
 from advisor.knowledge.data import load
 
 GENERALLY = "Move the call out of the loop, or do it every N steps."
-"""What is said of a call that the table does not know."""
+"""Text for a call that the table lacks."""
 
 Way = Literal["", "to-device", "to-host"]
 """Which way a copy goes."""
 
 
 class Waited(NamedTuple):
-    """What a trace shows of one call that waits. Names of the tensor ops around it, the outermost first, and of what is directly around that one;
-    names of ops right before and behind it, in order of time; Python frames up to the program's own line, the innermost first.
+    """A call that waits, as the trace shows it. Names: of surrounding tensor ops (outermost first), of children of the innermost, of ops directly before
+    and after in order of time, and of Python frames up to the program's line (innermost first).
 
-    direct: whether Python made it, through no function of C; library: whether a library did. None if no frames tell.
+    direct: whether Python made it without a C function in between; library: whether a library made it. None without frames.
     """
 
     call: str
@@ -72,7 +72,7 @@ class _Conditions(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
 
 
 class HostWait(_Conditions, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """A row of the table: calls that wait, how often one does, and what is in for it. host_waits.toml says what each field means."""
+    """A row of the table: calls that wait, how often, and the fix. host_waits.toml explains the fields."""
 
     call: str
     waits: str
@@ -132,7 +132,7 @@ def host_wait(seen: Waited) -> HostWait | None:
 
 
 def as_rows() -> Iterator[tuple[str, str, str]]:
-    """The table to be read: headings, then a row a call: what it is, how often one waits, what is in for it."""
+    """The table as text: headings, then a row per call with its meaning, frequency and fix."""
     yield "Call", "Waits a call", "What stands in for it"
     for row in table().wait:
         yield row.call, row.waits, row.instead + (f" Since: {row.since}." if row.since else "")

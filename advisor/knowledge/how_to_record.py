@@ -36,7 +36,7 @@ XPLANE = "the .xplane.pb that jax.profiler.trace writes, with HLO in it (its def
 
 
 def counters(sections: Iterable[str], page: str) -> str:
-    """How counters of these sections of Nsight Compute get into what is read. page: the one that was, "details" shows few of them."""
+    """How to record counters of these sections of Nsight Compute. page: the page that was read; "details" shows few of them."""
     collect = f"ncu {' '.join(f'--section {section}' for section in sections)} …"
     return f"the report itself, or its raw page (ncu --import REPORT --page raw --csv); if it lacks them too: {collect}" if page == "details" else collect
 

@@ -6,8 +6,9 @@ import msgspec
 
 
 class IdleCause(msgspec.Struct, frozen=True):
-    """name: the field of `report.recording.Idle`. title: in tables and charts. bound: the bottleneck's name if it holds most of the
-    idle time. why: how "the device is idle ..." goes on. compared: where two sides are held against each other."""
+    """name: the field of `report.recording.Idle`. title: for tables and charts. bound: the bottleneck's name if this cause is the largest. why: the end of
+    "the device is idle ...". compared: the text in comparisons.
+    """
 
     name: str
     title: str

@@ -1,8 +1,8 @@
-"""By how much the ends of a saving's interval move, so that four in five measured savings lie inside.
+"""Margins at both ends of a saving's range, so that four of five measured savings are inside.
 
-The margins are quantiles of how far measured savings lay outside the intervals that rules give by themselves (conformalized
-quantile regression, Romano et al. 2019), by family of rules, each workload left out of the quantile that judges it; the
-ledger (docs/accuracy.md) shows both. Figures and what they were taken from are in interval_margins.toml.
+They are quantiles of the distance of measured savings from the rules' own ranges (conformalized quantile regression, Romano et al. 2019), per
+family of rules. Each workload is left out of the quantile that judges it. docs/accuracy.md shows both. interval_margins.toml has the figures and
+their sources.
 """
 
 from __future__ import annotations

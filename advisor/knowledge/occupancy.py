@@ -20,7 +20,7 @@ _KIB = 1024  # bytes
 
 
 class Multiprocessor(msgspec.Struct, frozen=True):
-    """What one SM of a compute capability holds."""
+    """Limits of an SM, by compute capability."""
 
     warps: int
     blocks: int
@@ -100,10 +100,10 @@ def fit(
     shared_bytes: ArrayLike,
     configured_bytes: ArrayLike | None = None,
 ) -> Fit | None:
-    """Of kernels with these threads a block, registers a thread and shared memory a block (static and dynamic, bytes).
+    """Occupancy of kernels by threads per block, registers per thread, and shared memory per block (static and dynamic, bytes).
 
-    configured_bytes: what the driver made shared memory of the SM's L1; all that it could where not given.
-    None if the compute capability is not known. A kernel of no threads counts as one of a warp.
+    configured_bytes: the SM's shared-memory configuration; the maximum if not given. None if the compute capability is unknown. A kernel without
+    threads counts as a warp.
     """
     sm = multiprocessor(capability)
     if sm is None:

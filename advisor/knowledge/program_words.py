@@ -21,5 +21,5 @@ FRAMEWORKS = ("torch", "jax", "cuda")
 
 
 def needs(text: str) -> frozenset[str]:
-    """What a program must have for a text to mean something to it: `training`, `loader`, or one of `FRAMEWORKS`."""
+    """Features that a program needs for a text to apply: `training`, `loader`, or a name of `FRAMEWORKS`."""
     return frozenset(name for name, words in _WORDS.items() if words.search(text))

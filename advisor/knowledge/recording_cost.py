@@ -14,7 +14,7 @@ DOES_NOTHING = expression(
 """Python calls that take some 0.05 µs: what they take in a trace is what recording them costs there."""
 
 MAKES_A_VIEW = expression(r"aten::(view|as_strided|alias|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|detach|_unsafe_view|result_type)$")
-"""Ops that take some 0.5 µs where another op calls them: what they take between NVTX ranges is what writing the ranges costs."""
+"""Ops that take about 0.5 µs as children of another op. Any longer time in NVTX ranges is the overhead of writing them."""
 
 
 class EventCosts(msgspec.Struct, frozen=True):
@@ -26,8 +26,9 @@ class EventCosts(msgspec.Struct, frozen=True):
 
 
 class Added(EventCosts, frozen=True):
-    """µs that recording an event adds. kept: the share of the host's time that is left of what lies between events. graph_node_us: for an op
-    that a graph launch launches. in_waits: whether the framework runs code of its own in a wait, which recording slows like any other."""
+    """Profiler overhead per event in µs. kept: the remaining share of the host's time between events. graph_node_us: per op of a graph launch. in_waits:
+    whether the framework runs code of its own during a wait, which recording slows down.
+    """
 
     kept: float
     graph_node_us: float = 0.0
@@ -35,12 +36,11 @@ class Added(EventCosts, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Between what recording can be told from the program's own work.
+    """Limits that separate profiler overhead from CPU code of the program.
 
-    max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work, unless at
-    that place, passed `usual_passes` times at least, fewer than `usual_share` are as long; none longer than `longest_us` is the recorder's, and none
-    longer than `rare_us` if there are more of them than steps. event_us: what recording one op or
-    API call adds at most; python_times: one Python call, times what it is taken to add.
+    max_share: the largest share of a time span that overhead explains. quiet_us: a longer time without an event is CPU code, unless that place was
+    passed `usual_passes` times and fewer than `usual_share` of these are as long. longest_us: no overhead is longer. rare_us: nor longer than this, if
+    such pauses outnumber steps. event_us: maximum overhead of an op or API call; python_times: of a Python call, relative to its estimate.
     """
 
     max_share: float
@@ -54,11 +54,11 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How far estimates lie from the truth.
+    """Errors of the estimates.
 
-    added, needed: standard deviation of the logarithm of what is left once recording is taken off, and of what a host
-    needs; added_share: of what is taken off for Python calls; cold: of a program's first steps. deviations: how many make an interval. own, gpu_faster,
-    gpu_slower, staged_faster: factors, the last of copies that the host moves itself. gap_us: a longer pause of a stream that has work, and waits for nothing, may be another program's doing.
+    added, needed: standard deviation of the logarithm of the time without overhead, and of the time that a host needs. added_share: of the overhead of
+    Python calls; cold: of a program's first steps. deviations: half width of an interval. own, gpu_faster, gpu_slower, staged_faster: factors, the
+    last for copies that the host moves itself. gap_us: a longer pause of a stream that has work and waits for nothing may be due to another program.
     """
 
     added: float
@@ -74,10 +74,9 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def added(source: Source, nothing_us: float | None, view_us: float | None = None) -> Added | None:
-    """What recording added to each event, None for a producer whose cost nobody measured.
+    """Overhead per event, None for a producer that nobody measured.
 
-    nothing_us, view_us: what a Python call that does nothing, and an op that makes a view, take in the trace on average, None
-    if it holds none.
+    nothing_us, view_us: mean time in the trace of an empty Python call and of a view op; None if there is none.
     """
     table = data.load("recording_cost").get(source.format, {}).get("added")
     if table is None:
@@ -89,13 +88,13 @@ def added(source: Source, nothing_us: float | None, view_us: float | None = None
 
 
 def ranges_tell(source: Source) -> bool:
-    """Whether ops of this producer are ranges that the program itself writes, whose cost only the trace tells."""
+    """Whether this producer's ops are ranges of the program, with an overhead that only the trace shows."""
     table = data.load("recording_cost").get(source.format, {}).get("added")
     return table is not None and table["op_us"] == 0.0
 
 
 def needed(source: Source) -> EventCosts | None:
-    """What a host needs for each event when nobody records; None if the events do not tell, as a trace without ops."""
+    """The host's time per event without a profiler; None if the events do not show it, as in a trace without ops."""
     table = data.load("recording_cost").get(source.format, {}).get("needed")
     return EventCosts(**table) if table else None
 

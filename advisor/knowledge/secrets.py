@@ -14,7 +14,7 @@ from advisor.knowledge.expressions import expression
 
 MASK = "[secret]"
 SHOW = "ADVISOR_SHOW_SECRETS"
-"""Of the environment: set to 1, what was recorded is shown as it stands. On the command line: advisor --show-secrets …"""
+"""Environment variable: set to 1, recorded text is shown unchanged. On the command line: advisor --show-secrets …"""
 
 _VENDORS = {
     "a Hugging Face token": r"hf_[A-Za-z0-9]{20,}",
@@ -40,7 +40,7 @@ _HOLDS = {
     "a private key": ("-----BEGIN ",),
     "a JSON web token": ("eyJ",),
 }
-"""What a text that holds one has in it: looking for that takes a fiftieth of the expression's time."""
+"""A substring of every text that matches. Looking for it takes a fiftieth of the expression's time."""
 _ANY_VENDOR = expression(rf"(?<![A-Za-z0-9_])(?:{'|'.join(_VENDORS.values())})")
 _STARTS = (
     "hf_", "gh", "AKIA", "ASIA", "xox", "hooks.slack", "sk-", "AIza", "nvapi-", "r8_", "ya29.", "key-", "gl", "npm_", "pypi-", "dckr_", "dop_", "SG.", "dapi",
@@ -95,7 +95,7 @@ def masked(text: str, mask: str = MASK) -> str:
 
 
 def masked_each(texts: list[str]) -> list[str]:
-    """Each text as `masked` gives it, the same list where none changes: all are looked at at once, and one by one only for what is in any."""
+    """Each text as `masked` gives it, or the same list if nothing changes. All texts are searched together first."""
     together = "\n".join(texts)
     if not suspicious(together):
         return texts
@@ -123,7 +123,7 @@ def _of_kind(kind: str) -> re.Pattern[str]:
 
 
 def _named(text: str) -> list[int]:
-    """Where a word stands that calls what follows it secret, in ascending order, whatever its case (as `re.IGNORECASE` takes it)."""
+    """Positions of words that mark the following text as secret, in ascending order, in any case (as `re.IGNORECASE`)."""
     if not text.isascii():
         for odd, plain in (("\u017f", "s"), ("\u0131", "i"), ("\u0130", "i"), ("\u212a", "k")):
             text = text.replace(odd, plain)
@@ -139,7 +139,7 @@ def _named(text: str) -> list[int]:
 
 
 def _dashes_before(text: str, named: list[int]) -> Iterator[int]:
-    """Where an option may start whose name has one of the words in it, in ascending order."""
+    """Positions at which an option with such a word in its name may start, in ascending order."""
     done = 0
     for at in named:
         done = max(done, at - _LONGEST_BEFORE)

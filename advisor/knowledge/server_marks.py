@@ -17,11 +17,11 @@ VLLM, SGLANG, TENSORRT_LLM = "vLLM", "SGLang", "TensorRT-LLM"
 
 
 class ServerMark(msgspec.Struct, frozen=True):
-    """What the name of a server's range says. -1 if it does not say it.
+    """Fields of the name of a server's range; -1 if the name lacks them.
 
-    phase: of `PHASES`, or another kind in the server's own word, as "idle". requests: in the step, `decodes` of them past their prompt. query_tokens: Σq,
-    tokens that the step computes. kv_tokens: Σk, tokens whose keys and values its attention reads. query_squares, query_kv: Σq² and Σq·k,
-    to which the work of attention is proportional. padded_to: rows that the step computes, requests and padding.
+    phase: of `PHASES`, or the server's own word, such as "idle". requests: in the step, `decodes` of them past their prompt. query_tokens: Σq, computed
+    tokens. kv_tokens: Σk, tokens with keys and values that attention reads. query_squares, query_kv: Σq² and Σq·k, proportional to the work of
+    attention. padded_to: computed rows, requests and padding.
     """
 
     engine: str
@@ -117,7 +117,7 @@ def _of_sglang(mode: str, told: dict[str, int]) -> ServerMark:
 
 
 def engine_of(names: Iterable[str]) -> str:
-    """The server whose marks are among these names, "" if none is. Some write another's marks too, inside their own: the one of its own."""
+    """The server that wrote some of these names, "" if none. Some servers also write another's names inside their own; the outer server counts."""
     found = {mark.engine for name in names if (mark := server_mark(name))}
     return next((engine for engine in (SGLANG, TENSORRT_LLM, VLLM) if engine in found), "")
 

@@ -30,7 +30,7 @@ def speak(rows=100_000, read=1000, tables=1, bag=False, optimizer="aten::_foreac
 
 def test_a_long_table_is_told_with_the_update_of_it():
     finding = found("dense-gradients", queued(speak(), host=50, gpu=165))
-    assert finding.summary.startswith("1 embedding table of 100,000 rows gets a dense gradient each step, for 1,000 rows read")
+    assert finding.summary.startswith("1 embedding table of 100,000 rows gets a dense gradient every step, for 1,000 rows read")
     assert finding.saving.expected_us == pytest.approx(50 + 50, rel=0.05), "no zeros, and half of the update"
     assert "sparse=True" in finding.fix.code.after and "offsets" not in finding.fix.code.after
 

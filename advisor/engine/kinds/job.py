@@ -99,7 +99,7 @@ def _served(workspace: Workspace) -> Serving | None:
 
 
 def _no_job(job: Job, summaries: RankSummaries) -> str:
-    """What to do where ranks share no collective with others: they may be several programs. Of one export all are of one run."""
+    """Advice for ranks that share no collective with others: they may be several programs. Ranks of a single export are always of the same run."""
     alone = bool(job.unmatched_ranks) or not job.matched.proved
     return f"if these are not ranks of the same job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
 
@@ -128,10 +128,10 @@ def _of_ranks(job: Job) -> list[Health]:
 
 
 ABOUT_RANKS = ("exposed-communication", "missed-overlap")
-"""Rules of one rank whose question the job answers with all ranks at hand."""
+"""Rules about single ranks that the job replaces, since it knows all ranks."""
 
 HEARD = MOST
-"""A finding of single ranks is the job's where at least this share of them has it: the others wait for those, or are waited for."""
+"""A finding of single ranks becomes the job's if at least this share of ranks has it."""
 
 
 def weigh(workspace: Workspace, found: Found) -> Weight:
@@ -149,7 +149,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
-    """The job's own findings first, most saving first; then what its ranks' traces show by themselves, each said once."""
+    """The job's own findings first, most saving first. Then findings of single ranks, each once."""
     job = workspace.get(Job)
     found = [_of_recording(job, _of_short(job, _of_transfers(job, f))) for f in found]
     found = sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -f.finding.saving.expected, f.finding.rule))
@@ -162,8 +162,9 @@ OF_TRANSFERS = ("exposed-communication", "missed-overlap", "slow-link")
 
 
 def _unseen(job: Job) -> str:
-    """What ranks of which there is no trace, or none that shows their part, leave open; "" if there are none, or where the others spend little in
-    collectives."""
+    """Why missing ranks, or ranks without data of their part, leave findings open. "" if there are none, or if the others spend little time in
+    collectives.
+    """
     rows = [row for row in _rows(job) if row.rank not in job.unmatched_ranks]
     share = sum(row.transfer_us for row in rows) / max(sum(row.step_us for row in rows), 1e-9)
     if not (job.missing or job.unmatched_ranks) or share < MUCH:
@@ -175,15 +176,14 @@ def _unseen(job: Job) -> str:
 
 
 def _of_transfers(job: Job, found: Judged) -> Judged:
-    """The finding; a possible one where it speaks of transfers that may be waiting for ranks of which there is no trace."""
+    """The finding; unconfirmed if its transfers may be waits for missing ranks."""
     if found.finding.rule not in OF_TRANSFERS or not (why := _unseen(job)):
         return found
     return _only_possible(found, why, ALL_RANKS)
 
 
 def _of_short(job: Job, found: Judged) -> Judged:
-    """The finding; a possible one where the rank that it blames was recorded for less than the others: what its trace lacks makes it look slower or
-    faster than it is."""
+    """The finding; unconfirmed if the blamed rank recorded less than others, which makes it look slower or faster than it is."""
     blamed = found.finding.ranks
     of = next((one for one in job.ranks if blamed == (one.rank,)), None)
     if of is None or found.finding.status == "possible":
@@ -197,8 +197,9 @@ def _of_short(job: Job, found: Judged) -> Judged:
 
 
 def _of_recording(job: Job, found: Judged) -> Judged:
-    """The finding; a possible one where little is left of a host's lateness once what recording cost is taken off: what is left may be recording too,
-    as the headline says of such a rank."""
+    """The finding; unconfirmed if little of a host's lateness is left without profiler overhead. The rest may be overhead too, as the headline says of
+    such a rank.
+    """
     finding = found.finding
     late = {job.numbers[at] for at in _recorded_late(job)}
     if finding.loud or finding.status == "possible" or finding.cause != "host" or not late & {*finding.ranks[:1]}:
@@ -242,7 +243,7 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
 
 
 class _Shown(NamedTuple):
-    """What one rank's trace shows by itself; share: of that rank's step, what it is expected to save."""
+    """A finding of one rank's trace. share: the expected saving, as a share of that rank's step."""
 
     rank: int
     finding: Finding
@@ -251,8 +252,9 @@ class _Shown(NamedTuple):
 
 
 def _shared(job: Job, own: list[Finding]) -> list[Finding]:
-    """Findings of ranks, one a rule, in the words of the rank that the others wait for, else of the one that gains least. What it gains a job is no
-    more than the rank that gains least, and is said so."""
+    """Findings of single ranks, at most one per rule: of the rank that the others wait for, else of the rank that gains least. The job gains no more
+    than the rank that gains least, and the text says so.
+    """
     by_rule: dict[str, list[_Shown]] = defaultdict(list)
     whole = job.true_step.expected_us
     for one in job.ranks:
@@ -320,8 +322,9 @@ def _waited_for(job: Job, rank: int) -> float:
 
 
 def _gained_by_some(job: Job, items: Sequence[_Shown], awaited: _Shown) -> tuple[float, float]:
-    """Shares of the job's step that a fix gains which not all ranks need, but the one that others wait for: likely what the replay gains with each rank
-    sooner by its own saving, at most what the others wait for that rank."""
+    """Shares of the job's step that a fix of a single rank gains. Expected: a replay in which each rank is earlier by its own saving. High: all time
+    that the others wait for that rank.
+    """
     most = min(awaited.saving.high_us / job.true_step.expected_us, _waited_for(job, awaited.rank))
     saved = {item.rank: max(item.saving.expected_us, 0.0) for item in items}
     us = tuple(saved.get(rank, 0.0) for rank in job.numbers)
@@ -333,8 +336,9 @@ def _gained_by_some(job: Job, items: Sequence[_Shown], awaited: _Shown) -> tuple
 
 
 def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
-    """The job's outcomes with those of rules that judge each rank by itself: clear is what all ranks are clear of; what one could not look at,
-    or failed at, is nothing to be sure of. What a rule finds on one rank stands beside what it failed at on another."""
+    """The job's outcomes with those of rules about single ranks. A rule is clear if it is clear on all ranks. A finding of one rank stays next to a
+    failure on another.
+    """
 
     def by_rule(name: Literal["clear", "skipped", "failed"]) -> dict[str, list[tuple[int, Any]]]:
         rows: dict[str, list[tuple[int, Any]]] = defaultdict(list)
@@ -430,7 +434,7 @@ def _experts(job: Job, found: Experts) -> ExpertBalance | None:
 
 
 def _unseen_work(job: Job) -> tuple[UnseenWork, ...]:
-    """What no rank's figures hold, of one kind on all ranks together, the most first."""
+    """Work that no rank's figures include, summed over ranks by kind, longest first."""
     found: dict[tuple[str, str], UnseenWork] = {}
     for work in (work for one in job.ranks for work in one.facts.unseen):
         before = found.get((work.kind, work.what))
@@ -467,8 +471,9 @@ def _slowdown(job: Job) -> Slowdown | None:
 
 
 def _breakdown(rows: list[RankRow], job: Job) -> tuple[Part, ...]:
-    """The mean rank's step in parts: they sum to the job's true step. Recording is taken off each rank by itself: what it added to a step of
-    that rank where its device idles for its host, as the replay does; the rest of what the job's step is shorter by is waits for ranks it made late."""
+    """The mean rank's step in parts that sum to the job's true step. Overhead is subtracted from idle time that each rank's host causes, as in the
+    replay. The remaining difference is subtracted from waits for ranks that the profiler made late.
+    """
     of_ranks = {part: np.array([getattr(row, f"{part}_us") for row in rows]) for part in ("compute", "copy", "transfer", "wait", "input", "host", "other")}
     own, shorter = np.array([s.facts.recording_us for s in job.ranks]), np.full(len(rows), job.true_step.recording_us)
     for part in ("host", "input"):
@@ -538,8 +543,9 @@ MUCH = LITTLE
 
 
 def _recorded_late(job: Job) -> list[int]:
-    """The ranks (positions) that the others wait for as recorded, the latest first, where what recording is held to have cost hides it. One, or
-    less than half of all: where most are late for each other, none is to be named."""
+    """Positions of ranks that the others wait for, latest first, if estimated profiler overhead hides their lateness. At most half of the ranks:
+    if most are late for each other, none is named.
+    """
     if job.true_step.basis != "estimated" or job.true_step.recording_us <= 0 or not job.lateness_us.any():
         return []
     late = [at for at in np.argsort(-job.lateness_us, kind="stable").tolist() if job.lateness_us[at] >= MUCH * job.step_us]
@@ -567,8 +573,9 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
 
 
 def _bound(parts: tuple[Part, ...], who: str, unseen: bool = False) -> tuple[str, str]:
-    """What holds most of the mean rank's step, if no rank and no link stands out. unseen: whether ranks of which there is no trace may be what is
-    waited for, so that nobody knows whether all keep step."""
+    """The largest part of the mean rank's step, if no rank and no link stands out. unseen: whether the waits may be for ranks without a trace, so
+    the balance of ranks is unknown.
+    """
     us = {part.name: part.us for part in parts}
     total = sum(us.values()) or 1.0
     # Ranks that wait by turns wait for what holds the others up: faster links help only where that is mostly data between them.

@@ -115,7 +115,7 @@ MOSTLY_OLDER = MOST
 
 
 BESIDE = LITTLE
-"""Of the peak of the GPU that holds most, which the rules look at: another one that holds as much may have faults of its own that matter."""
+"""Of the peak of the GPU with the highest peak, which the rules look at. Another GPU with a similar peak may have problems of its own."""
 
 
 def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, history: MemoryHistory) -> Headline:
@@ -161,7 +161,7 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
 
 
 def _priced(finding: Finding, memory: Memory) -> bool:
-    """Whether a finding frees what would ask for something to be done, and is held low for its price, as to compute again what was kept."""
+    """Whether a finding would free enough memory to need action, but is capped at low for its cost, such as recomputation."""
     saving = finding.saving
     return isinstance(saving, BytesSaved) and not finding.loud and severity_of(saving, memory.peak(saving.of)) in LOUD
 
@@ -180,7 +180,7 @@ def _of_ranks(memory: Memory) -> str:
 
 
 def _failed(device: DeviceMemory) -> str:
-    """What was asked for in vain, and what was held then; "" where every request was served."""
+    """Failed allocations, and the memory that was allocated at that time; "" if all succeeded."""
     at = np.flatnonzero(device.events.action == Action.OOM)
     if not len(at):
         return ""

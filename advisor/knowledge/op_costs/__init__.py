@@ -1,7 +1,7 @@
-"""FLOPs and bytes of one framework op, from what Kineto records of its inputs.
+"""FLOPs and bytes of a framework op, from the inputs that Kineto records.
 
-`OPS` is the table: adding an op is one line. An op that isn't there, or whose record lacks what its formula needs, has
-no cost: None, never a guess. Ops nest (aten::linear above aten::addmm): ask for the innermost that has a cost.
+`OPS` is the table; a new op is a line in it. An op outside the table, or without the recorded inputs, has the cost None. Ops nest (aten::linear
+above aten::addmm): ask for the innermost op with a cost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["DTYPE_BYTES", "OPS", "Cost", "op_cost"]
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What one op must do at least."""
+    """The minimum work of an op."""
 
     flops: float
     """Floating-point operations; a multiply-add counts two."""
@@ -166,11 +166,10 @@ def op_cost(
     *,
     list_item_bytes: int = 0,
 ) -> Cost | None:
-    """The cost of one `aten::` op from Kineto's "Input Dims", "Input type", "Concrete Inputs" and "Input Strides", parsed.
+    """The cost of an `aten::` op from Kineto's "Input Dims", "Input type", "Concrete Inputs" and "Input Strides", parsed.
 
-    Without strides an expanded input counts at its expanded size. Kineto never records the element type of tensor lists:
-    cat, foreach and fused optimizers have a cost only where the caller knows the `list_item_bytes`.
-    None if the op isn't in `OPS` or the record doesn't suffice.
+    Without strides, an expanded input counts at its expanded size. Kineto does not record element types of tensor lists, so cat, foreach and fused
+    optimizers have a cost only with `list_item_bytes`. None for an op outside `OPS`, or if the record is insufficient.
     """
     namespace, _, op = name.rpartition("::")
     if namespace != "aten" or not dims or len(dims) != len(types):

@@ -1,4 +1,4 @@
-"""The recorded inputs of one op, typed. What was not recorded raises, so that a formula reads as if all were there."""
+"""The recorded inputs of an op, typed. Missing inputs raise, so formulas need no checks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _distinct(shape: Sequence[int], strides: Any) -> int:
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """Positional inputs of one op, in the order of its schema; keyword-only ones follow, as the dispatcher boxes them."""
+    """Positional inputs of an op in the order of its schema, then keyword-only inputs, as the dispatcher boxes them."""
 
     name: str
     """Without namespace: `addmm`, `add_`."""
@@ -163,8 +163,8 @@ Formula = Callable[[Inputs], Numbers]
 def promote(tensors: Sequence[Tensor]) -> str:
     """Type of an elementwise result, by torch's rules (`torch.result_type`).
 
-    Tensors with dimensions decide; a 0-dimensional one counts only where its category is higher, and then it is taken
-    for a Python number, which becomes the default type.
+    Tensors with dimensions decide. A 0-dimensional tensor counts only if its category is higher; it then counts as a Python number and gives the
+    default type.
     """
     category = {"bool": 0} | dict.fromkeys(INTEGRAL - {"bool"}, 1)
 

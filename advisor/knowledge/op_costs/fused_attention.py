@@ -15,18 +15,19 @@ plans its kernel anew for each length: 48 to 75 ms on an H200 with torch 2.11, 1
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """of_peak: share of the peak rate of the inputs' type that a kernel reaches on long rows with heads of HEAD. first: what a row of
-    tiles costs next to its tiles, in tiles: starting it, the end of the softmax."""
+    """of_peak: share of the peak rate of the inputs' type that a kernel reaches on long rows with heads of HEAD. first: overhead of a row of tiles (start,
+    end of the softmax), in tiles.
+    """
 
     of_peak: float
     first: float
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Of one type of inputs: the side of a tile of scores (forward a shorter sequence takes as long), rates forward and backward plain, masked
-    and with dropout, how the time of a tile grows with heads wider than HEAD (the power), the part of it that heads take which are half as wide or
-    narrower, and of a kernel that is told of a causal mask the tiles in a row up to which it leaves none out, and the part of the time that is left
-    of long rows."""
+    """Per type of inputs: side of a tile of scores (a shorter sequence takes as long in the forward pass); forward and backward rates plain, masked and
+    with dropout; exponent of a tile's time for heads wider than HEAD; time share of heads of half that width or less. For causal masks: tiles per row
+    up to which the kernel skips none, and the time share that long rows keep.
+    """
 
     tile: int
     forward: tuple[Rate, Rate, Rate]
@@ -81,7 +82,7 @@ def _rates(dtype: str) -> Rates:
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """The work of one attention: heads of all sequences together, rows and columns of each one's scores, and the width of a head."""
+    """The work of an attention: heads of all sequences together, rows and columns of each score matrix, and the head width."""
 
     heads: int
     queries: int
@@ -99,12 +100,12 @@ bits the call pads them."""
 
 
 def is_fused(dtype: str, width: int) -> bool:
-    """Whether `scaled_dot_product_attention` has a fused kernel for heads of this width; else it does the products and the softmax one by one."""
+    """Whether `scaled_dot_product_attention` has a fused kernel for this head width; otherwise it runs GEMMs and softmax separately."""
     return dtype != "float" or width % SINGLE_ALIGNMENT == 0
 
 
 def attention_us(of: Scores, peaks: Peaks) -> float | None:
-    """Time of one fused kernel that does it; None for a type that no kernel takes, or whose peak is not known."""
+    """Time of a fused kernel; None if no kernel takes the type, or if its peak is unknown."""
     precision = _NAMES.get(of.dtype)
     peak = peaks.flops_per_s(precision) if precision else None
     if peak is None:
@@ -123,6 +124,6 @@ def attention_us(of: Scores, peaks: Peaks) -> float | None:
 
 
 def of_causal(keys: int, dtype: str) -> float:
-    """Part of the time that is left where a kernel is told that the mask is causal; never less than the half that it asks for."""
+    """Share of the time that a causal mask leaves, at least the half that it needs."""
     rates = _rates(dtype)
     return max(0.5, rates.causal + (1 - rates.causal) * min(1.0, rates.whole * rates.tile / max(keys, 1)))

@@ -99,11 +99,10 @@ def matmul(op: Inputs) -> Numbers:
 
 
 class Convolution(msgspec.Struct, frozen=True):
-    """A forward convolution, input and weight first, the other arguments at the positions given.
+    """A forward convolution; input and weight come first, other arguments at the given positions.
 
-    2·∏(weight dims 1..)·∏(out) FLOPs, for a transposed one ∏(in): every weight meets every output, or input, of its
-    channel group (TraceLens `CONV`, torch `conv_flop_count`). Output sizes as on the pages of torch.nn.Conv2d and
-    ConvTranspose2d.
+    2·∏(weight dims 1..)·∏(out) FLOPs, transposed ∏(in): every weight meets every output, or input, of its channel group (TraceLens `CONV`, torch
+    `conv_flop_count`). Output sizes as documented for torch.nn.Conv2d and ConvTranspose2d.
     """
 
     stride: int
@@ -112,7 +111,7 @@ class Convolution(msgspec.Struct, frozen=True):
     groups: int
     bias: int | None = None
     transposed: int | None = None
-    """Where one op serves both; else `output_padding` alone says so."""
+    """Of an op that serves both; otherwise `output_padding` alone shows it."""
     output_padding: int | None = None
     added: int | None = None
 

@@ -26,8 +26,9 @@ def _result(rule: str, dtype: str) -> str:
 
 
 def elementwise(tensors: int, flops: float = 1, result: str = "") -> Formula:
-    """The first `tensors` arguments, any of which may be a number: each read once at its own size, the broadcast shape
-    written once; `flops` for each element written (TraceLens `Elementwise`: 1). Integers become `result`."""
+    """The first `tensors` arguments, possibly numbers: each is read once at its own size, and the broadcast shape is written once. `flops` per written
+    element (TraceLens `Elementwise`: 1). Integers become `result`.
+    """
 
     def formula(op: Inputs) -> Numbers:
         inputs = op.tensors(0, tensors)

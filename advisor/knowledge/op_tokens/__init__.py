@@ -1,6 +1,6 @@
-"""What ops, kernels and ranges are called: `table.toml`, from the field's words (tokens) to spellings, and `families.py`, from kernels to families.
+"""Names of ops, kernels and ranges: `table.toml` maps the field's terms (tokens) to names, and `families.py` maps kernels to families.
 
-Nothing else in views, rules and the engine spells the name of an op or matches one: they ask `names_of` for all names of a token.
+Views, rules and the engine contain no op names and no patterns for them: `names_of` gives all names of a token.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ AUTOGRAD = "autograd::engine::evaluate_function"
 _TABLE = read(Path(__file__).with_name("table.toml"))
 
 _OVERLOADED = expression(r"(?P<op>(?:[\w.]+::)+\w+)\.(?P<overload>\w+)")
-"""A name in a namespace and what is behind its last dot (torch/csrc/profiler/collection.cpp). Ranges like `Optimizer.step#SGD.step` have no namespace,
-and that of DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots of its own."""
+"""A name in a namespace, and the part after its last dot (torch/csrc/profiler/collection.cpp). Ranges such as `Optimizer.step#SGD.step` have no
+namespace. DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots of its own.
+"""
 
 
 @cache
@@ -39,8 +40,7 @@ def has_token(name: str, token: str) -> bool:
 
 
 def split_overload(name: str) -> tuple[str, str]:
-    """The op by its normal name, and its overload, "" if none was recorded: PyTorch writes `aten::add`, and `aten::add.Tensor` where the profiler is
-    asked for overloads. One op, whatever it was asked for."""
+    """The op's normal name, and its overload ("" if not recorded). PyTorch writes `aten::add`, or `aten::add.Tensor` if overloads are requested."""
     found = _OVERLOADED.fullmatch(name)
     return (found["op"], found["overload"]) if found else (name, "")
 
@@ -56,7 +56,7 @@ ELEMENTARY: tuple[str, ...] = tuple(_TABLE["elementary"])
 
 @cache
 def elementary(op_name: str) -> str:
-    """The token of one of PyTorch's own ops that makes one pass over a tensor, in place or not; "" for other ops."""
+    """The token of a PyTorch op that makes a single pass over a tensor, in place or not; "" for other ops."""
     base = plain(op_name) if op_name.startswith(TORCH) else ""
     base = base if base.startswith("_") else base.rstrip("_")
     return next((token for token, (ops, _) in _TABLE["elementary"].items() if base and re.fullmatch("|".join(ops.split()), base)), "")

@@ -1,6 +1,6 @@
-"""What a GPU kernel is for and in which precision it computes, from its name, its framework op and that op's inputs.
+"""The purpose and precision of a GPU kernel, from its name, its framework op and that op's inputs.
 
-One home for kernel families. Everything here is a pure function of strings: call it once for each distinct name.
+All functions here are pure functions of strings; call them once per distinct name.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _function_name(kernel_name: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _named(function_name: str) -> Family | None:
-    """What a kernel's own name says; many kernels are one template with other arguments."""
+    """Family by the kernel's own name. Many kernels are the same template with other arguments."""
     return _match(_KERNELS, function_name)
 
 
@@ -159,11 +159,11 @@ def op_family(op_name: str) -> Family | None:
 
 @lru_cache(maxsize=1 << 16)
 def family(kernel_name: str, op_name: str = "", collective: str = "") -> Family:
-    """The family of a kernel, given the innermost op that launched it and the collective's name where recorded.
+    """The family of a kernel, by the innermost op that launched it and the recorded name of the collective.
 
-    Communication is decided by collective and op before the name: newer collectives don't say "nccl" (one public B200
-    trace has 97 times as much of it as that word finds). For the rest a telling kernel name comes first, because one op
-    launches kernels of several families (a convolution also converts layouts); the op decides where the name is generic.
+    Collective and op decide about communication before the name does: newer collectives do not contain "nccl" (in a public B200 trace, 97 times as much
+    time as that word finds). Otherwise a specific kernel name decides, because an op launches kernels of several families (a convolution also
+    converts layouts). The op decides if the name is generic.
     """
     by_op = op_family(op_name) if op_name else None
     if collective or by_op is Family.COMMUNICATION:
@@ -261,8 +261,9 @@ _HELPER = expression(
 
 
 def _by_inputs(input_types: str) -> str:
-    """Precision of an op by its tensors: FP8 beside whatever scales it; else the first floating type, where the others
-    are the same or FP32 (statistics, autocast's parameters). FP32 itself may run as TF32: undecided."""
+    """Precision of an op by its tensors: FP8 if any is, else the first floating type, if the others are the same or FP32 (statistics, autocast's
+    parameters). FP32 may also run as TF32: undecided.
+    """
     names = [_PRECISIONS[name] for name in re.findall(r'"([^"]+)"', input_types) if name in _PRECISIONS]
     floating = [name for name in names if name != "int8"]
     if "fp8" in floating:
@@ -272,11 +273,11 @@ def _by_inputs(input_types: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def precision(kernel_name: str, input_types: str = "") -> str:
-    """Operand precision of a GEMM, convolution or attention kernel: fp64, fp32, tf32, fp16, bf16, fp8, int8; "" where unclear.
+    """Operand precision of a GEMM, convolution or attention kernel: fp64, fp32, tf32, fp16, bf16, fp8, int8; "" if unclear.
 
-    `input_types` is the op's recorded "Input type" as JSON. The name decides, since only it tells TF32 from FP32 on CUDA
-    cores (`xmma` and `sm80` are in both: `_ffma_` and `f32f32_f32f32_f32` are CUDA cores). cuDNN's attention says `_f16_`
-    for both 16-bit types: there the inputs decide, and if none are recorded fp16 represents both, as they run alike.
+    `input_types` is the op's recorded "Input type" as JSON. The name decides, since only it distinguishes TF32 from FP32 on CUDA cores (both contain
+    `xmma` and `sm80`; `_ffma_` and `f32f32_f32f32_f32` are CUDA cores). cuDNN's attention contains `_f16_` for both 16-bit types: the inputs decide, and
+    without them fp16 represents both, as they run alike.
     """
     if _HELPER.search(kernel_name):
         return _by_inputs(input_types)

@@ -17,8 +17,9 @@ from advisor.views.trace.source_lines import user_frame
 _MODULE = "nn.Module: "
 
 MOST_MODULES = 128
-"""Around one place, those that are distinguished: what lies deeper counts as of the last of them. Models nest some twenty deep; a path of thousands
-at each of thousands of places would be a square of what the trace holds."""
+"""Depth of distinct modules in a place; deeper modules count as part of the last. Models nest about 20 deep. Paths of thousands of modules at thousands
+of places would take quadratic space.
+"""
 
 
 class Place(NamedTuple):
@@ -29,8 +30,9 @@ class Place(NamedTuple):
 
 
 def places_of_gpu(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, outer: Ints) -> tuple[list[Place], Ints]:
-    """Places, the empty one first, and for each GPU op (rows `inside`, in the outermost op `outer`) which. Backward ops are found by
-    their forward op. What a compiler made of a program has paths of its own: functions and named scopes."""
+    """Places (the empty place first), and the place of each GPU op (rows `inside`, outermost op `outer`). Backward ops take that of their forward op.
+    Compiled programs have paths of functions and named scopes.
+    """
     if (timeline.gpu_ops["compiled"] >= 0).any():
         return _scopes(timeline, inside)
     calls, call = timeline.api_calls, launches.call[inside]

@@ -1,4 +1,4 @@
-"""Collectives whose result the next op needs: nothing independent stands between the two, so that they cannot be merged, nor run beside anything."""
+"""Collectives with a result that the next op needs: they can neither be merged nor overlapped, because nothing independent is in between."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ HIDDEN_ALREADY = LITTLE
 """Of a collective: what runs beside computing for more than this is independent of that, as far as it goes."""
 
 _MESSAGES = (Collective.POINT_TO_POINT,)
-"""Sums of no one: stages of a pipeline hand on what they made."""
+"""Collectives that do not sum: pipeline stages pass on their results."""
 
 _OF_GRADIENTS = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 """Where something is trained these may be of weights, which are known long before they are needed, or of gradients, which are needed long after."""
 
 
 class NeededSums(msgspec.Struct, frozen=True):
-    """needed: (n_gpu,) collectives as tensor parallelism makes them: kernels made the operand since the collective before, kernels read the result before the
-    next one, and none runs next to it.
+    """needed: (n_gpu,) collectives of tensor parallelism. Kernels made the operand since the collective before, kernels read the result before the next
+    collective, and none runs next to it.
 
-    Gradients are averaged during the backward pass or after it, and needed by nothing before the update: in training only the forward pass has such
-    sums, where ops tell which that is. Of a program of JAX the trace does not tell whether it trains: none is known to be one.
+    Gradients are averaged in the backward pass or after it, and nothing needs them before the update. So in training only the forward pass has such
+    sums, if ops show it. A JAX trace does not show whether the program trains: none is known.
     """
 
     needed: Mask
@@ -67,7 +67,7 @@ def _is_kind(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
 
 
 def _kernels_between(start: Floats, computes: Floats) -> Mask:
-    """(n,) whether a kernel begins between each collective and the one before, and the one after: what stands next to another can be sent with it."""
+    """(n,) whether a kernel starts between each collective and its predecessor, and its successor. Adjacent collectives can be merged."""
     between = np.diff(np.searchsorted(computes, start)) > 0
     before, after = np.r_[True, between], np.r_[between, True]
     return np.asarray(before & after, bool)

@@ -52,7 +52,7 @@ class Ops(msgspec.Struct, frozen=True):
         return over_ancestors(self.parent, np.where(chosen, np.arange(len(chosen)), -1), -1, the_outermost)
 
     def within_chosen(self, chosen: np.ndarray) -> Mask:
-        """(n_cpu,) whether each op is one that is chosen, or lies in one."""
+        """(n_cpu,) whether each op is chosen or is inside a chosen op."""
         found: Mask = self.outermost_where(chosen) >= 0
         return found
 

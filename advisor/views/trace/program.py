@@ -45,10 +45,10 @@ _SERVERS = {
 _AMD = names_of("by_amd")
 
 MOSTLY = MOST
-"""A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""
+"""A program is compiled if the compiler made more than half of its launched kernels."""
 
 FEWEST_BATCHED = 4
-"""Ops that move an axis inside before a program is said to be mapped over it: one may be a composite's own."""
+"""Ops that move an axis inside, before a program counts as mapped: a single one may belong to a composite."""
 
 Framework = Literal["torch", "jax", "cuda"]
 Kind = Literal["training", "inference", "server", "simulation"]
@@ -56,10 +56,11 @@ Maker = Literal["nvidia", "amd", "other"]
 
 
 class Program(msgspec.Struct, frozen=True):
-    """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
-    "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. handed_back: torch.autograd.grad
-    takes them, as of an energy, and no parameter keeps any. loader: batches come from a DataLoader of PyTorch. server: the inference server that it is, "" if it is none.
-    maker: whose devices, and so whose tools, they are. accelerator: the kind of device that it drives, and so how that is recorded."""
+    """training: computes gradients or updates parameters. compiled: torch.compile made most launched kernels. framework: launches the work and words the
+    fixes; "cuda" without a framework. functional: torch.func takes gradients inside functions under vmap, and no optimizer uses them. handed_back:
+    torch.autograd.grad takes them, as of an energy, and no parameter keeps any. loader: batches come from PyTorch's DataLoader. server: the inference
+    server, or "". maker: of the devices, which decides the tools. accelerator: the kind of device, which decides how to record.
+    """
 
     training: bool
     compiled: bool
@@ -73,7 +74,7 @@ class Program(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """What it does, as far as that decides which fixes there are. A program of JAX may train as well: its profile does not tell."""
+        """The program's kind, as far as it decides the fixes. A JAX program may train too: its profile does not show it."""
         if self.training:
             return "training"
         return "server" if self.server else "simulation" if self.framework == "cuda" else "inference"
@@ -128,7 +129,7 @@ def _server(names: Iterable[str]) -> str:
 
 
 def _maker(timeline: Timeline, gpu: Iterable[str]) -> tuple[Maker, Accelerator]:
-    """By what only one of them has; NVIDIA's if nothing was recorded that tells."""
+    """By features that only one maker has; NVIDIA if nothing shows it."""
     calls = list(timeline.api_calls["name"].categories)
     if _any_name(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
         return "amd", CUDA

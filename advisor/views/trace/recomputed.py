@@ -17,13 +17,13 @@ FEWEST_OPS = 3
 """Ops of a region, at least. If gradients of gradients are taken, one or two ops of a formula may are in the forward pass too."""
 
 MOST_REGIONS = 256
-"""Distinct regions that are looked for. Layers of one kind are one region, so that a program has a dozen; the bound keeps a made-up trace linear."""
+"""Limit on distinct regions. Layers of a kind are a single region, so programs have about a dozen. The limit keeps artificial traces linear."""
 
 
 class Recomputed(msgspec.Struct, frozen=True):
-    """ops: (n_cpu,) whether each op is, or runs inside, one of the forward pass that runs again. spans: when they run on the host.
+    """ops: (n_cpu,) whether each op is, or is inside, a forward op that runs again. spans: when they run on the host.
 
-    regions: how many times a node of the backward pass does so, over the whole trace. by_op: of those, the most frequent run, as names of ops.
+    regions: how many backward nodes do so in the whole trace. by_op: the most frequent of these runs, as op names.
     """
 
     ops: Mask
@@ -69,10 +69,10 @@ def _next_starts(ops: Ops, nodes: Ints, after: Floats, start: Floats, end: Float
 
 
 def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
-    """Each node of the backward pass that runs ops as the forward pass did, and the rows of these ops, none of which another op called.
+    """Each backward node that repeats ops of the forward pass, and the rows of these ops that no other op called.
 
-    Formulas of gradients run with gradients off, so they have no sequence number. Gradients of gradients (`create_graph=True`) have one too, but the
-    forward pass does not hold their formulas as a run.
+    Gradient formulas run with gradients off, so they have no sequence number. Gradients of gradients (`create_graph=True`) have one, but the forward
+    pass does not contain their formulas as a run.
     """
     n = len(ops.parent)
     is_node = _by_name(ops, lambda name: name.startswith(AUTOGRAD))

@@ -1,4 +1,4 @@
-"""What comes again and again: one finder of periods for steps, layers and passes of loops, and one pair of thresholds for what a repeat is."""
+"""Repetition: a single finder of periods for steps, layers and loop passes, and a single pair of thresholds for a repeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEWEST_REPEATS = 3
 """Fewer repeats than this are not a pattern: any two equal kernels would be one."""
 
 ALIKE = NEARLY_ALL
-"""Of a repeat, what must be as it was one period before: now and then a program does one thing more."""
+"""Share of a repeat that equals the period before: programs do something extra now and then."""
 
 ONE_BY_ONE = 8
 """As often the same is done by itself, from which it is a loop that one call for all is worth: passes, tensors, small copies."""
@@ -43,7 +43,7 @@ class Repeat(msgspec.Struct, frozen=True):
 
     @property
     def starts(self) -> Ints:
-        """Where each repeat begins, and where a stretch ends."""
+        """Start of each repeat, and end of a run."""
         return np.concatenate([np.r_[np.arange(first, end, self.period), end] for first, end in self.stretches.tolist()])
 
 
@@ -70,8 +70,9 @@ def _period(at: Ints) -> int:
 
 
 def passes(members: Ints, kind: Ints) -> list[Ints]:
-    """Members of a sequence, cut into the passes of the loop that they are nearly all of; one piece if they are of none. One thing more or less often is no loop
-    for it, but the same one alone is."""
+    """Members of a sequence, split into passes of the loop that nearly all belong to; a single piece without a loop. Passes may differ by one missing or
+    extra member, unless each pass is a single member.
+    """
     for found in repeats(np.unique(kind, return_inverse=True)[1]) if len(kind) >= FEWEST_REPEATS else ():
         if found.length >= (ALIKE if found.period > 1 else 1) * len(kind):
             return [piece for piece in np.split(members, np.unique(found.starts)) if len(piece)]
@@ -94,7 +95,7 @@ def _longest(stretches: Ints) -> tuple[int, int]:
 
 
 def alike(one: Counter[Any], other: Counter[Any]) -> bool:
-    """Whether two repeats consist of the same, in any order, but for what the larger one does beside."""
+    """Whether two repeats have the same members in any order, except for extra members of the larger."""
     return (one & other).total() >= ALIKE * max(one.total(), other.total())
 
 

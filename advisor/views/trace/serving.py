@@ -24,10 +24,10 @@ from advisor.views.trace.unexecuted_launches import lost_launches
 class ServedStep(msgspec.Struct, frozen=True):
     """A step that a server marks.
 
-    start_us, end_us: its mark on the host. begins_us, lasts_us: where its first op starts on the device, and from there to the first of the next step;
-    of the last one to its own end, and `whole` is false. graph_launches, eager_launches: calls inside the mark that launch a graph, or a kernel.
-    graph_us, eager_us: time of what they launch, copies among the latter; graph_us is NaN where graphs left no op in the trace.
-    gap_us: for how long nothing ran on the device before it, NaN if what ran before was not recorded. padded_to: rows that its graphs compute, -1 if nothing says.
+    start_us, end_us: its mark on the host. begins_us, lasts_us: start of its first op on the device, and time from there to the next step's first op;
+    the last step ends with its own work, and `whole` is false. graph_launches, eager_launches: calls inside the mark that launch a graph, or a kernel.
+    graph_us, eager_us: time of their ops, copies in the latter; graph_us is NaN if graphs left no op in the trace. gap_us: idle time of the device before
+    it, NaN if the work before was not recorded. padded_to: rows that its graphs compute, -1 if unknown.
     """
 
     mark: ServerMark
@@ -50,10 +50,10 @@ class ServedStep(msgspec.Struct, frozen=True):
 
 
 class ServedPhase(msgspec.Struct, frozen=True):
-    """Steps of one phase on as many requests: their median, as a step behind which the server waited for requests is no usual one.
+    """Steps of the same phase and number of requests: their median, since a step before a pause of requests is not usual.
 
-    requests, query_tokens, kv_tokens, padded_to: -1 where the marks, or the graphs, do not say. graph_coverage: share of the device's time in graphs, NaN
-    if that is not known. tokens_per_s: generated ones where it decodes, else those computed; NaN of a phase that does neither for itself.
+    requests, query_tokens, kv_tokens, padded_to: -1 if neither marks nor graphs give them. graph_coverage: share of the device's time in graphs, NaN if
+    unknown. tokens_per_s: generated tokens of decode phases, else computed tokens; NaN for phases that do neither.
     """
 
     phase: str
@@ -96,7 +96,7 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 def _marks(rows: Table, outer: np.ndarray) -> list[ServerMark]:
-    """What each outer range says, and where it leaves something open what the ranges inside of it say of the same kind of step."""
+    """Fields of each outer range, completed by fields of ranges inside it for the same kind of step."""
     found: list[ServerMark] = []
     for name, is_outer in zip(rows["name"], outer.tolist(), strict=True):
         mark = server_mark(name)

@@ -21,8 +21,9 @@ from advisor.views.trace.ops import Ops
 
 
 class Shapes(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 if that was not recorded. made: the same,
-    and of elementwise ops what they make of smaller ones by broadcasting."""
+    """elements: (n_gpu,) of the largest input tensor of the op that launched each; -1 if not recorded. made: the same, but for elementwise ops the
+    elements after broadcasting.
+    """
 
     elements: Ints
     made: Ints
@@ -71,13 +72,14 @@ class Shapes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def broadcasts(op_name: str) -> bool:
-    """Whether an op that launches an elementwise kernel makes what its inputs broadcast to: one of the framework's own that is nothing else by its
-    name. Others read tensors that are no partners, as weights in 4 bits and their scales."""
+    """Whether the output of an op with an elementwise kernel has the broadcast shape of its inputs: an op of the framework that its name shows to be
+    nothing else. Other ops read tensors that do not broadcast, such as 4-bit weights and their scales.
+    """
     return op_name.startswith(TORCH) and op_family(op_name) is None
 
 
 def broadcast_elements(shapes: Sequence[Sequence[int]]) -> int:
-    """Elements of what an elementwise op makes of tensors of these shapes; of the largest if they do not broadcast, or to more than a word counts."""
+    """Elements of an elementwise result of tensors of these shapes; of the largest tensor if they do not broadcast, or if the count overflows a word."""
     largest = max((prod(shape) for shape in shapes), default=-1)
     try:
         made = prod(np.broadcast_shapes(*map(tuple, shapes)))

@@ -28,7 +28,7 @@ _LIBRARY = re.compile(IN_LIBRARY + r"|(^|/)torch/|^\.\.\.")
 _LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "numpy", "functorch", "tqdm"}
 
 _STRIDES = 5
-"""Frames are passed 32 at a time: a look-up among as many as may nest takes some 500 turns at most, and the usual one a few."""
+"""Frames are skipped 32 at a time: a look-up at the maximum depth takes about 500 iterations, a usual look-up a few."""
 
 OF_C = "<built-in "
 """How frames of functions of C are named."""
@@ -50,7 +50,7 @@ def user_frame(name: str, scripts: frozenset[str] = frozenset()) -> SourceLine |
 
 
 class Sources(msgspec.Struct, frozen=True, dict=True):
-    """Python frames by thread; answers which one was running at a moment, or by the stacks of ops where frames are no events.
+    """Python frames by thread; finds the frame that ran at a moment, or uses the stacks of ops if frames are no events.
 
     rows: by (pid, tid), rows of `python_calls` in order of start, outer frames first.
     """
@@ -188,7 +188,7 @@ class Sources(msgspec.Struct, frozen=True, dict=True):
         return any(name.startswith(OF_C) for name in self._names[0])
 
     def frames_of_call(self, call: int) -> tuple[str, ...]:
-        """Names of the Python frames around a runtime call, from the innermost one out to the user's; none where frames are no events."""
+        """Names of the Python frames around a runtime call, from the innermost to the user's; none if frames are no events."""
         row = self._running(*(column[call].item() for column in self._calls))
         user = int(self._users[row]) if row >= 0 else -1
         found: list[str] = []

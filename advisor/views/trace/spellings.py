@@ -32,10 +32,10 @@ NEAR = 6
 
 
 class Spellings(msgspec.Struct, frozen=True):
-    """cell: the recurrent cell that a Python loop steps, "" if none does; cells: how often in a step. sliced: products a step of
-    slices of one tensor, alike and in a row, as one head or expert at a time. picked: losses a step that are a log-softmax and a pick of
-    the target's. grows: sizes from and to which a tensor grows by concatenation, None if none does. grows_values: the same of a list of
-    single values, as of the words that were chosen: rows of them, of which none has features as what attention keeps has."""
+    """cell: the recurrent cell that a Python loop calls, or ""; cells: calls per step. sliced: GEMMs per step of slices of the same tensor in a row, such as
+    a head or expert at a time. picked: losses per step that are a log-softmax and a pick of the target's value. grows: first and last size of a tensor
+    that grows by concatenation, or None. grows_values: the same for a list of single values, such as chosen words.
+    """
 
     cell: str = ""
     cells: float = 0.0
@@ -70,8 +70,9 @@ class Spellings(msgspec.Struct, frozen=True):
 
 
 def _sliced(cuts: list[bool], dims: list[str]) -> int:
-    """Products in runs of FEWEST or more, each of what was just cut out of a larger tensor, in the shapes of one of the two products before
-    it: scores and values alternate. cuts: whether each cuts a tensor; the others multiply."""
+    """GEMMs in runs of FEWEST or more, each of a fresh slice of a larger tensor, with the shapes of one of the two GEMMs before (scores and values
+    alternate). cuts: whether each op slices; the others multiply.
+    """
     lengths, length, before, cut = [], 0, ("", ""), False
     for cuts_one, shape in zip(cuts, dims, strict=True):
         if cuts_one:
@@ -87,7 +88,7 @@ def _sliced(cuts: list[bool], dims: list[str]) -> int:
 
 
 def _mostly_grows(sizes: list[int]) -> bool:
-    """Whether sizes grow from one to the next, but where they start again, as with the next text that is generated."""
+    """Whether sizes grow, except where they start again, as for the next generated text."""
     falls = sum(later < size for size, later in pairwise(sizes))
     rises = sum(later > size for size, later in pairwise(sizes))
     return falls * FEWEST_REPEATS <= rises
@@ -98,8 +99,9 @@ def _widest(grown: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
 
 
 def _grown(timeline: Timeline, joins: Ints) -> list[tuple[bool, tuple[int, int]]]:
-    """The smallest and largest size of each axis along which a concatenation of the same two ranks of tensor grows by what it adds, and
-    whether what it adds is single values: along the only axis, or the last of two."""
+    """The smallest and largest size of each axis along which a repeated concatenation grows, and whether it adds single values: along the only axis, or
+    the last of two.
+    """
     sizes: dict[tuple[int, ...], list[int]] = {}
     for text in timeline.cpu_ops["dims"][joins]:
         tensors = next((item for item in arguments.numbers(text) if item and isinstance(item[0], list)), [])

@@ -51,9 +51,10 @@ IDLE_DURING = NEARLY_ALL
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """earlier_us: until when the device ran what had been launched before the recording, -inf if it did not, and for how
-    long that was seen. once: spans of calls in which the driver did what it does once; calls: each with name, start and end. ends_us: ends
-    of those that set a beginning apart; a brief launch that loads its kernel does not, since a program makes them for as long as it meets new ones."""
+    """earlier_us: end of device work that was launched before the recording (-inf without such work), and its recorded duration. once: spans of calls with
+    one-time work of the driver. calls: each with name, start and end. ends_us: ends of calls that separate start-up; brief kernel loads do not, since
+    programs load new kernels at any time.
+    """
 
     earlier_us: float
     earlier_for_us: float
@@ -124,8 +125,9 @@ def _ran_once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[s
 
 
 def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
-    """Of first launches that began while the device worked, what came after: one that waits for the device returns before that has nothing left to do,
-    one that goes on for long on an idle device loads its kernel."""
+    """The remainder of first launches that began while the device worked. A call that waits for the device returns before its queue is empty; a call
+    that continues on an idle device loads its kernel.
+    """
     calls, ops = timeline.api_calls, timeline.gpu_ops
     called = calls["start_us"][rows]
     returns = called + calls["dur_us"][rows]
@@ -137,8 +139,9 @@ def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float
 
 
 def _op_time_around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints) -> Floats:
-    """(n, 2) what the op around each call does from its last launch before to its next: a library that loads code, or makes a handle, in a call of the driver
-    does more around it, and no op takes that long to issue a kernel."""
+    """(n, 2) time of the op around each call since its launch before, and until its next. A library that loads code or creates a handle in a driver call
+    takes longer around it than any launch does.
+    """
     calls, cpu, of = timeline.api_calls, timeline.cpu_ops, ops.of_call
     start, end = calls["start_us"], (calls["start_us"] + calls["dur_us"])
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
@@ -161,7 +164,7 @@ def _op_time_around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints
 
 
 def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
-    """First launches of a program that loads its kernels one by one (CUDA does by default), however brief: what they take beyond others."""
+    """First launches of a program that loads kernels lazily (CUDA's default), however brief: their time beyond other launches."""
     dur = timeline.api_calls["dur_us"]
     first = _first(timeline.gpu_ops, launches, len(dur))
     again = np.setdiff1d(launches.calls_with(ApiRole.LAUNCH), np.flatnonzero(first))

@@ -1,5 +1,6 @@
-"""Where the host marks its steps, or seems to: the profiler's schedule, ranges of a server or of the program's own, the optimizer's steps, the calls
-of a jitted function, a launch sequence that comes again."""
+"""Marks of steps on the host: the profiler's schedule, ranges of a server or of the program, optimizer steps, calls of a jitted function, or a
+repeating launch sequence.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ FEWEST_LAUNCHES = 4 * FEWEST_REPEATS
 """A recording of fewer holds no steps: three repeats of three kernels, and what closes them."""
 
 MARKED_TWICE = 2
-"""Ranges of one name are a pattern from three on; where a launch sequence repeats inside of them, two are enough to say that it is no step."""
+"""Three ranges of a name are a pattern. If a launch sequence repeats inside them, two are enough to show that the sequence is not a step."""
 
 
 def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, str, Marks]]:
-    """How steps are told, in words, and where each begins and ends: by every way that this trace knows, the surest first."""
+    """Ways to find steps in this trace, most reliable first: a description, and the start and end of each step."""
     if marks := _profiler_steps(timeline, launches):
         yield "profiler-step", "steps marked by the profiler's schedule", marks
     if marks := server_steps(timeline, launches):
@@ -52,7 +53,7 @@ def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, 
 
 
 def _hold_several(marks: Marks, guessed: Marks) -> bool:
-    """Whether most marks hold more than one beginning of what is guessed to be a step: somebody knew better."""
+    """Whether most marks contain more than one start of the guessed steps: the marks are then better."""
     held = np.searchsorted(guessed.start, marks.end) - np.searchsorted(guessed.start, marks.start)
     return bool((held > 1).mean() > 0.5)
 

@@ -33,27 +33,25 @@ OUTLIER = 1.5
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
 
 TAKES_MEMORY, FEWEST_AFTER = HARDLY_ANY, 2
-"""A step that spends a twentieth of a usual one on taking device memory fills the allocator's cache, or grows it, if none of the others
-behind it does: so many of them at the least, or nothing says which is the usual one."""
+"""A step that spends a twentieth of a usual step on device memory fills the allocator's cache, if no later step does. At least this many later steps
+are needed.
+"""
 
 FEW = 3
-"""In a window of so many steps what one of them does alone is a large part of the mean, and no part of a usual step."""
+"""In a window of at most this many steps, a single unusual step changes the mean considerably."""
 
 
 class Steps(msgspec.Struct, frozen=True):
     """Whole steps of steady work.
 
-    The host marks steps as it issues them; a busy GPU executes them later. So a step begins, for the window, where the
-    GPU starts the first kernel that the step launched, and the period between two such starts is the step time
-    whichever side is the bound. The last mark only closes the window: what follows it holds the end of the capture.
+    The host marks steps when it launches them; a busy GPU executes them later. So a step of the window begins when the GPU starts its first kernel, and
+    the time between two such starts is the step time for either bound. The last mark only closes the window, because the capture may cut off its work.
 
-    start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of the same
-    steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period. apart: share of the device's work
-    that lies before and after a launch sequence that repeats, less what was copied before it, as weights are; or in marked steps of other kinds
-    than these. kind, unjudged: of which kind they are, "" if nothing says, and the marked steps that are not in the window. ran_ahead: of a single step,
-    whether the host issued what it could of it while the device did unrecorded work from before: its own time for a step is not known.
-    closes_us: where the host ends the step that closes the window, NaN if no mark says so. by_launches: whether a launch sequence that repeats is all
-    that says what a step is.
+    start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of these steps. host_edges_us: (steps + 1,) where
+    each begins. periods_us: (steps,) each step's period. apart: share of the device's work outside the repeating launch sequence (without earlier
+    copies, such as weights), or in marked steps of other kinds. kind, unjudged: the kind of the steps ("" if unknown), and marked steps outside the
+    window. ran_ahead: of a single step, whether the host launched it during earlier unrecorded device work, so its own host time is unknown.
+    closes_us: end of the closing step on the host, NaN without a mark. by_launches: whether only a repeating launch sequence defines the step.
     """
 
     basis: Basis
@@ -78,13 +76,13 @@ class Steps(msgspec.Struct, frozen=True):
 
     @property
     def edges_us(self) -> Floats:
-        """(steps + 1,) where each step of the window begins, and the last one ends."""
+        """(steps + 1,) start of each step of the window, and the end of the last."""
         edges: Floats = self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
         return edges
 
     @property
     def begun_us(self) -> float:
-        """Where the host's part of the window counts from: what it called while the device did unrecorded work from before ran ahead."""
+        """Start of the host's part of the window; launches during earlier unrecorded device work ran ahead and are left out."""
         return self.host_start_us if self.periodic else max(self.host_start_us, self.start_us)
 
     @property
@@ -115,7 +113,7 @@ class Steps(msgspec.Struct, frozen=True):
         )
 
     def with_closing(self) -> Steps:
-        """The window and the step that closes it, as far as the host's part of that was recorded; as it is where nothing marks that step's end."""
+        """The window with its closing step, as far as the host's part was recorded; unchanged if no mark shows that step's end."""
         if not self.closes_us > self.host_end_us:
             return self
         return replace(
@@ -176,8 +174,9 @@ APART = HARDLY_ANY
 
 
 def _launched_outside(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, float]:
-    """What was launched before the first step that repeats and after the last, in words, "" if it is little: a server's prefill, setting
-    up, reading results. And its share of the device's work, without what was copied before."""
+    """Work launched before the first repeating step and after the last (a server's prefill, setup, reading results), in words; "" if it is little. Also its
+    share of the device's work, without earlier copies.
+    """
     dur = timeline.gpu_ops["dur_us"]
     # The last mark begins a step that is not counted, for it may not be whole.
     last = marks.end[-1] + float(np.median(marks.end - marks.start))
@@ -230,8 +229,9 @@ def _steps_from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, cl
 
 
 def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
-    """The steps without the first ones, up to the last of them that takes device memory, where the program's own marks say what a step is: an
-    allocator that keeps what it was given asks for it once."""
+    """The steps after the last early step that takes device memory, if the program's own marks define steps. An allocator with a cache requests memory
+    only once.
+    """
     calls = timeline.api_calls
     rows = launches.calls_with(ApiRole.ALLOCATION)
     of = steps.of_host_time(calls["start_us"][rows])
@@ -249,8 +249,9 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
 
 
 def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) -> Steps:
-    """The steps of a short window without the one that takes or gives back device memory and is longer by that, nor those on its shorter side. The
-    step that closes the window counts too, if it was recorded as far: two others say what is usual. rows: calls that take or give back memory."""
+    """A short window without the step that is longer because it takes or frees device memory, and without the steps on its shorter side. The closing
+    step counts too if it was recorded that far, since two others show the usual time. rows: calls that take or free memory.
+    """
     if not 1 < steps.steps <= FEW:
         return steps
     calls = timeline.api_calls
@@ -302,8 +303,9 @@ def first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats)
 
 
 def _on_main_stream(ops: Table, chosen: Mask, step: Ints, steps: int) -> Mask:
-    """Of the chosen ops those of the stream that computes most, if it works in each step in which any does: a stream next to it, which has little to do,
-    begins a step's work while the device is still at that of earlier ones."""
+    """Chosen ops of the stream that computes most, if it works in each step with chosen ops. A less busy stream may start a step's work while the device
+    still runs earlier steps.
+    """
     waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].categories], bool)[ops["name"].codes]
     computes = np.flatnonzero(chosen & ~waits)
     if not len(computes):
@@ -316,7 +318,7 @@ def _on_main_stream(ops: Table, chosen: Mask, step: Ints, steps: int) -> Mask:
 
 
 def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Basis, detail: str, start: float, end: float) -> Steps:
-    """One marked step: from its mark (or its first kernel, if earlier steps' work still ran then, recorded or not) to the end of its work."""
+    """A single marked step, from its mark to the end of its work; from its first kernel if earlier work still ran at the mark."""
     ops = timeline.gpu_ops
     launched = launches.start_us
     inside = (launched >= start) & (launched < end)
@@ -382,8 +384,9 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
 
 
 def _batch_before(timeline: Timeline, start: float) -> float | None:
-    """When the main process began the last batch before the first launch, None if it made none: a loop makes one for each pass, while what
-    worker processes deliver first waits for their start."""
+    """Start of the main process's last batch before the first launch, None if it made none. A loop makes a batch per pass; the first batch of worker
+    processes waits for their start.
+    """
     notes = timeline.annotations
     if not len(notes):
         return None
@@ -394,8 +397,9 @@ def _batch_before(timeline: Timeline, start: float) -> float | None:
 
 
 def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, start: float) -> float | None:
-    """The first launch after what sets a beginning apart: the last one-time call that leaves enough of the program behind it, or an earlier
-    one where the program was at work already when it met the later. None if nothing does."""
+    """The first launch after start-up: after the last one-time call that leaves enough of the program behind it, or earlier if the program already worked
+    at that call. None without such a call.
+    """
     ops = timeline.gpu_ops
     op_start, dur = ops["start_us"], ops["dur_us"]
     ends = startup.ends_us[startup.ends_us > start]
@@ -409,8 +413,9 @@ def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, sta
 
 
 AT_WORK, LOADS = 0.25, HARDLY_ANY
-"""A stretch in which the device works for a quarter of the time, and which goes into one-time calls for less than a twentieth, is no start-up, whatever
-is loaded at its end: a program loads a library whenever it first needs it."""
+"""A span in which the device works a quarter of the time, and one-time calls take less than a twentieth, is not start-up: programs load libraries when
+they first need them.
+"""
 
 
 def _at_work(start_us: float, end_us: float, startup: StartUp, busy: Spans) -> bool:

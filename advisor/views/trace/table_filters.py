@@ -35,7 +35,7 @@ def spans_of(frame: Table, chosen: np.ndarray) -> Spans:
 
 
 def line_around(timeline: Timeline, mine: Mask, start_us: float, end_us: float) -> SourceLine | None:
-    """The user's line whose frame is the innermost one around a span of host time, None if no stacks were recorded. mine: (n_python_calls,) frames of the threads in question."""
+    """The user's line of the innermost frame around a span of host time, None without stacks. mine: (n_python_calls,) frames of the threads in question."""
     calls = timeline.python_calls
     if not len(calls):
         return None

@@ -61,7 +61,7 @@ def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
 
 
 def _ran_untied(timeline: Timeline, launches: Launches, rows: Ints) -> Mask:
-    """(n,) graphs of which the ops may be there without their launch's id, as some recorders write them: one starts before the next graph is launched."""
+    """(n,) graphs with ops that may lack the launch's id, as some profilers write them: an op starts before the next graph launch."""
     start = timeline.api_calls["start_us"]
     graphs = launches.roles[rows] == list(ApiRole).index(ApiRole.GRAPH_LAUNCH)
     untied = np.sort(timeline.gpu_ops["start_us"][(launches.call < 0) & computing_ops(timeline)])

@@ -18,7 +18,7 @@ from advisor.views.trace.unexecuted_launches import captured_calls, lost_launche
 
 
 class FailedCalls(msgspec.Struct, frozen=True):
-    """Calls of one name that returned one error. launches: whether they were to run something on a device."""
+    """Calls of the same name that returned the same error. launches: whether they should have run device work."""
 
     call: str
     error: CudaError
@@ -27,8 +27,9 @@ class FailedCalls(msgspec.Struct, frozen=True):
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """launched: (n,) rows of `api_calls` that asked a device for work and did not fail, one of each launch; lost: (n,) which of them left no op on
-    any device. graphs: (n,) which of them launched a whole graph. captured: launches that were captured into graphs and ran nothing."""
+    """launched: (n,) rows of `api_calls` that launched device work without error; lost: (n,) which of them have no op on any device. graphs: (n,) which
+    launched a whole graph. captured: launches that were only captured into graphs.
+    """
 
     launched: Ints
     lost: Mask

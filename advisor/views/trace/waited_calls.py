@@ -1,4 +1,4 @@
-"""What each call that waits for the GPU is of: the ops, the copy and the Python around it, and so what is in for it."""
+"""The cause of each call that waits for the GPU: the surrounding ops, copy and Python frames, and so its fix."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ class WaitedCalls(msgspec.Struct, frozen=True, eq=False, dict=True):
         return cls(timeline, ops, launches, sources)
 
     def rows_of(self, calls: Ints, kinds: Sequence[str]) -> list[HostWait | None]:
-        """For each call (rows of `api_calls`) its row of the table, None if that knows none. kinds: what tells the calls apart; of many of one kind
-        some are looked at, spread over all, and each of the others is taken for the one before it."""
+        """For each call (rows of `api_calls`) its row of the table, None if unknown. kinds: distinguishes calls. Of many calls of a kind a sample is
+        examined,
+        and the others take the result of their predecessor.
+        """
         found: list[HostWait | None] = [None] * len(calls)
         names = np.asarray(kinds, object)
         for kind in dict.fromkeys(kinds):

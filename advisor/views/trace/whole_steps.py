@@ -1,4 +1,4 @@
-"""Steps of which the device's work is in the trace: a profiler whose buffers were not ready loses that of the first ones."""
+"""Finds steps with lost device work: profilers lose work of the first steps if their buffers are not ready."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.unexecuted_launches import lost_launches
 
 LOST = HARDLY_ANY
-"""A step that lost a twentieth of its GPU ops is shorter than it was, and what it did in their place looks like idle time."""
+"""A step that lost a twentieth of its GPU ops looks shorter, with idle time in place of the lost ops."""
 
 FEWEST_LEFT = 2
-"""Of steps that are whole, for the others to be left out: one alone does not say what is usual, nor do fewer than those that are left out."""
+"""Whole steps needed to leave others out: a single step does not show the usual count, and they must outnumber the others."""
 
 
 def first_that_lost(timeline: Timeline, launches: Launches, edges_us: Floats) -> tuple[int, str]:
-    """How many of the first steps lost GPU ops, where whole ones follow, and that in words. edges_us: (steps + 1,) where the host begins each, and
-    ends the last."""
+    """The number of first steps with lost GPU ops, if whole steps follow, and a sentence. edges_us: (steps + 1,) start of each step on the host, and
+    the end of the last.
+    """
     steps = len(edges_us) - 1
     rows, gone = lost_launches(timeline, launches)
     of = np.searchsorted(edges_us, timeline.api_calls["start_us"][rows], side="right") - 1
