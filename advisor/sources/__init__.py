@@ -105,7 +105,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             if len(latest) > 1:
                 told = "; ".join(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)), beside)))
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
-            path = _only_trace(latest, path)
+            path = _only_trace(latest, path, names)
             told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
         if export := exported(path):
             one = read(export, max_bytes=max_bytes, progress=progress, processes=processes)
@@ -322,13 +322,17 @@ def _of_ranks(job: Recording, max_bytes: int) -> Recording:
     return of_ranks([read(rank.path, max_bytes=max_bytes) for rank in ranks], [rank.named for rank in ranks], job.path)
 
 
-def _only_trace(traces: list[str], path: str) -> str:
-    """The one trace of a directory or pattern. Raises TraceError if there is none."""
-    if not traces:
-        what = "the pattern" if is_pattern(path) else "the directory"
-        kinds = "*.pt.trace.json, *.json or *.pickle, with .gz or .zst or not, *.sqlite, *.xplane.pb, or what advisor record wrote"
-        raise TraceError(f"{what} {path} holds no trace ({kinds})", "Give the path of the recording itself: reports of Nsight Compute are read separately.")
-    return traces[0]
+def _only_trace(traces: list[str], path: str, names: Sequence[str]) -> str:
+    """The one trace of a directory or pattern, or the only file, if it is known what that is. Raises TraceError if there is none."""
+    if traces:
+        return traces[0]
+    if len(names) == 1 and (source_of(begun := head(names[0], formats.HEAD_BYTES)) or formats.of_head(begun, names[0])):
+        return names[0]
+    what = "the pattern" if is_pattern(path) else "the directory"
+    kinds = "*.pt.trace.json, *.json or *.pickle, with .gz or .zst or not, *.sqlite, *.xplane.pb, or what advisor record wrote"
+    below = [one for one in sorted(Path(path).iterdir()) if one.is_dir() and recordings_among(names_in(str(one)))] if os.path.isdir(path) else []
+    hint = f"Recordings lie in {below[0]}: give that." if below else "Give the path of the recording itself: reports of Nsight Compute are read separately."
+    raise TraceError(f"{what} {path} holds no trace ({kinds})", hint)
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Timeline:

@@ -75,7 +75,7 @@ def _of_zip(file: BinaryIO, max_bytes: int) -> Packed:
     if entry.file_size > BOMB_FLOOR and entry.file_size > BOMB_RATIO * entry.compress_size and max_bytes <= DEFAULT_MAX_BYTES:
         raise TraceError(
             f"{name} in the archive unpacks to more than {BOMB_RATIO} times its size ({entry.compress_size:,} to {entry.file_size:,} bytes), as no trace does",
-            f"It looks like a bomb. If you trust it, set max_bytes above {DEFAULT_MAX_BYTES:,}.",
+            f"It looks like a bomb. If you trust it, raise the limit: --max-gib {DEFAULT_MAX_BYTES / 2**30 + 1:.0f}, or max_bytes above {DEFAULT_MAX_BYTES:,}.",
         )
     return Packed(cast("BinaryIO", _Member(archive.open(entry))), entry.file_size, "unzip", told)
 

@@ -195,5 +195,5 @@ class Stream:
         if self._packing and not trusted and self.total > BOMB_FLOOR and self.total > BOMB_RATIO * self.packed:
             raise TraceError(
                 f"the file unpacks to more than {BOMB_RATIO} times its size ({self.packed:,} to {self.total:,} bytes so far), as no trace does",
-                f"It looks like a bomb. If you trust it, set max_bytes above {DEFAULT_MAX_BYTES:,}.",
+                f"It looks like a bomb. If you trust it, raise the limit: --max-gib {DEFAULT_MAX_BYTES / 2**30 + 1:.0f}, or max_bytes above {DEFAULT_MAX_BYTES:,}.",
             )

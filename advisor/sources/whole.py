@@ -16,7 +16,12 @@ def read_whole(stream: Stream, path: str, most_bytes: int | None = None) -> byte
     while part := stream.read(1 << 24):
         held += len(part)
         if held > most:
-            told = f"{path} unpacks to more than {most / 1e6:,.0f} MB, and files of this format are decoded in memory as a whole"
-            raise TraceError(told, "Record fewer steps, or a single process.")
+            raise too_large(path, most)
         parts.append(part)
     return b"".join(parts)
+
+
+def too_large(path: str, most_bytes: int) -> TraceError:
+    """Why a file beyond the limit is not decoded."""
+    told = f"{path} unpacks to more than {most_bytes / 1e6:,.0f} MB, and files of this format are decoded in memory as a whole"
+    return TraceError(told, "Record fewer steps, or a single process.")

@@ -143,3 +143,15 @@ def test_what_is_read_is_never_taken_for_something_else() -> None:
 
 def test_the_page_of_inputs_is_the_table_s() -> None:
     assert importlib.import_module("docs.inputs").page() == (ROOT / "docs" / "inputs.md").read_text(), "python docs/inputs.py > docs/inputs.md"
+
+
+def test_a_directory_with_a_single_file_is_that_file(tmp_path: Path) -> None:
+    path = tmp_path / "massif.out.12"
+    path.write_bytes(b"desc: x\ncmd: ./x\n")
+    check(refusal(tmp_path), BY_ID["heap-profile"], path)
+
+
+def test_a_directory_without_a_recording_names_the_one_below_it(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "rank0.json").write_text('{"traceEvents": [{"ph": "X"}]}')
+    assert refusal(tmp_path).hint == f"Recordings lie in {tmp_path / 'ranks'}: give that."

@@ -14,6 +14,7 @@ from advisor import analyze, sources
 from advisor.errors import TraceError
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
+from advisor.sources import json_pieces
 from advisor.sources.redact import redact
 from tests.paths import ROOT, sample, slowly
 from tests.sources.rocprof import build
@@ -58,6 +59,29 @@ def test_what_was_recorded_is_read_back(form: str, tmp_path: Path) -> None:
     assert [build.hip(name) for name in TRACE.api_calls["name"]] == found.api_calls["name"].tolist()
     assert TRACE.annotations["name"].tolist() == found.annotations["name"].tolist()
     assert np.allclose(np.diff(TRACE.api_calls["start_us"]), np.diff(found.api_calls["start_us"]), atol=2e-3)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 1000, 1 << 24])
+def test_records_of_json_are_read_in_pieces_of_any_size(chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the size up to which a file is decoded as a whole, too; its metadata alone must be smaller."""
+    path = tmp_path / "x.json"
+    few = TRACE.gpu_ops["start_us"] < np.sort(TRACE.gpu_ops["start_us"])[20] if chunk_bytes < 100 else np.ones(len(TRACE.gpu_ops), bool)
+    _json(replace(TRACE, gpu_ops=TRACE.gpu_ops[few], api_calls=TRACE.api_calls[: int(few.sum())]), path)
+    whole = read(path)
+    monkeypatch.setattr(json_pieces, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(json_pieces, "MOST_BYTES", max(20_000, path.stat().st_size // 2))
+    found = read(path)
+    assert all(
+        found.gpu_ops[name].tolist() == whole.gpu_ops[name].tolist() for name in ("name", "start_us", "dur_us", "device", "stream", "correlation", "bytes")
+    )
+    assert all(found.api_calls[name].tolist() == whole.api_calls[name].tolist() for name in ("name", "start_us", "correlation"))
+
+
+def test_metadata_of_json_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _json(TRACE, tmp_path / "x.json")
+    monkeypatch.setattr(json_pieces, "MOST_BYTES", 100)
+    with pytest.raises(TraceError, match="unpacks to more than"):
+        read(tmp_path / "x.json")
 
 
 CASES = [(form, case) for case in ("memcpy/serial_pinned.slow", "launch-gap/slow", "memcpy/slow") for form in FORMS]

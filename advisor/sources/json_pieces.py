@@ -1,0 +1,63 @@
+"""Large arrays of a JSON document, decoded piece by piece: the rest of the document is small and follows as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from advisor.sources.stream import Stream
+from advisor.sources.whole import MOST_BYTES, too_large
+
+CHUNK_BYTES = 1 << 24
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.DOTALL)
+"""A string, a bracket, or the quote of a string that is not all there yet."""
+_QUOTE, _OPENING, _LIST = b'"'[0], b"[{", b"["[0]
+
+Path = tuple[bytes, ...]
+"""The quoted keys by which brackets were opened, the outermost first; b"" of a list's member."""
+
+
+def pieces(stream: Stream, path: str, depth: int, wanted: Callable[[Path], bool]) -> Iterator[tuple[Path, bytes]]:
+    """Members of the wanted lists that are opened as bracket number `depth`, whole ones, separated by commas; then, without a path, the document in
+    which these lists are empty. The members are objects. Raises TraceError if that document is larger than what is decoded as a whole."""
+    rest: list[bytes] = []
+    held, level, begin, at, inside = 0, 0, 0, 0, False
+    keys: list[bytes] = []
+    last = buffer = b""
+    while chunk := stream.read(CHUNK_BYTES):
+        buffer, at, begin, cut = buffer[begin:] + chunk, at - begin, 0, 0
+        for token in _TOKEN.finditer(buffer, at):
+            start, end = token.span()
+            byte = buffer[start]
+            if byte == _QUOTE:
+                if end == start + 1:
+                    break
+                if level < depth:
+                    last = token[0]
+            elif byte in _OPENING:
+                level += 1
+                if level <= depth:
+                    keys.append(last)
+                    last = b""
+                if level == depth and byte == _LIST and wanted(tuple(keys)):
+                    rest.append(buffer[begin:end])
+                    held, begin, inside = held + end - begin, end, True
+            else:
+                if level == depth and inside:
+                    yield tuple(keys), buffer[begin:start].strip(b" \t\r\n,")
+                    begin, inside = start, False
+                if level <= depth and keys:
+                    keys.pop()
+                level -= 1
+                if level == depth:
+                    cut = end
+            at = end
+        if not inside:
+            rest.append(buffer[begin:at])
+            held, begin = held + at - begin, at
+        elif cut > begin:
+            yield tuple(keys), buffer[begin:cut].strip(b" \t\r\n,")
+            begin = cut
+        if held + len(buffer) - begin > MOST_BYTES:
+            raise too_large(path, MOST_BYTES)
+    yield (), b"".join([*rest, b"" if inside else buffer[begin:]])
