@@ -1,4 +1,4 @@
-"""What was recorded while CUDA graphs were captured, next to the timeline that replays them."""
+"""Records of the capture of CUDA graphs, next to the timeline that replays them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.recordings.timeline import Timeline
 
 @dataclass(frozen=True)
 class CaptureTrace:
-    """name: of its file. rows: tokens or requests that the captured graphs are for, as the file's name says or what lies next to it, -1 if they do not."""
+    """name: of its file. rows: tokens or requests of the captured graphs by the file's name or a file next to it, -1 if unknown."""
 
     name: str
     timeline: Timeline
@@ -20,7 +20,7 @@ class CaptureTrace:
 
 @dataclass(frozen=True)
 class CaptureTraces:
-    """Recorded while an engine captured its graphs: each call of them adds a node to a graph, under its op, module and shapes, and runs nothing."""
+    """Recorded while an engine captured its graphs. Each call adds a node to a graph, under its op, module and shapes, and runs nothing."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"
 
@@ -29,7 +29,7 @@ class CaptureTraces:
 
 @dataclass(frozen=True)
 class NodeAnnotation:
-    """What the program said of the node of a graph. scope: its name; the others as the columns of `Timeline.gpu_ops`, for a collective."""
+    """The program's own name for the node of a graph (scope), and of a collective the columns of `Timeline.gpu_ops`."""
 
     scope: str = ""
     collective: str = ""
@@ -43,7 +43,7 @@ class NodeAnnotation:
 
 @dataclass(frozen=True)
 class GraphAnnotations:
-    """What `torch.cuda` recorded of a process's graphs where the program used `mark_kernels`: by the number of each node, with the graph's in its upper 32 bits."""
+    """What `mark_kernels` of `torch.cuda` recorded in a process, by the number of each node, with the graph's in its upper 32 bits."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"
 

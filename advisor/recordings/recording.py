@@ -57,7 +57,7 @@ def with_load(recording: Recording, load: LoadBeside) -> Recording:
 
 
 def with_captures(recording: Recording, *captures: CapturePart) -> Recording:
-    """A timeline with what was recorded of its graphs' captures, in the place of what it had of the same type. Raises UsageError if it is none."""
+    """A timeline with records of its graphs' captures; they replace those of the same type. Raises UsageError if it is none."""
     if recording.kind != "trace":
         raise UsageError(
             f"{recording.path} is no trace of a single process but a recording of kind {recording.kind}",

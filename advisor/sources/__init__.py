@@ -148,7 +148,7 @@ def _of_stages(paths: Sequence[str], path: str, max_bytes: int) -> Recording:
 
 
 def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[CapturePart, ...]:
-    """The traces of captures and annotations of graphs in a directory, or those that one file holds: a rank's, if they say whose they are. Raises TraceError
+    """The traces of captures and annotations of graphs in a directory or a file: of that rank, if their names have ranks. Raises TraceError
     if there is none, or if annotations cannot be read."""
     if not os.path.isdir(directory):
         if is_annotations(directory):
@@ -166,8 +166,7 @@ def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEF
 
 
 def captures_beside(path: str, timeline: Timeline, *, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[CapturePart, ...]:
-    """The same of what lies next to a trace of this machine, annotations also in the directory above, for graphs that it replays; nothing where a file
-    cannot be read."""
+    """The same next to a trace of this machine that replays graphs, for annotations also in the directory above. Files that cannot be read are left out."""
     if is_remote(path) or not any(role(str(name)) is ApiRole.GRAPH_LAUNCH for name in timeline.api_calls["name"].categories):
         return ()
     rank, directory = timeline.source.rank, os.path.dirname(path) or "."

@@ -28,7 +28,7 @@ _DETAILS = "execution_details.json"
 
 @dataclass(frozen=True)
 class CaptureFile:
-    """rank: of the process that captured, -1 where the name does not say it. rows: as of `CaptureTrace`."""
+    """rank: of the process that captured, -1 if it is not in the name. rows: as of `CaptureTrace`."""
 
     path: str
     rank: int

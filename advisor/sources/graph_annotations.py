@@ -22,8 +22,6 @@ from advisor.sources.whole import read_whole
 
 _NAME = re.compile(r"kernel_annotations_rank(\d{1,6})(?:[_.-].{0,200})?\.pkl")
 _AGAIN = "Write it in the process that is profiled, while its graphs exist: pickle.dump(dict(torch.cuda.graph_annotations.get_kernel_annotations()), file)."
-_MOST_TEXT = 1000
-"""Letters of a name: nobody reads more."""
 
 
 def is_annotations(path: str) -> bool:
@@ -32,7 +30,7 @@ def is_annotations(path: str) -> bool:
 
 
 def annotations_in(directories: Sequence[str], rank: int | None) -> list[str]:
-    """The files of a rank in directories of this machine; where the rank is not known, those of the only rank that has any."""
+    """The files of a rank in directories of this machine; if the rank is not known, those of the only rank that has any."""
     found: dict[int, list[str]] = {}
     for directory in filter(os.path.isdir, dict.fromkeys(directories)):
         for name in sorted(os.listdir(directory)):
@@ -42,7 +40,7 @@ def annotations_in(directories: Sequence[str], rank: int | None) -> list[str]:
 
 
 def read_annotations(paths: Sequence[str]) -> GraphAnnotations:
-    """What the files say together. Raises TraceError if one cannot be opened, is damaged, or would make anything but data."""
+    """The annotations of all files. Raises TraceError if a file cannot be opened, is damaged, or would make anything but data."""
     nodes: dict[int, NodeAnnotation] = {}
     for path in paths:
         nodes |= _read(path)
@@ -61,7 +59,7 @@ def _read(path: str) -> dict[int, NodeAnnotation]:
 
 
 def _of_node(said: Sequence[Any]) -> NodeAnnotation:
-    """What a node's annotations say together, the later ones first, as torch merges them."""
+    """A node's annotations merged as torch does, the later before the earlier."""
     told: dict[Any, Any] = {}
     for one in said:
         # torch 2.13 keeps a text under "str", later ones under "name".
@@ -86,7 +84,7 @@ def _text(value: Any) -> str:
     """Of a group's ranks the list as traces have it."""
     if isinstance(value, list) and all(type(one) is int for one in value):
         return str(value)
-    return value[:_MOST_TEXT] if isinstance(value, str) else ""
+    return value if isinstance(value, str) else ""
 
 
 def _whole(value: Any) -> int:

@@ -151,7 +151,7 @@ def _annotations_joined(workspace: Workspace) -> Health:
     annotated, frame = workspace.get(AnnotatedGraphs), workspace.get(Timeline).gpu_ops
     us = frame["dur_us"]
     share = float(us[annotated.of >= 0].sum()) / max(float(us[annotated.replayed].sum()), 1e-9)
-    told = f"annotations of CUDA graphs name {percent(share)} of the time of what they replay"
+    told = f"annotations of CUDA graphs name {percent(share)} of the time of replayed kernels"
     return Health(
         check="annotations-joined",
         status="degraded" if annotated.why else "ok",

@@ -36,7 +36,7 @@ class _Class(str):
 _DEFAULTDICT = _Class("collections.defaultdict")
 _BUILTIN = ("dict", "float", "int", "list", "long", "set", "str", "tuple", "unicode")
 _CLASSES = {str(name): name for name in (_DEFAULTDICT, *(_Class(f"{module}.{kind}") for module in ("builtins", "__builtin__") for kind in _BUILTIN))}
-"""A defaultdict, as `torch.cuda` keeps annotations of graphs in, and what it may make: protocol 2 has the names of Python 2."""
+"""A defaultdict, which `torch.cuda` keeps annotations of graphs in, and its factories: protocol 2 has the names of Python 2."""
 
 
 class _Malformed(Exception):
@@ -169,7 +169,7 @@ def _known(m: _Machine, code: int, name: str) -> _Class:
 
 
 def _reduce(m: _Machine) -> None:
-    """A defaultdict of a builtin type or of none: nothing is called, an empty dict stands for it."""
+    """A defaultdict of a builtin type or of none: nothing is called, it becomes an empty dict."""
     made_of, made = m.stack.pop(), m.stack.pop()
     if (
         made is not _DEFAULTDICT

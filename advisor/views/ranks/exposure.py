@@ -14,7 +14,7 @@ GATHERS = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 """Of weights and gradients in parts: known long before they are needed, so they can be fetched ahead or sent behind."""
 
 MIN_RUN = 4
-"""All-reduces in a row without computing between them are gradients; one alone may be a sum that the next product needs."""
+"""All-reduces in a row without computing between them are gradients; one alone may be a sum that the next GEMM needs."""
 
 BETWEEN_US = 50.0
 """Own work of a rank that is shorter than this does not separate two collectives: the division of a gradient, a copy."""

@@ -1,4 +1,4 @@
-"""What the program said of the nodes of its CUDA graphs, on the kernels that a replay runs of them."""
+"""The program's annotations of its CUDA graphs' nodes, on the kernels of replays."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 
-_GRAPH_BITS = 32
-"""A node's number holds its graph's above these bits (cudaGraphNodeGetToolsId)."""
-
 _TEXTS = ("collective", "collective_dtype", "group", "group_ranks")
 _NUMBERS = ("group_size", "in_elements", "out_elements")
 
 
 class AnnotatedGraphs(msgspec.Struct, frozen=True, eq=False):
-    """said: what was said, and of (n_gpu,) which of it, -1 where nothing is known. replayed: (n_gpu,) whether a graph ran it. why: what keeps annotations from
-    being found, "" if nothing does."""
+    """of: (n_gpu,) positions in `said`, -1 of ops without an annotation. replayed: (n_gpu,) whether a graph ran it. why: the reason why
+    nothing fits, "" if something does."""
 
     said: tuple[NodeAnnotation, ...]
     of: Ints
@@ -43,11 +40,11 @@ class AnnotatedGraphs(msgspec.Struct, frozen=True, eq=False):
         of, why = _by_number(frame, rows, nodes) if numbered else _by_order(frame, rows, launches.call, nodes, said)
         talks = np.array([*(one.in_elements >= 0 for one in said), False], bool)[of]
         if talks.any() and not kernels.communication[talks].any():
-            of, why = np.full(len(frame), -1), "what they call a collective is no kernel that communicates"
+            of, why = np.full(len(frame), -1), "annotated collectives are on kernels that do not communicate"
         return cls(said, of, replayed, why)
 
     def told(self, frame: Table, rows: Ints) -> Table:
-        """These rows of GPU ops with the collective that they are of, where only annotations say it."""
+        """These rows of GPU ops with their collective, if only annotations have it."""
         at = np.flatnonzero((self.of[rows] >= 0) & (frame["in_elements"] < 0))
         of = [self.said[one] for one in self.of[rows[at]].tolist()]
         at, of = at[[one.in_elements >= 0 for one in of]] if of else at, [one for one in of if one.in_elements >= 0]
@@ -60,12 +57,12 @@ class AnnotatedGraphs(msgspec.Struct, frozen=True, eq=False):
 
 
 def _by_number(frame: Table, rows: Ints, nodes: Ints) -> tuple[Ints, str]:
-    """By the numbers of nodes: of the graphs that ran most of what was annotated must be there, or they are graphs of another process."""
+    """By the numbers of nodes: of the graphs that ran, most annotated nodes must be there, or they are graphs of another process."""
     of = np.full(len(frame), -1)
     ran = frame["graph_node_id"][rows]
     at = np.searchsorted(nodes, ran)
     found = np.r_[nodes, -1][at] == ran
-    expected = np.isin(nodes >> _GRAPH_BITS, np.unique(ran >> _GRAPH_BITS))
+    expected = np.isin(_graph(nodes), np.unique(_graph(ran)))
     if not expected.any():
         return of, "the graphs that ran are others, as of another process"
     if len(np.unique(ran[found])) <= MOST * expected.sum():
@@ -75,10 +72,11 @@ def _by_number(frame: Table, rows: Ints, nodes: Ints) -> tuple[Ints, str]:
 
 
 def _by_order(frame: Table, rows: Ints, call: Ints, nodes: Ints, said: Sequence[NodeAnnotation]) -> tuple[Ints, str]:
-    """By their order, where the recorder wrote no numbers: a replay of as many ops as a graph has annotated nodes, the only one that has, each time of the same kernels."""
+    """By their order, in traces without numbers: of a replay with as many ops as a graph has annotated nodes, the only graph with so many.
+    Its replays must run the same kernels."""
     of = np.full(len(frame), -1)
     seen: dict[int, list[int]] = {}
-    starts = np.flatnonzero(np.diff(nodes >> _GRAPH_BITS, prepend=-1))
+    starts = np.flatnonzero(np.diff(_graph(nodes), prepend=-1))
     graphs = [np.arange(first, last) for first, last in zip(starts, [*starts[1:], len(nodes)], strict=True)]
     copies = frame["kind"] != GpuKind.MEMSET.value
     for replay in _replays(rows, call):
@@ -94,6 +92,11 @@ def _by_order(frame: Table, rows: Ints, call: Ints, nodes: Ints, said: Sequence[
                 break
     why = "" if (of >= 0).any() else "the trace has no numbers of nodes, and no replay has as many kernels as a single graph has annotated nodes"
     return of, why
+
+
+def _graph(nodes: Ints) -> Ints:
+    """The number of each node's graph (cudaGraphNodeGetToolsId)."""
+    return nodes >> 32
 
 
 def _replays(rows: Ints, call: Ints) -> Iterator[Ints]:

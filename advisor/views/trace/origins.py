@@ -15,8 +15,8 @@ from advisor.views.trace.ops import Ops
 
 
 class Origins(msgspec.Struct, frozen=True, eq=False):
-    """inner, outer: (n_gpu,) positions in `names` of the innermost and the outermost op, -1 if none is known. shape: (n_gpu,) position in `shapes` of the innermost op's dims as
-    recorded, -1 where no op is known."""
+    """inner, outer: (n_gpu,) positions in `names` of the innermost and the outermost op, -1 if none is known. shape: (n_gpu,) the same in `shapes`
+    of the innermost op's dims as recorded."""
 
     names: tuple[str, ...]
     inner: Ints
@@ -60,7 +60,7 @@ class Origins(msgspec.Struct, frozen=True, eq=False):
 
 
 def _named(places: list[Place], place: Ints, annotated: AnnotatedGraphs, rows: Ints) -> Ints:
-    """Where no module is known, that which the program named a graph's node by; `places` grows by those."""
+    """The program's names of graphs' nodes for ops without a known module; `places` grows by them."""
     scopes = dict.fromkeys(one.scope for one in annotated.said if one.scope)
     of_scope = {scope: len(places) + at for at, scope in enumerate(scopes)}
     named = np.array([*(of_scope.get(one.scope, -1) for one in annotated.said), -1])[annotated.of[rows]]

@@ -94,7 +94,7 @@ def test_torch_itself_holds_what_is_read(pickled):
         (replays(), said(graph=8), "another process"),
         (replays(), said(of={**SAID, **{number: ["x"] for number in range(10, 20)}}), "few of the annotated nodes"),
         (replays(numbered=False), said(of={1: ["x"]}), "no numbers of nodes"),
-        (replays(), said(of={1: [MESSAGE], 2: ["mlp"]}), "no kernel that communicates"),
+        (replays(), said(of={1: [MESSAGE], 2: ["mlp"]}), "do not communicate"),
     ],
 )
 def test_annotations_that_do_not_fit_say_so(timeline, told, why, pickled):
