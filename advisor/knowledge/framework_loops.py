@@ -16,6 +16,8 @@ LOOPS: dict[str, tuple[str, dict[str, str]]] = {
     "diffusers": ("diffusers", {"Pipeline": "diffusers.pipelines.pipeline_utils:DiffusionPipeline", MODEL: "diffusers.models.modeling_utils:ModelMixin"}),
     "ultralytics": ("ultralytics", {"Trainer": "ultralytics.engine.trainer:BaseTrainer", "Predictor": "ultralytics.engine.predictor:BasePredictor"}),
     "timm": ("timm", {MODEL: "timm.models:"}),
+    "peft": ("peft", {MODEL: "peft.peft_model:PeftModel"}),
+    "torchao": ("torchao", {}),
     "vllm": ("vllm", {"Engine": "vllm.v1.engine.core:EngineCore"}),
     "sglang": ("sglang", {"Scheduler": "sglang.srt.managers.scheduler:Scheduler"}),
     "tensorrt-llm": ("tensorrt_llm", {"PyExecutor": "tensorrt_llm._torch.pyexecutor.py_executor:PyExecutor"}),

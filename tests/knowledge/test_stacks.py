@@ -7,6 +7,7 @@ import io
 import re
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,38 @@ def test_the_pinned_copy_tells_which_versions_have_a_name() -> None:
     made = pinned_from([("2.0", {"A": {"x": "", "y": ""}}), ("10.0", {"A": {"y": ""}}), ("1.0", {"A": {"x": ""}})])
     assert made == Pinned(("1.0", "2.0", "10.0"), {"A": {"x": "110", "y": "011"}})
     assert made.has_name("A.x", "2.0") and not made.has_name("A.x", "10.0") and not made.has_name("B.x", "1.0")
+
+
+def printed(code: str, pack: Pack) -> Iterator[tuple[str, str]]:
+    """Owner and name of each argument that a fix's code passes to what the pack has read, and of each flag of its commands, whose owner it does not say."""
+    if re.match(r"python|\./|vllm|[A-Z_]+=", code):
+        yield from (("", flag) for flag in re.findall(r"(?<!\S)--(?:no-)?([\w.-]+)", code) if not flag.startswith("xla_"))
+    elif not code.startswith(("{", "torchrun", "#")):
+        for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
+            owner = ast.unparse(call.func).rpartition(".")[2]
+            known = [name for name, one in pack.owners.items() if name.rpartition(".")[2] == owner and one.read in ("fields", "signature", "taken")]
+            yield from ((known[0], word.arg) for word in call.keywords if known and word.arg)
+
+
+HANDED_ON = [("DDPStrategy", "gradient_as_bucket_view")]
+"""What its owner takes among others, and passes to torch."""
+
+
+@pytest.mark.parametrize(("pack", "option"), OPTIONS, ids=called)
+def test_all_that_a_fix_passes_is_accepted_by_each_version_for_which_it_is_printed(pack: Pack, option: Option) -> None:
+    held = pinned()[pack.package]
+    for owner, name in {*printed(option.after, pack)} - {*printed(option.before, pack), *HANDED_ON}:
+        for version in (version for version in held.versions if option.in_version(version)):
+            spelled = {name, f"--{name}", name.replace("-", "_"), name.rpartition(".")[2]}
+            # A class may take what its base takes, which stands in another file.
+            assert any(held.has_name(f"{one}.{text}", version) for one in held.names for text in spelled), (owner, name, version)
+
+
+@pytest.mark.parametrize(("pack", "option"), OPTIONS, ids=called)
+def test_what_a_fix_calls_first_is_imported_where_it_is_pasted(pack: Pack, option: Option) -> None:
+    if re.match(r"\{|python|\./|vllm|torchrun|#|[A-Z_]+=", option.after):
+        return
+    tree, before = ast.parse(option.after), option.before
+    imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
+    classes = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[0].isupper()}
+    assert {name for name in classes - imported if not re.search(rf"\b{name}\b", before)} == set()

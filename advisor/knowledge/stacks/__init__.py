@@ -31,7 +31,7 @@ Evidence = Literal["frame", "module", "op", "range", "kernel", "file"]
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the names of one class, function or parser stand. files: paths in the archive, of which all that are there are
-    read: it may are in several, or have moved. of: the class or function there, dotted, of all that are there, or "*" for every class; the owner's own name unless given; of exports and words, those looked for. package: another package, of the same version, that holds the files."""
+    read: it may are in several, or have moved. of: the class or function there, dotted, of all that are there, or "*" for every class; the owner's own name unless given; of exports and words, those looked for. package: another package that holds the files, of the same version, else its newest."""
 
     files: tuple[str, ...]
     read: Reading

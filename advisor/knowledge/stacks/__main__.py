@@ -19,7 +19,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="print what is gone, renamed or new in the newest packages")
     parser.add_argument("--pin", action="store_true", help="write the names of these versions into names.json")
     parser.add_argument("--page", action="store_true", help="print docs/frameworks.md")
-    parser.add_argument("--archives", type=Path, help="a folder in which packages are kept and looked for; a temporary one by default")
+    parser.add_argument(
+        "--archives",
+        type=Path,
+        help="a folder in which packages are kept and looked for, as PACKAGE-VERSION a checkout of what PyPI does not serve; a temporary one by default",
+    )
     parser.add_argument("packages", nargs="*", metavar="PACKAGE[=VERSION,…]", help="all that are served, by default")
     given = parser.parse_args()
     if given.check + given.pin + given.page != 1:
@@ -33,14 +37,14 @@ def main() -> int:
     chosen = [pack for name, pack in packs().items() if name in wanted or (not wanted and pack.archive != "checkout")]
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.archives or Path(temporary)
-        return _check(chosen, folder) if given.check else _pin(chosen, wanted, folder)
+        return _check(chosen, wanted, folder) if given.check else _pin(chosen, wanted, folder)
 
 
-def _check(chosen: Iterable[Pack], folder: Path) -> int:
+def _check(chosen: Iterable[Pack], wanted: dict[str, list[str]], folder: Path) -> int:
     wrong = 0
     for pack in chosen:
         try:
-            version, names = read_version(pack, "", folder)
+            version, names = read_version(pack, (wanted.get(pack.package) or [""])[-1], folder)
         except AdvisorError as error:
             print(f"{pack.name}: {error.message}")
             wrong += 1

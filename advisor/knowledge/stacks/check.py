@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -132,4 +133,11 @@ def read_version(pack: Pack, version: str, into: Path) -> tuple[str, dict[str, N
     """The names of one version, "" for the newest, and which that is."""
     archive, found = download(pack.package, pack.archive, version, into)
     beside = sorted({owner.package for owner in pack.owners.values()} - {""})
-    return found, names_in({pack.package: archive, **{name: download(name, "wheel", found, into)[0] for name in beside}}, pack)
+    return found, names_in({pack.package: archive, **{name: _beside(name, found, into) for name in beside}}, pack)
+
+
+def _beside(package: str, version: str, into: Path) -> Archive:
+    """Of that version where both are released together, else its newest."""
+    with suppress(UsageError):
+        return download(package, "wheel", version, into)[0]
+    return download(package, "wheel", "", into)[0]
