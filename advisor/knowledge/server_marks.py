@@ -137,5 +137,6 @@ def phase(name: str) -> str:
 
 
 A_BLOCK_A_ROW = expression(r"rms_?norm|layer_?norm|reshape_and_cache|store_kv_?cache|(act|silu|gelu)_and_mul|set_(mla_)?kv_buffer", re.IGNORECASE)
-"""Kernels of servers that launch a block for each row of a step (vLLM's csrc/, FlashInfer's norm.cuh, torch's layer_norm_kernel.cu), padding among the rows;
-where several heads are normed, a block for each head of each row."""
+"""Server kernels that launch a block per row of a step (vLLM's csrc/, FlashInfer's norm.cuh, torch's layer_norm_kernel.cu), including padding rows;
+norms of several heads launch a block per head and row.
+"""

@@ -1,4 +1,4 @@
-"""How inference servers name what they count, in the text that Prometheus reads. Several names of one thing are of several versions, the newest first."""
+"""Names of inference servers' metrics in Prometheus's text format. Several names of the same metric are of several versions, newest first."""
 
 from __future__ import annotations
 

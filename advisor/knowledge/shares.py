@@ -1,10 +1,10 @@
-"""What views, rules and reports mean by most, nearly all, little and hardly any of something: one number each, so that none of them is moved for one program."""
+"""Shares that views, rules and reports call most, nearly all, little and hardly any. Each has a single value, so none is tuned for a program."""
 
 MOST = 0.5
 """More than all else together."""
 
 NEARLY_ALL = 0.9
-"""What is left is an exception: a branch, a first or last pass, what a recording lost."""
+"""The rest is an exception: a branch, a first or last pass, or lost events."""
 
 LITTLE = 0.1
 """What is below it says nothing of the rest."""

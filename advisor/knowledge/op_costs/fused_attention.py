@@ -10,8 +10,9 @@ from advisor.knowledge.devices import Peaks
 from advisor.knowledge.measured_costs import cost
 
 PREFER_CUDNN = (9, 10)
-"""Major compute capabilities of NVIDIA's devices on which the one call prefers cuDNN in 16 bits (`check_prefer_cudnn_attention` of PyTorch), which
-plans its kernel anew for each length: 48 to 75 ms on an H200 with torch 2.11, 167 ms with the backward pass, once a length."""
+"""Major compute capabilities on which PyTorch prefers cuDNN in 16 bits (`check_prefer_cudnn_attention`). cuDNN plans a kernel per length: 48 to 75 ms on
+an H200 with torch 2.11, 167 ms with the backward pass.
+"""
 
 
 class Rate(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ EXPERTS = re.compile(
     r"|expert_triton_kernel|moe_wna16|gemmtype\)[12]",
     re.IGNORECASE,
 )
-"""GEMMs over several experts in one kernel: of Triton and Marlin in vLLM and SGLang, CUTLASS, DeepGEMM (GemmType 1 and 2 are grouped), TensorRT-LLM, AITER, torch."""
+"""Grouped GEMMs over several experts: of Triton and Marlin in vLLM and SGLang, CUTLASS, DeepGEMM (GemmType 1 and 2), TensorRT-LLM, AITER, torch."""
 
 PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 """What Tensor Cores compute: matrix products, convolutions, attention."""

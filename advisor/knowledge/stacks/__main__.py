@@ -14,7 +14,7 @@ from advisor.knowledge.stacks.page import as_markdown
 
 
 def main() -> int:
-    """0 where every option that a report prints is in the newest packages, 1 where one is not."""
+    """0 if every option that a report prints exists in the newest packages, else 1."""
     parser = argparse.ArgumentParser(prog="python -m advisor.knowledge.stacks", description=__doc__)
     parser.add_argument("--check", action="store_true", help="print what is gone, renamed or new in the newest packages")
     parser.add_argument("--pin", action="store_true", help="write the names of these versions into names.json")

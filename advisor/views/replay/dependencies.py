@@ -59,8 +59,10 @@ class Ran(msgspec.Struct, frozen=True):
         return found
 
     def paused_us(self, since: Floats, rows: Ints) -> Floats:
-        """(n_rows,) how long each of these waited from a moment on for nothing that ran: no longer than its device idled, and than the op beside
-        which it began had run, of whose SMs it may have had to wait for some."""
+        """(n_rows,) how long each waited from a moment on for no recorded work: at most its device's idle time, and at most the duration of the op next to
+        which
+        it started, which may have held SMs that it needed.
+        """
         waited = self.start[rows] - since
         return np.minimum(waited, self.idle_us(since, rows) + np.minimum(self._overlap_us(rows), PROMPT_US))
 
@@ -77,15 +79,14 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 def gpu_rules(ran: Ran, launch: Floats, issued: Floats, staged: np.ndarray, told: Ints, busy_until: Floats) -> tuple[Floats, Floats, Ints]:
-    """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
+    """The reason that each op started when it did: launch latency, the op before on its stream, or an op on another stream.
 
-    issued: when the device could have begun each: a graph is prepared first, for as long as its launch takes.
-    staged: copies whose host staged the data first, which takes as long as it takes. told: (n,) the op that its stream was
-    told to wait for, by events, -1 where none. busy_until: (n_streams,) when what ran on each before these ops ended: in a
-    window that repeats the first op follows the last of the repeat before, not a stale launch.
+    issued: the earliest start on the device; a graph is prepared first, during its launch. staged: copies that the host staged first, for as long as that
+    takes. told: (n,) the op that its stream waited for by event, or -1. busy_until: (n_streams,) end of earlier work per stream. In a repeating window
+    the first op follows the last of the repeat before.
 
-    What no event explains follows what was launched before it and ended last. A stream that runs one op a step has not run for a step: what of such a
-    gap other streams filled was no pause, and goes when their work goes.
+    An op without such a reason follows the op that was launched before it and ended last. A stream with one op per step may look idle for a step; the
+    part of such a gap that other streams filled is no pause and disappears with their work.
     """
     start, end, previous_end = ran.start, ran.end, ran.previous_end(busy_until)
     starved = issued > previous_end - CLOCK_SKEW_US
@@ -119,11 +120,10 @@ def gpu_rules(ran: Ran, launch: Floats, issued: Floats, staged: np.ndarray, told
 
 
 def told_to_wait(names: list[str], call_start: Floats, launch: Floats, stream: Ints) -> Ints:
-    """(n,) for each op the one that its stream waits for by event: launched last, on another stream, before the last event was
-    recorded that the stream was then told to wait for; -1 if there is none.
+    """(n,) the op that each op's stream waits for by event, or -1: the last launched op on another stream before the last recorded event.
 
-    names, call_start: the calls about events, in order. Which event and stream they are about is not recorded, so a wait is
-    taken to be that of the stream that is launched on next, and for the event that was recorded last.
+    names, call_start: calls about events, in order. Their event and stream are not recorded, so a wait counts for the stream that is launched on next,
+    and for the last recorded event.
     """
     found = np.full(len(launch), -1, np.int64)
     recorded = np.array(["EventRecord" in name for name in names], bool)
@@ -152,11 +152,10 @@ def host_rules(
     earlier: Floats,
     frees: np.ndarray,
 ) -> tuple[Ints, Floats, Floats]:
-    """Which op each call waits for, how long it takes to return after that, and what it costs next to the wait.
+    """The op that each call waits for, the time from its end to the call's return, and the call's own cost.
 
-    held: (n_ops,) whether the call that launched it was held until it was done. earlier: ends of what was launched before the window, sorted.
-    frees: (n_calls,) whether it frees device memory, for which the driver waits until the device is idle: one that found it so would
-    have waited, had the host come earlier.
+    held: (n_ops,) whether the launching call was blocked until the op ended. earlier: sorted ends of work launched before the window. frees: (n_calls,)
+    whether it frees device memory, for which the driver waits for an idle device: on an idle device it would still wait if the host were earlier.
     """
     n = len(roles)
     waits, tail = np.full(n, -1, np.int64), np.zeros(n)

@@ -36,8 +36,9 @@ class Edit:
 
 @dataclass(frozen=True, eq=False)
 class Combined(Edit):
-    """Several edits, in turn. What adds time of the host's comes behind what leaves a share of it, which is a share of what the host does now;
-    but before what issues all of it another way."""
+    """Several edits in turn. Edits that add host time come after edits that scale it, since these scale the current time, but before edits that change how
+    everything is launched.
+    """
 
     edits: tuple[Edit, ...] = ()
 
@@ -66,7 +67,7 @@ def combine(*edits: Edit) -> Edit:
 
 
 class Edits(NamedTuple):
-    """What a fix does to the step if it reaches least, what is likely, and most."""
+    """The effect of a fix on the step at the low end, as expected, and at the high end."""
 
     low: Edit
     expected: Edit
@@ -177,7 +178,7 @@ class FasterCopies(Edit):
 
 @dataclass(frozen=True, eq=False)
 class WithoutTime(Edit):
-    """These ops take no time on the GPU; what the host does stays. One that others were fused into does their work and stays."""
+    """These ops take no GPU time; host time stays. An op that others were fused into still does their work."""
 
     ops: Ints
 
@@ -291,8 +292,9 @@ OF_EACH_US = 1000.0
 
 @dataclass(frozen=True, eq=False)
 class Batched(Edit):
-    """One step serves `items` as it served one: per item, the host's part and these ops are shared, but for what the program works
-    for each in one stretch of `OF_EACH_US` or more: its words, pictures or sounds made ready, its answer written."""
+    """A step serves `items` in the time of a single item: per item, the host's part and these ops are divided by `items`. Spans of CPU code of `OF_EACH_US`
+    or more are per item: preparing its words, images or sounds, and writing its answer.
+    """
 
     items: float
     ops: Ints
@@ -318,8 +320,9 @@ GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = costs("graph-launch")
 
 @dataclass(frozen=True, eq=False)
 class AsGraph(Edit):
-    """The step's launches become graph launches: one where each step begins and one after each wait of the host. One op between two of these stays
-    as it is: a graph of it saves nothing. A graph that was recorded costs what one is expected to. calls: what is captured, None for all."""
+    """Launches become graph launches: one at the start of each step and after each wait of the host. A single op between two of these stays, since a graph of
+    it saves nothing. A recorded graph has the expected cost. calls: the captured calls, None for all.
+    """
 
     launch_us: float
     node_gap_us: float

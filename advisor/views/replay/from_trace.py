@@ -128,8 +128,9 @@ IN_VAIN = MOST
 
 
 def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles: Ints, start: Floats, end: Floats) -> Floats:
-    """(n,) when each call began, one that frees from when its wait did. An allocator that is refused memory waits, before it gives back what it keeps,
-    until the device has used that: it asks for events, in calls that are not recorded, and begins no op meanwhile."""
+    """(n,) start of each call; of a call that frees memory, start of its wait. An allocator without memory waits until the device has used the cached blocks
+    before it frees them: it queries events in unrecorded calls, and starts no op meanwhile.
+    """
     refused = np.r_[False, (roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION))[:-1] & ~frees[:-1]]
     long = np.flatnonzero(frees & refused & (start - np.r_[start[:1], end[:-1]] > LONGEST_DISPATCH_US))
     if not len(long) or not len(timeline.cpu_ops):
@@ -182,15 +183,17 @@ def _event_calls(timeline: Timeline, launches: Launches, host: HostActivity) -> 
 
 
 def begun_us(timeline: Timeline, steps: Steps, rows: Ints) -> Floats:
-    """(n,) when each call began. In a window that begins once the device was done with work from before the recording, what was
-    called meanwhile counts from there: the host only ran ahead."""
+    """(n,) start of each call. If the window starts after unrecorded earlier work on the device, calls during that work count from its end: the host only
+    ran ahead.
+    """
     start: Floats = timeline.api_calls["start_us"][rows]
     return start if steps.periodic else np.maximum(start, steps.start_us)
 
 
 def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
-    """A trace without launches: one call that launches all of the window's ops, which keep their recorded gaps. Pages of managed memory that
-    migrate come in turn with the kernels of the busiest stream, which touch them: what runs inside a kernel takes no time of its own."""
+    """A trace without launches: a single call launches all ops of the window, which keep their recorded gaps. Migrations of managed memory run in turn with
+    the kernels of the busiest stream, which touch the pages; migrations inside a kernel take no time of their own.
+    """
     ops = timeline.gpu_ops
     start = ops["start_us"]
     row = np.flatnonzero(steps.holds(start))

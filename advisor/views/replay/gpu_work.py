@@ -30,11 +30,11 @@ HELD_UP = cost("held-up-kernel")
 
 
 class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """The n GPU ops of the recorded schedule, in the order of their launches. Unavailable where the trace holds none at all.
+    """The n GPU ops of the recorded schedule, in order of their launches. Unavailable if the trace has none.
 
-    rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 if none was recorded.
-    launched_us: (n,) when its launch began, NaN where unknown. step: (n,) the step that launched it. kernel: (n,) neither copy nor memset nor a whole graph.
-    step_us: the step as it runs when nobody records, in the trace's own times (`TrueStep.in_trace_us`), of which shares are taken and texts speak.
+    rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the launching op, -1 if not recorded. launched_us: (n,) start of its launch, NaN if unknown. step: (n,)
+    the launching step. kernel: (n,) neither copy nor memset nor a whole graph. step_us: the step without a profiler in the trace's own times
+    (`TrueStep.in_trace_us`), of which shares and texts speak.
     """
 
     schedule: Schedule
@@ -109,8 +109,10 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def held_up(self) -> Mask:
-        """(n,) kernels that took so much longer than the median of their runs on tensors of the same dims that it was not their own work: what else
-        held them up is not known. None where dims were not recorded: a larger tensor takes as much longer."""
+        """(n,) kernels that took much longer than the median for the same dims, for an unknown reason other than their work. None without recorded dims,
+        since a
+        larger tensor takes longer.
+        """
         dims = self.timeline.cpu_ops["dims"]
         known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
         of_op = np.r_[dims.codes, -1][self.op]

@@ -28,10 +28,11 @@ MOSTLY = MOST
 
 
 class HostCalls(msgspec.Struct, frozen=True, eq=False):
-    """The n calls of the recorded schedule, in order. Unavailable where no call that launches was recorded.
+    """The n calls of the recorded schedule, in order. Unavailable if no launching call was recorded.
 
-    rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each,
-    -1 if none was recorded. waits: (n,) whether it waits for the GPU.
+    rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each, -1 if not recorded. waits:
+    (n,)
+    whether it waits for the GPU.
     """
 
     schedule: Schedule
@@ -72,10 +73,10 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
         return [str(name) for name in self.timeline.api_calls["name"][self.rows[at]]]
 
     def waits_of_copies(self, calls: Ints) -> Mask:
-        """(n,) the synchronising calls that wait for copies made by `calls` (positions).
+        """(n,) synchronising calls that wait for copies made by `calls` (positions).
 
-        PyTorch makes a blocking copy of an asynchronous one and a stream sync inside one op. Where ops were not recorded,
-        the sync that directly follows the copy is its.
+        PyTorch implements a blocking copy as an asynchronous copy and a stream sync inside the same op. Without recorded ops, the sync directly after the
+        copy belongs to it.
         """
         sync = self.with_role(cuda_api.ApiRole.SYNC)
         copying = self.op[calls]

@@ -1,4 +1,4 @@
-"""Where in the trace the host time before each call of a schedule lies."""
+"""Locates the host time before each call of a schedule in the trace."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from advisor.views.trace.steps import Steps
 
 
 class HostSpans(msgspec.Struct, frozen=True):
-    """start_us, end_us: (n_calls,) the host's time before each call, and `wrap`, what the host does after the last call,
-    which the next repeat does before the first one. host_us: (n_calls,) how long they are in the schedule."""
+    """start_us, end_us: (n_calls,) the host's time before each call. `wrap`: host time after the last call, which the next repeat spends before its first.
+    host_us: (n_calls,) their duration in the schedule.
+    """
 
     start_us: Floats
     end_us: Floats

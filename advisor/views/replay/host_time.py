@@ -20,8 +20,9 @@ from advisor.views.trace.steps import Steps
 
 
 class HostTime(msgspec.Struct, frozen=True):
-    """Where the host's time before each call of `Replay.recorded` lies, `launch`, the spans in which ops were issued, and
-    how much of it is left where nobody records (`corrected`). unseen: why the host is not in the schedule, "" if it is."""
+    """Host time before each call of `Replay.recorded`; `launch`, the spans with launching ops; and the share that is left without a profiler (`corrected`).
+    unseen: the reason that the schedule lacks the host, or "".
+    """
 
     spans: HostSpans
     launch: Spans
@@ -53,7 +54,7 @@ class HostTime(msgspec.Struct, frozen=True):
         return issuing, inside - issuing
 
     def seen(self) -> HostTime:
-        """Itself, for those who say what the host's time costs; unavailable where the host is not in the schedule."""
+        """Itself, for callers that need host time; unavailable if the schedule lacks the host."""
         if self.unseen:
             raise Unavailable(self.unseen, *RECORD_LAUNCHES)
         return self

@@ -1,8 +1,7 @@
-"""What a schedule's steady step is made of: the chain of host work, launches and ops that it takes as long as.
+"""The longest path of a schedule's steady step: the chain of host work, launches and ops that sets its length.
 
-The recorded step has a critical path that is read off its times; one that no one has recorded, the step after its fixes, has
-only its schedule. So it is run once, each op and call as early as it can be, and walked back along what came last. The same
-as `networkx.dag_longest_path` of `graph`, in a tenth of the time.
+A recorded step has a critical path by its times. A step after fixes has only a schedule, so it is run once, with each op and call as early as
+possible, and walked back along its latest predecessors. Equals `networkx.dag_longest_path` of `graph`, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from advisor.intervals import Floats, Ints
 from advisor.views.replay.schedule import EARLIER, Schedule
 
 REPEATS = 4
-"""The path to the end of the last is looked at in the one before it: how the run began is forgotten there, and how it ends,
-with the last op after the last call, is not yet seen."""
+"""The path to the end of the last repeat is read in the repeat before: it no longer depends on the start, nor on the end of the run."""
 
 
 class Path(NamedTuple):
@@ -33,11 +31,10 @@ NONE, BEGINNING = -1, -2
 
 
 class _Run(msgspec.Struct):
-    """A schedule run back to back. Ops are numbered through all repeats, and so are calls.
+    """A schedule run back to back, with ops and calls numbered through all repeats.
 
-    op_waited: for each op, the op that it followed, NONE where it followed its launch. call_waited: for each call, the op that
-    it returned after, NONE where it waited for none. done_us: when each repeat was done, the beginning first; done_with: the
-    op that was last then, NONE where the host was.
+    op_waited: for each op, its latest predecessor, NONE if that is its launch. call_waited: for each call, the op that it waited for, NONE without a wait.
+    done_us: end of each repeat, the start first; done_with: the op that ended last, NONE for the host.
     """
 
     op_waited: list[int]
@@ -108,8 +105,10 @@ _ROUNDING_US = 1e-8
 
 
 def _walk_back(schedule: Schedule, run: _Run, until_us: float) -> Ints:
-    """What is met on the way from the end of the last repeat to a moment, always to what was waited for: twice the position of an
-    op, and 1 where it followed another; -1 less twice the position of a call, and less 1 where it returned after an op."""
+    """Nodes from the end of the last repeat back to a moment, along latest predecessors: for an op twice its position, plus 1 if it followed another op; for
+    a
+    call -1 less twice its position, less 1 if it waited for an op.
+    """
     n, n_calls = len(schedule.dur_us), len(schedule.host_us)
     # As lists: taking one value out of an array costs ten times as much.
     op_call, to_op = schedule.op_call.tolist(), (schedule.dur_us + schedule.gap_us).tolist()

@@ -14,11 +14,11 @@ from advisor.recordings.columns import Table
 
 
 class Pauses(msgspec.Struct, frozen=True):
-    """Disjoint spans without an event, less the first `quiet_us` of each. edges_us: (n,) when events begin and end, once each.
+    """Disjoint spans without an event, without the first `quiet_us` of each. edges_us: (n,) start and end of events, each once.
 
-    own: of places where the program usually pauses, or does so in each step, and waits for something else of its own. odd: of
-    places, told by the events before and after, that it usually passes without: there the recorder took memory for its next
-    records, or the machine did something else. No recorder was seen to pause for as long as some programs do.
+    own: at places where the program usually pauses, or does in each step, and waits for something unrecorded. odd: at places (by the events before and
+    after) that it usually passes without a pause: there the profiler allocated buffers, or the machine did something else. No profiler was seen to pause
+    as long as some programs do.
     """
 
     edges_us: Floats
@@ -27,9 +27,11 @@ class Pauses(msgspec.Struct, frozen=True):
 
     @classmethod
     def create(cls, tables: Sequence[Table], steps: int, waits: Spans = EMPTY) -> Pauses:
-        """Those of the events of one host in so many steps, in tables with `name`, `start_us` and `dur_us`. Marks of steps and
-        ranges among them make places of what a step does once. waits: where the host waits for what is not recorded, as for
-        processes that deliver several batches at a time: a pause there is the program's, however seldom."""
+        """Pauses between the events of a host in so many steps, in tables with `name`, `start_us` and `dur_us`. Marks of steps and ranges make places of
+        one-time
+        work in a step. waits: host waits for something unrecorded, such as worker processes that deliver several batches at once; a pause there belongs to
+        the program, however rare.
+        """
         limits = recording_cost.limits()
         at, what = _edges(tables)
         long = np.diff(at) > limits.quiet_us

@@ -1,9 +1,8 @@
-"""What recording cost the host, by two estimates that do not rest on each other, and a schedule without it.
+"""Profiler overhead of the host, by two independent estimates, and a schedule without it.
 
-Where events were recorded close to each other the host's time is partly the recorder's; a pause without any event is the
-program's own. The first estimate takes off what the trace shows each event to have cost: Python calls that do nothing take
-some 0.05 µs, so what they take in the trace is recording. The second knows nothing of the recorded time: it is what a host
-needs for so many ops, calls and frames. Their geometric mean, each weighed by how sure it is, is closer than either; docs/true-step.md has the figures.
+Host time between close events is partly overhead; a pause without events belongs to the program. The first estimate subtracts the overhead per event
+that the trace shows: an empty Python call takes about 0.05 µs, so its recorded time is overhead. The second ignores recorded times and adds the time
+that a host needs per op, call and frame. Their geometric mean, weighted by certainty, is closer than either (docs/true-step.md).
 """
 
 from __future__ import annotations
@@ -27,29 +26,26 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 
 FEWEST_CALLS = 10
-"""Calls that do nothing: fewer of them tell what the first ones cost, with cold caches."""
+"""Minimum number of empty calls; with fewer, cold caches dominate their time."""
 
 FEW_STEPS = 5
-"""Steps that nobody marked, so few of them: a recording of the program's start, whose first steps are slower than later ones."""
+"""Unmarked steps, at most this many: a recording of the program's start, with slower first steps."""
 
 SETTLED_AT_LEAST = 0.5
 """Steps that became faster by more than this while they were recorded differ in more than in how warm the recorder was."""
 
 
 MOSTLY = 0.75
-"""Of two steps the later one is shorter this often, where steps settle; in steps of any order half of the time."""
+"""Share of step pairs in which the later step is shorter, if steps settle; half in random order."""
 
 
 class HostCost(msgspec.Struct, frozen=True):
-    """The host's time of a schedule, by whether recording can have stretched it.
+    """Host time of a schedule, by whether recording can stretch it.
 
-    dispatch_us, own_us, call_us, return_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time, of the
-    calls themselves and of their return from a wait, what was recorded as events close to each other. issued_last: (n_ops,) ops of graphs,
-    whose launch returns before they can begin. gone_us: (n_calls,) the recorder's own work; odd_us: pauses
-    that are not usual if they are (`Pauses`).
-    less_us: (n_calls,) all four less what recording them cost, by the trace. needed_us: what a host needs for these
-    events, None if they do not tell. python_call_us: what recording one Python call is taken to have added.
-    settled: the last step over the mean step, if they became shorter in turn: the recorder, too, warms up. cold:
+    dispatch_us, own_us, call_us, return_us: (n_calls,) close events in time of launching ops, of other CPU code, of the calls, and of their return from a
+    wait. issued_last: (n_ops,) ops of graphs, with a launch that returns before they can start. gone_us: (n_calls,) profiler work; odd_us: unusual pauses
+    (`Pauses`). less_us: (n_calls,) the first four without overhead, by the trace. needed_us: host time that these events need, None if unknown.
+    python_call_us: assumed overhead per Python call. settled: last step over mean step, if steps got shorter in turn (the profiler warms up too). cold:
     whether the steps are the program's first.
     """
 
@@ -111,8 +107,7 @@ class HostCost(msgspec.Struct, frozen=True):
         return math.exp(spread.deviations * math.hypot(both, spread.cold * self.cold))
 
     def left_in(self, schedule: Schedule, total_us: float, own: float = 1.0, odd: float = 0.0) -> Schedule:
-        """The schedule whose stretched time is `total_us` in all, whose own work on the host takes `own` times as long, and in
-        which that share of the odd pauses comes again."""
+        """The schedule with stretched time of `total_us` in all, CPU code scaled by `own`, and that share of the odd pauses."""
         close, less, least = self._close_us, self.less_us, float(self.less_us.sum())
         if total_us <= least:
             left = less * (total_us / least if least else 1.0)
@@ -199,7 +194,7 @@ ENOUGH_STEPS = 500
 
 
 def _became_shorter(periods_us: Floats) -> bool:
-    """Whether steps mostly took less time than those before them. A short last one after long and short ones in turn tells nothing."""
+    """Whether steps mostly took less time than their predecessor. A short last step after alternating steps shows nothing."""
     if len(periods_us) > ENOUGH_STEPS:  # their pairs grow with the square
         periods_us = periods_us[np.linspace(0, len(periods_us) - 1, ENOUGH_STEPS).astype(int)]
     earlier, later = np.triu_indices(len(periods_us), 1)
@@ -227,8 +222,9 @@ FASTEST_STAGING = cost("fastest-staging")
 
 
 def staged_as_measured(cost: HostCost, recorded: Schedule, staged: Mask, step_us: float) -> Schedule:
-    """The schedule where the GPU's part alone takes longer than a step that was measured: copies from pageable memory, which the host moves
-    itself and so slower while it records, as much faster as that needs. Unchanged where they cannot be the reason."""
+    """The schedule, if its GPU part alone exceeds a measured step: copies from pageable memory, which the host moves and recording slows down, become as fast
+    as needed. Unchanged if they cannot be the reason.
+    """
 
     def faster(factor: float) -> Schedule:
         return recorded.edit(dur_us=np.where(staged, factor * recorded.dur_us, recorded.dur_us))
@@ -246,10 +242,10 @@ def staged_as_measured(cost: HostCost, recorded: Schedule, staged: Mask, step_us
 
 
 def fitting(cost: HostCost, recorded: Schedule, step_us: float) -> tuple[Schedule, Schedule, Schedule]:
-    """Likewise where the step was measured: only what lets a replayed step take as long.
+    """The same for a measured step: only host times with which the replayed step takes as long.
 
-    Where the host is the bound one time fits, and all three are one. If the GPU is, the step says little of the host: any
-    time of it that hides behind the GPU will do, and the interval stays.
+    If the host is the bound, a single time fits, and all three are equal. If the GPU is, the step says little about the host: any time hidden behind the
+    GPU fits, and the range stays.
     """
 
     def replayed(total_us: float) -> float:
@@ -274,9 +270,9 @@ def fitting(cost: HostCost, recorded: Schedule, step_us: float) -> tuple[Schedul
 
 
 def _needed_us(source: Source, counts: tuple[Ints, Ints, Ints], recorded_us: float, less_us: float, added: recording_cost.Added) -> float | None:
-    """What a host needs for so many ops, calls and Python calls; None if they do not tell.
+    """Host time that so many ops, calls and Python calls need; None if they do not show it.
 
-    Where few events lie in much time, it is not they that take it: what no recorder adds is needed too.
+    If few events are in much time, they do not explain it: time that no profiler adds is needed too.
     """
     needed, limits = recording_cost.needed(source), recording_cost.limits()
     if needed is None:
@@ -303,8 +299,10 @@ def _empty_call_us(python: Table, edges: Floats, steps: Steps) -> float | None:
 
 
 def _view_us(timeline: Timeline, ops: Table, edges: Floats, steps: Steps) -> float | None:
-    """What an op that makes a view takes where ops are NVTX ranges, whose text is made just before they begin: its duration and the time
-    from the edge before; the mean of those that another op calls, so that no Python lies between."""
+    """Time of a view op as NVTX range, including writing its text just before: duration plus time since the previous edge. Mean over ops inside another op,
+    so
+    no Python is in between.
+    """
     if not len(ops) or not recording_cost.ranges_tell(timeline.source):
         return None
     names = ops["name"]

@@ -43,11 +43,12 @@ _TIMES = ("dur_us", "latency_us", "host_us", "dispatch_us", "call_us")
 
 @dataclass(frozen=True)
 class Replay:
-    """`recorded` replays the trace as it is. `corrected` has the host's time as it is expected to be when nobody records,
-    `fastest` and `slowest` as low and as high as it may be. If the step was measured without a profiler, those take as long.
+    """`recorded` replays the trace unchanged. `corrected` has the expected host time without a profiler, `fastest` and `slowest` the lowest and highest. If
+    the
+    step was measured without a profiler, they take as long as that.
 
-    step_us: the step as recorded, in whose time rules speak; the engine turns savings into parts of `true_step`. error: how far the unedited replay of the window, from the state in
-    which it began, ends from if it was recorded to end, as a share of the window. cost: None if it is not known.
+    step_us: the recorded step, the time base of rules; the engine converts savings to `true_step`. error: distance between the end of the unedited replay
+    and the recorded end, as a share of the window. cost: None if unknown.
     """
 
     recorded: Schedule
@@ -59,7 +60,7 @@ class Replay:
     true_step: TrueStep
     cost: HostCost | None = None
     _shorter_by: WeakKeyDictionary[Edit, dict[Schedule, float]] = field(init=False, default_factory=WeakKeyDictionary, repr=False, compare=False)
-    """What was replayed already: one edit is often what a fix does at the least too, and what others are held against."""
+    """Earlier replays: low and expected fixes often share an edit, which others are compared with."""
 
     @property
     def step_us(self) -> float:
@@ -100,9 +101,12 @@ class Replay:
         return max(0.0, self._shorter(schedule, edit))
 
     def expected_share(self, edit: Edit) -> float:
-        """Share of a step that an edit likely saves: the mean over what the host's time may be, and not what its likely value gives, as a fix of the
-        GPU's work may gain nothing at that and much below. The ends, `deviations` off on either side, weigh as much as gives the three the spread of
-        all. If the step tells only that the host takes no longer, see `HIDDEN`."""
+        """Expected share of the step that an edit saves: the mean over possible host times, not the value at the likely time, since a GPU fix may gain
+        nothing
+        there and much below. Both ends, `deviations` away, have the weight that gives the three points the whole spread. If the step only limits the
+        host's
+        time from above, see `HIDDEN`.
+        """
         likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
         outer = 1 / (2 * recording_cost.spread().deviations ** 2)
         told = (1 - 2 * outer) * likely + outer * (fast + slow)
@@ -140,16 +144,18 @@ class Replay:
         return ""
 
     def removable_share(self, edits: Edits) -> float:
-        """Share of the step that a fix can remove: all but the work that it leaves at the high end, with the fastest host. A share of one
-        replay, where the host may take twice as long, is more than that of the expected step."""
+        """Share of the step that a fix can remove: all but the remaining work at the high end with the fastest host. A replay in which the host takes twice
+        as
+        long gives a share of a longer step.
+        """
         whole_us = max(self.true_step.expected_us, period_us(self.corrected))
         return max(0.0, 1 - least_us(self.fastest, edits.high) / whole_us) if whole_us > 0 else 0.0
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
-        """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
+        """The gain of a step in the trace's own time: expected, and the ends over possible host times.
 
-        at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it. likely_at_most_us: the
-        same of the expected fix, where the one at the high end takes more away.
+        at_most_us: measured loss without a profiler, which limits the gain. likely_at_most_us: the same for the expected fix, if the fix at the high end
+        removes more.
         """
         for edit in dict.fromkeys(edits):
             self._check(edit)

@@ -1,10 +1,9 @@
-"""Running a schedule: each op and call as early as it can be, stretch by stretch.
+"""Runs a schedule: each op and call as early as possible, segment by segment.
 
-Between two waits of the host nothing holds it up, so a stretch of calls takes as long as it takes, whatever the streams do.
-And on one stream an op begins when it is launched or when the one before ends. So with `c` the sum of gaps and durations up
-to an op, end - c is a running maximum, which does not depend on when the stretch begins: a stretch is worked out once, and
-running it again is an addition and a maximum a stream. Only ops that another stream must wait for, and short stretches, are
-run one by one. If the extension is installed, all are: in C a loop takes less time than numpy's calls.
+Between two waits the host runs freely, so a segment of calls has a fixed duration. On a stream an op starts at its launch or at the end of its
+predecessor. With `c` the sum of gaps and durations up to an op, end - c is a running maximum that does not depend on the segment's start: a segment is
+evaluated once, and each further run is an addition and a maximum per stream. Ops that another stream waits for, and short segments, run
+individually. With the C extension everything does, because a loop in C is faster than numpy calls.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ NEVER = -1e18  # before every time
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """What a stretch does to one stream: its ops end `sum_us` after the later of launch and predecessor, as `ready_us` says."""
+    """Effect of a segment on a stream: its ops end `sum_us` after the later of launch and predecessor, as `ready_us` says."""
 
     stream: int
     sum_us: float
@@ -45,7 +44,7 @@ Watched = tuple[int, int, float, float]
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Calls first to last - 1 without a wait but for the last one's. watched: ops whose end others need."""
+    """Calls first to last - 1; only the last waits. watched: ops with an end that others need."""
 
     first: int
     last: int
@@ -55,9 +54,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
-    """When each repeat was done, host and GPU, and when the last op of the last one ended. Stops once repeats are equal.
+    """End of each repeat of host and GPU, and end of the last op. Stops once repeats are equal.
 
-    repeats: 1 to 64 where the extension is installed, for which more is no schedule (ValueError); Python alone takes any number.
+    repeats: 1 to 64 with the extension (ValueError for more); any number in Python.
     """
     if EXTENSION is None:
         return run_in_python(schedule, repeats, start_us, busy_until_us)
@@ -142,7 +141,7 @@ def run_in_python(schedule: Schedule, repeats: int, start_us: float, busy_until_
 
 
 def _indexable(column: np.ndarray, asked: int) -> Any:
-    """As a list where much of it is asked for, one by one: making one takes longer than the few look-ups in an array."""
+    """A list if many elements are read individually, else the array."""
     return column.tolist() if asked > FEW * len(column) else column
 
 
@@ -218,8 +217,9 @@ def _lanes(
 
 
 DIGITS = 4
-"""Of a window's µs: no trace tells less than a nanosecond, and what runs are rounded by, in C and in stretches, decides nothing. One more than that, so
-that a half of one, as half of a recorded time is, is no tie."""
+"""In µs. No trace resolves less than a nanosecond, and rounding errors of C and of segments must not decide. Slightly more, so half of it, as half a
+recorded time, is no tie.
+"""
 
 REPEATS = 4
 """Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""

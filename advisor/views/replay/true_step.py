@@ -29,8 +29,9 @@ CALIBRATED = LITTLE
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """A step timed without a profiler, held against the trace. us: the median. reached_us: what the trace's step comes to that is nearest to it,
-    whatever recording cost. working_us, recorded_us: how long a device runs kernels in the trace's step, and how long that step took, recorded."""
+    """A step timed without a profiler, compared with the trace. us: the median. reached_us: the nearest step time that the trace allows at any overhead.
+    working_us, recorded_us: kernel time of a device in the trace's step, and the recorded length of that step.
+    """
 
     us: float
     reached_us: float
@@ -54,11 +55,10 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class TrueStep(msgspec.Struct, frozen=True):
-    """low_us, expected_us, high_us: of the step without a profiler; measured ones have no width but their own.
+    """low_us, expected_us, high_us: the step without a profiler; a measured step has only its own spread.
 
-    recorded_us: the step as the trace shows it. alone_us: the step by each of the two estimates of the host's time on its
-    own, the trace's first; one where only one can be made. timed: what was measured, if anything was; where the trace's step cannot take so little or
-    so much time it is not used, for no share of the one is one of the other.
+    recorded_us: the step in the trace. alone_us: the step by each of the two estimates of host time alone, the trace's first. timed: the measured step, if
+    any. It is not used if the trace's step cannot take so little or so much time, since their shares differ.
     """
 
     low_us: float
@@ -86,8 +86,10 @@ class TrueStep(msgspec.Struct, frozen=True):
 
     @property
     def in_trace_us(self) -> float:
-        """The step that the trace's own times are parts of: a measured one may be longer than it was recorded, or shorter than its kernels run, by
-        up to `CALIBRATED`, and shares of that would be shares of another step."""
+        """The step that shares of the trace's own times refer to. A measured step may be longer than recorded, or shorter than its kernels, by up to
+        `CALIBRATED`;
+        shares of it would be of another step.
+        """
         least_us = self.timed.working_us if self.timed and self.basis == "measured" else 0.0
         return max(min(self.expected_us, self.recorded_us), least_us)
 
@@ -120,14 +122,12 @@ class TrueStep(msgspec.Struct, frozen=True):
         staged: Mask,
         spread: recording_cost.Spread,
     ) -> TrueStep:
-        """From replays of the schedule with the host's time as low, as expected and as high as it may be.
+        """From replays of the schedule with the lowest, expected and highest host time.
 
-        working_us: how long a device ran kernels in each step. Streams of a replay overlap as if each had the device for itself.
-        staged: (n,) copies that the host moves itself.
+        working_us: kernel time of a device per step; streams of a replay overlap as if each had the device alone. staged: (n,) copies that the host moves.
 
-        A replay that takes less than the step was recorded to take misses something, and does so without the profiler too.
-        One that takes longer is right: the recorded steps were still working off what the GPU had queued before them.
-        The step takes longer than it was recorded to take only as far as the GPU's work does: recording adds to the host's.
+        A replay shorter than the recorded step misses something, with and without the profiler. A longer replay is right: the recorded steps still used up
+        queued work. The step exceeds its recorded time only by the GPU's work, since recording adds only host time.
         """
         before = period_us(recorded)
         scale = max(recorded_us / before, 1.0) if before > 0 else 1.0

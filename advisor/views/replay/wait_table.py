@@ -17,7 +17,9 @@ from advisor.views.trace.waited_calls import WaitedCalls
 
 
 class WaitTable(msgspec.Struct, frozen=True):
-    """A row a line and call. A copy that holds its call and the synchronisation of the same op, or right behind it, are one wait. Unavailable where no call that launches was recorded."""
+    """A row per line and call. A blocking copy and the synchronisation of the same op, or directly after it, are a single wait. Unavailable if no launching
+    call was recorded.
+    """
 
     waits: HostWaits
 
@@ -61,7 +63,7 @@ class WaitTable(msgspec.Struct, frozen=True):
 
 
 def _is_told(row: HostWait, op: str) -> bool:
-    """Whether the row says which call it is: one that fits any wait does not where no op is around it."""
+    """Whether the row identifies the call: a row that fits any wait does not if no op is around it."""
     return not row.general or "::" in op
 
 

@@ -1,4 +1,4 @@
-"""What was recorded of an op's inputs, as lists that hold what they must, whatever the trace holds."""
+"""Recorded inputs of an op, as lists of the right types, whatever the trace contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Arguments(msgspec.Struct, frozen=True):
         return self.timeline.cpu_ops["dims"][op]
 
     def shapes(self, op: int) -> list[list[Any]]:
-        """One list an input: [] for what is no tensor, a list of lists for a list of tensors."""
+        """A list per input: [] for anything but a tensor, a list of lists for a list of tensors."""
         return numbers(self.text(op))
 
     def strides(self, op: int) -> list[list[Any]]:
@@ -45,7 +45,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 14)
 def numbers(text: str) -> list[list[Any]]:
-    """Shapes or strides, one list an input: [] for what is no tensor, a list of lists for a list of tensors."""
+    """Shapes or strides, a list per input: [] for anything but a tensor, a list of lists for a list of tensors."""
     return [item if _is_numbers(item) else [] for item in _list(text)]
 
 

@@ -19,9 +19,10 @@ PLANNED_US = cost("attention-plan")
 
 
 class AttentionPlans(msgspec.Struct, frozen=True):
-    """spans: host time of the calls of cuDNN's attention that plan, on the threads that issue GPU work. calls: their rows of `cpu_ops`, those
-    of the window and not inside another. steps: how many steps hold any. sizes: how many sizes they are for, as many as they are where shapes
-    were not recorded."""
+    """spans: host time of planning calls of cuDNN's attention on launching threads. calls: their rows of `cpu_ops`, outermost calls in the window. steps:
+    steps
+    with planning. sizes: number of distinct sizes, or of calls if shapes were not recorded.
+    """
 
     spans: Spans
     calls: Ints

@@ -38,7 +38,7 @@ def _served(serving: Serving, steps: Steps) -> Batch | None:
 
 
 def _marked(timeline: Timeline, steps: Steps) -> Batch | None:
-    """Mean of what the marks in the window say, one mark a step at most."""
+    """Mean over the marks in the window, at most one mark per step."""
     notes = timeline.annotations
     inside = steps.issued_at(notes["start_us"])
     sizes = [int(found[1]) for name in notes["name"][inside] if (found := _MARK.search(name))]

@@ -48,9 +48,10 @@ class _Captured(msgspec.Struct, frozen=True, eq=False):
 
 
 class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """timeline: the captures that were used, one behind the other; ops: of it. call, op: (n_gpu,) rows of its tables for each op that a graph
-    replays, -1 elsewhere. replay: (n_gpu,) the launch that replays it, -1 elsewhere. share: of the time of what graphs replay, that which was found.
-    why: what keeps the rest from being found, "" if nothing does. sizes: rows of the captures that were used, if they are known."""
+    """timeline: the used captures in a row; ops: its ops. call, op: (n_gpu,) rows of its tables for each replayed op, -1 elsewhere. replay: (n_gpu,) the
+    launch that replays it, -1 elsewhere. share: found part of the replayed time. why: the reason that the rest was not found, or "". sizes: rows of
+    the used captures, if known.
+    """
 
     timeline: Timeline
     ops: Ops

@@ -33,8 +33,9 @@ _COMPILE_ID = expression(r"compile_id=\[?(\d{1,18})/(\d{1,18})|Torch-Compiled Re
 
 
 class Compilation(msgspec.Struct, frozen=True):
-    """spans: time in which the threads that issue GPU work compile, as frames and ranges say; disjoint and sorted. compilers: of it,
-    the compilers' own, without the tracing before and the first run after it, which one call of a jitted function holds too."""
+    """spans: disjoint, sorted time in which launching threads compile, by frames and ranges. compilers: of that, the compilers' own time, without tracing
+    before it and the first run after it, which the same call of a jitted function includes.
+    """
 
     spans: Spans
     compilers: Spans
@@ -73,7 +74,7 @@ class Recompilations(msgspec.Struct, frozen=True):
     shapes: bool
     """Whether shapes were recorded at all."""
     argument: str = ""
-    """Of a program of JAX what is different in two compilations of one function, in words."""
+    """The difference between two compilations of a JAX function, in words."""
 
     @property
     def cause(self) -> str:
@@ -114,7 +115,7 @@ def why_compiled(timeline: Timeline, steps: Steps, compiling: Spans) -> Recompil
 
 
 def _argument(timeline: Timeline) -> str:
-    """What two compilations of one function differ in: of the function that was compiled most often among those whose arguments differ."""
+    """The difference between two compilations of the most often compiled function with differing arguments."""
     programs = timeline.programs
     often = [module for module, _ in Counter(programs["module"]).most_common()]
     for module in often:

@@ -13,10 +13,10 @@ from advisor.report.finding import SourceLine
 
 
 class CompiledLines(msgspec.Struct, frozen=True):
-    """of_gpu: (n_gpu,) positions in `lines`, -1 where the compiler said nothing.
+    """of_gpu: (n_gpu,) positions in `lines`, -1 without a line of the compiler.
 
-    A compiled module whose instructions all come from one line is a single op that the framework compiled by itself: it bears the
-    line where it first ran, and runs from any other too. What launches it tells more, so nothing is said of it here.
+    A compiled module with instructions of a single line is a single op that the framework compiled by itself. It has the line of its first run but also
+    runs from other lines, so it is left out here: its launch shows more.
     """
 
     of_gpu: Ints

@@ -30,8 +30,9 @@ def folded(
     device: Ints | None = None,
     source: Callable[[Ints], SourceLine | None] | None = None,
 ) -> tuple[Evidence, ...]:
-    """One row a distinct label: its first start, total duration and count. `device` is each member's: a row names the one that all of its
-    members share. `source` gets the positions of a row's members."""
+    """A row per distinct label: first start, total duration and count. `device` is each member's; a row has it if all its members share it. `source` gets
+    the positions of a row's members.
+    """
     texts = Categorical.of_texts(labels)
     group, values = texts.codes, texts.categories
     total = np.bincount(group, weights=dur_us, minlength=len(values))
@@ -90,7 +91,7 @@ class Witness(msgspec.Struct, frozen=True):
         )
 
     def line_of_gpu(self, rows: Ints) -> SourceLine | None:
-        """The line that most of some GPU ops come from: where a compiler says it, inside what was compiled; else the one that launched them."""
+        """The line of most of some GPU ops: by the compiler for compiled code, else the line that launched them."""
         return self.compiled.most_common(rows) or self.sources.most_common(self.launches.call[rows])
 
     def of_calls(self, rows: Ints, labels: Sequence[str]) -> tuple[Evidence, ...]:

@@ -17,22 +17,24 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
 STILL_NEW = MOST
-"""A program that repeats itself has met all its kernels in its first pass. One that meets a new one behind half of its ops is still in it."""
+"""A program that repeats itself has run all its kernels in its first pass. If a new kernel appears after half of its ops, the pass is the first."""
 
 
 FEWEST_TAKEN = 12
-"""An allocator that keeps what it was given asks the driver for nothing once its cache is full, and now and then while that grows. Asked a dozen
-times in one pass, and given back less than half of it, it fills."""
+"""An allocator with a full cache asks the driver for nothing. A dozen requests in a pass, with less than half given back, show that the cache still
+fills.
+"""
 
 _TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Managed|Pitch|3D)?(_v\d+|_ptsz|_ptds)*$")
 _GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+|_ptsz|_ptds)*$")
 
 
 class FirstPass(msgspec.Struct, frozen=True, eq=False):
-    """only: whether all of the window is a first pass of a framework's program. A program in plain CUDA is judged by its one run, which is all
-    it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory.
-    taken: how often the allocator of a framework takes device memory in the only pass that was recorded, if it fills its cache; else 0. brief: whether
-    more went into what happens once than is left of a framework's recording that no step divides."""
+    """only: whether the whole window is a first pass of a framework's program; plain CUDA programs are judged by their single run. once_us: one-time work
+    before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory. taken: how often a framework's
+    allocator takes device memory in the only recorded pass, if it fills its cache, else 0. brief: whether one-time work exceeds the rest of a
+    framework's recording without steps.
+    """
 
     only: bool
     once_us: float
@@ -42,8 +44,9 @@ class FirstPass(msgspec.Struct, frozen=True, eq=False):
     brief: bool = False
 
     def repeats(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
-        """(n,) whether gaps, each before an op (row, -1 where none), are such as later passes have too: not before a kernel that is met for the
-        first time, nor while memory is taken."""
+        """(n,) whether later passes have these gaps too, each before an op (row, -1 for none): not before the first run of a kernel, nor while memory is
+        taken.
+        """
         if not self.only:
             return np.ones(len(next_op), bool)
         found: Mask = ~(self.met[next_op] & (next_op >= 0)) & (overlap_with(start_us, end_us, self.allocating) == 0)

@@ -75,7 +75,7 @@ class Kernels(msgspec.Struct, frozen=True):
 
 
 def _codes(timeline: Timeline, column: str) -> Ints:
-    """(n_gpu,) codes of what the compiler said of each op, -1 where it said nothing."""
+    """(n_gpu,) codes of the compiler's description of each op, -1 without one."""
     codes = timeline.compiled_ops[column].codes.astype(np.int64)
     found: Ints = np.r_[codes, -1][timeline.gpu_ops["compiled"]]
     return found

@@ -35,7 +35,7 @@ _NOT_PROFILER = expression(r"Lazy Function Loading|Module Loading", re.IGNORECAS
 
 
 class HostActivity(msgspec.Struct, frozen=True):
-    """Disjoint spans of what the threads that issue GPU work were doing. Earlier names win where several apply."""
+    """Disjoint spans of the activity of launching threads. Earlier names win if several apply."""
 
     profiler: Spans
     sync: Spans
@@ -104,8 +104,9 @@ def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
 
 
 def _asynchronous(timeline: Timeline, launches: Launches, copies: Ints) -> np.ndarray:
-    """(k,) which of these copies do not hold the host, by what their call promises: of memory that the device reaches itself, and no longer than queueing
-    takes. Whether such a call ends before its copy begins, clocks that agree to some µs do not tell."""
+    """(k,) which of these copies do not block the host, by their call: of memory that the device reaches itself, and no longer than queueing takes. Clocks
+    with errors of some µs do not show whether such a call ends before its copy starts.
+    """
     ops, calls, called = timeline.gpu_ops, timeline.api_calls["name"], launches.call[copies]
     reached = np.ones(len(copies), bool)
     for side in ("src_kind", "dst_kind"):
@@ -134,8 +135,9 @@ def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[
 
 
 def _can_hold(overheads: Table, issuing: frozenset[tuple[int, int]]) -> np.ndarray:
-    """(n,) whether the recorder's work can keep those threads from issuing: it runs on one of them, or nobody knows where. What it
-    does for threads of other work, as preparing each new one, holds up those."""
+    """(n,) whether profiler work can keep those threads from launching: it runs on one of them, or on an unknown thread. Its work for other threads, such as
+    their setup, delays only those.
+    """
     known = (overheads["pid"] > 0) & (overheads["tid"] > 0)
     found: np.ndarray = ~known | _on_threads(overheads, issuing)
     return found

@@ -1,4 +1,4 @@
-"""What the threads that launch do for the program itself: neither issuing work nor waiting, and what it was where stacks tell."""
+"""CPU code of the program on launching threads, which neither launches nor waits, and its source if stacks show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
 MOST_PAUSES = 64
-"""Pauses looked at one by one, the longest first; what is left is less than the least of them each."""
+"""Pauses that are examined individually, longest first; each of the rest is shorter."""
 
 MOST_UNNAMED = 1024
 """Likewise of those without stacks, where less is looked at."""
@@ -55,7 +55,7 @@ _SLEEP = expression(r"<built-in (function|method) sleep\b")
 
 
 class OwnWork(msgspec.Struct, frozen=True):
-    """One stretch of the host's own work: what it was, where, and whether that is known."""
+    """A span of CPU code: description, place, and whether that is known."""
 
     label: str
     source: SourceLine | None
@@ -125,8 +125,9 @@ def surrounding_pauses(timeline: Timeline, steps: Steps, host: HostActivity, ops
 
 
 def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints, program: Program, start_us: float, end_us: float) -> OwnWork | None:
-    """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step, or else of the
-    ops around it (`outer`: rows of the outermost of the launching threads), between which it may be the framework's own: None. If ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
+    """CPU code in a pause without stacks. It is named by the innermost range that holds half of it and is no whole step, else by the ops around it (`outer`:
+    rows of outermost ops on launching threads). None if the framework may run between these, or if no ops were recorded and it may wait for a batch.
+    """
     seen = len(timeline.cpu_ops) > 0
     if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
         return OwnWork(f"blocked in {blocked}", None, "unknown")
@@ -175,8 +176,9 @@ WHOLE = 0.95
 
 
 def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
-    """Pauses between two launches of one call of generated code, which does nothing there but launch: what takes so long is in the code that
-    launches the next kernel, mostly one that the program brought itself."""
+    """Pauses between two launches of the same call of generated code, which only launches: the time goes to the code that launches the next kernel,
+    mostly a kernel of the program.
+    """
     cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
     ranges = joined(spans_of(notes, matches(notes, _GENERATED)), spans_of(cpu, matches(cpu, _GENERATED)))
     if not len(ranges[0]):
@@ -260,7 +262,7 @@ MOST_OF_THE_TIME, MOST_NAMED = 0.8, 3
 
 
 def _longest(names: Sequence[str], codes: Ints, dur_us: Floats) -> list[str]:
-    """Names of the ops that hold most of the time, in the order of names, so that steps that differ by a little are one kind."""
+    """Names of the ops with most of the time, sorted by name, so slightly different steps count as the same kind."""
     total = np.bincount(codes, dur_us, minlength=len(names))
     order = np.argsort(-total, kind="stable")
     enough = int(np.searchsorted(np.cumsum(total[order]), MOST_OF_THE_TIME * total.sum())) + 1
@@ -268,8 +270,9 @@ def _longest(names: Sequence[str], codes: Ints, dur_us: Floats) -> list[str]:
 
 
 def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Ints, min_us: float) -> Ints:
-    """Rows of outermost ops on the launching threads, but for `others`, that make no runtime call and whose ops take far longer than ops do: views of
-    tensors, made while another thread holds the interpreter or the lock."""
+    """Rows of outermost ops on launching threads (except `others`) that make no runtime call and take much longer than usual: views of tensors, made while
+    another thread holds the interpreter or the lock.
+    """
     cpu = timeline.cpu_ops
     if not len(cpu):
         return others[:0]

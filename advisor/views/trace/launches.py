@@ -35,14 +35,14 @@ class Launches(msgspec.Struct, frozen=True):
         return pids
 
     def of_process(self, timeline: Timeline, process: int) -> Launches:
-        """Those of one process, where several share a recording: what others launched counts as launched by nobody. All of them for -1."""
+        """Launches of a process, if several share a recording: ops of other processes then have no launch. All launches for -1."""
         mine = self.by_process(timeline) == process
         if process < 0 or mine[self.call >= 0].all():
             return self
         return replace(self, call=np.where(mine, self.call, -1), start_us=np.where(mine, self.start_us, np.nan))
 
     def main_process(self, timeline: Timeline, among: Ints | None = None) -> int:
-        """The process that launches most on the device where it and its like launch most, of those given or of all; -1 where none launches anything."""
+        """Of the given processes, or of all: the process with most launches on the device with most of their launches; -1 without launches."""
         by, device = self.by_process(timeline), timeline.gpu_ops["device"]
         theirs = by >= 0 if among is None else np.isin(by, among[among >= 0])
         if not theirs.any():
@@ -84,7 +84,7 @@ class Launches(msgspec.Struct, frozen=True):
 
 
 NUMBER_BYTES = 8
-"""What is copied of one number: a loss that is looked at, and nothing to work on."""
+"""Bytes of a single number: a loss that is read, not data to compute on."""
 
 
 def behind_reads(timeline: Timeline, launches: Launches, times_us: Floats) -> Mask:

@@ -1,4 +1,4 @@
-"""Whether a launch sequence that repeats is the layers of one pass: each is a part of a step, and what is done once for all of them is another."""
+"""Decides whether a repeating launch sequence is the layers of a pass. Then each is a part of a step, and work for all of them is outside."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ ONCE = HARDLY_ANY
 
 
 FEWEST_OF_A_LAYER = 3
-"""Kernels of a layer: a product, what is added to it and what bends it. Fewer again and again are one op's loop, as of a benchmark."""
+"""Kernels of a layer: a GEMM, a bias, an activation. Fewer are the loop of a single op, as in a benchmark."""
 
 
 def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us: float, end_us: float, repeats: int) -> str:
-    """How it is known, "" if it is not: of so many repeats that the host launches from start_us to end_us, where another begins. Only
-    frameworks have layers: in a program of one's own, what repeats is the program's loop."""
+    """Evidence that so many repeats, launched from start_us to end_us, are layers; "" without any. Only frameworks have layers: without a framework, a
+    repeat is the program's loop.
+    """
     if program.framework != "torch":
         return ""
     inside = (launches.start_us >= start_us) & (launches.start_us < end_us)
@@ -65,12 +66,13 @@ def _enclosing_spans(frame: Table, start_us: float, end_us: float) -> Mask:
 
 
 ON_ONE_THREAD = 0.95
-"""A repeat may begin with the last kernel before the backward pass: where the sequence is cut is not where the program cuts it."""
+"""A repeat may start with the last kernel before the backward pass, because the cut of the sequence is arbitrary."""
 
 
 def _backward_alone(timeline: Timeline, launches: Launches, inside: Mask, start_us: float) -> bool:
-    """Whether one thread launched the repeats, and others most of what came before: gradients are computed on a thread of their own, and a
-    whole step of training needs both."""
+    """Whether a single thread launched the repeats, and other threads most earlier work. Gradients are computed on a thread of their own, and a whole
+    training step needs both.
+    """
     threads, counts = np.unique(_threads(timeline, launches, inside), return_counts=True)
     before = (launches.start_us < start_us) & computing_ops(timeline)
     if counts.max() < ON_ONE_THREAD * counts.sum() or not before.any():
@@ -79,9 +81,9 @@ def _backward_alone(timeline: Timeline, launches: Launches, inside: Mask, start_
 
 
 def _issued_with_more(timeline: Timeline, launches: Launches, inside: Mask, start_us: float, end_us: float, repeats: int) -> bool:
-    """Whether the host neither waits nor gives or takes data between any repeats, and in the same go issues kernels that do not repeat, on
-    either side no more than a repeat has: what a network does before its layers and after them. Steps are given their data, or read for their
-    results; and a prefill, or a run before them to warm up, is a whole pass."""
+    """Whether the host neither waits nor exchanges data between repeats, and launches other kernels directly before and after them, at most a repeat's
+    worth on each side: a network's work around its layers. Steps get data or return results, and a prefill or a warm-up run is a whole pass.
+    """
     bounds = _exchanges(timeline, launches, _threads(timeline, launches, inside))
     if ((bounds > start_us) & (bounds < end_us)).any():
         return False

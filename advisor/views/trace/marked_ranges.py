@@ -32,8 +32,9 @@ def ends_of(rows: Table) -> tuple[Floats, Floats]:
 
 
 def of_one_process(rows: Table, timeline: Timeline, launches: Launches) -> tuple[Table, int]:
-    """Where several processes share a recording, as ranks of one file, each marks its own steps: those of the one that launches most on the
-    device with most work, as that device's first kernels are where steps begin. -1 where none that marks launches anything."""
+    """Of several processes in a recording, as ranks of a file, the process with most launches on the device with most work: that device's first kernels
+    define steps. -1 if no process with marks launches.
+    """
     pids = rows["pid"]
     process = launches.main_process(timeline, np.unique(pids))
     return (rows if process < 0 else rows[pids == process]), process
@@ -57,7 +58,7 @@ def _named(frame: Table, kind_of: Callable[[str], str]) -> Table:
 
 
 def _by_kind(rows: Table, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:
-    """Ranges that each say their kind, as marks of one kind (see `of_one_kind`); of those inside each other the outer ones."""
+    """Outermost ranges that each name their kind, as marks of a single kind (see `of_one_kind`)."""
     rows, outer = outermost(rows)
     start, end = (side[outer] for side in ends_of(rows))
     worked = _work_before(timeline, launches)
@@ -123,7 +124,7 @@ def _opened_by_ops(own: Table, timeline: Timeline, process: int) -> Mask:
 
 
 MOST_OF_ALL = NEARLY_ALL
-"""Of the work between the first and the last of ranges that repeat: where one holds more, the others are not its like."""
+"""Share of the work between the first and last repeating range: if a range holds more, the others are of another kind."""
 
 
 def _by_stem(frame: Table, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floats, Floats]]:
@@ -154,8 +155,9 @@ ORDER = 10.0
 
 
 def _as_long(name: Ints, start: Floats, end: Floats) -> bool:
-    """Whether ranges whose names differ by a number are about as long as steps are: at least half of them within an order of magnitude of their
-    median, since a first one may compile. Of numbers that come round again, as parts' do, all but one have such a median."""
+    """Whether ranges with names that differ by a number have similar durations, as steps do: at least half within an order of magnitude of their median,
+    since the first may compile. Of recurring numbers, as parts have, all medians but one must be.
+    """
     lasts = np.maximum(end - start, 1e-9)
     if not _alike(lasts).mean() >= 0.5:
         return False
@@ -172,8 +174,9 @@ def _alike(lasts: Floats) -> np.ndarray:
 
 
 def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, process: int, start: Floats, end: Floats) -> bool:
-    """Whether ranges whose names differ by a number are layers rather than steps: several of them are in each repeat of a longer
-    range of their thread, or what they launch differs."""
+    """Whether ranges with names that differ by a number are layers, not steps: several are in each repeat of a longer range of their thread, or their
+    launches differ.
+    """
     frame = timeline.annotations
     if process >= 0:
         frame = frame[frame["pid"] == process]

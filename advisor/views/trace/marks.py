@@ -12,7 +12,7 @@ from advisor.report.numbers import duration
 from advisor.views.trace.repeats import FEWEST_REPEATS, longest_run
 
 MOST_WORK = 0.6
-"""Of a process's GPU work, what its steps launch: less, and what is marked is a part of the program."""
+"""Share of a process's GPU work that its steps launch: below it, the marks are of a part of the program."""
 
 
 class Unjudged(msgspec.Struct, frozen=True):
@@ -32,9 +32,10 @@ def not_judged(unjudged: tuple[Unjudged, ...]) -> str:
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """Start and end of each step on the host. process: whose launches they are of, -1 where nothing tells processes apart. kind: of which kind
-    they are, "" where names say none; unjudged: what else is marked; apart: share of the marked work that steps of other kinds hold.
-    by_launches: whether a launch sequence that repeats is all that says so."""
+    """Start and end of each step on the host. process: of its launches, -1 if processes are not distinguished. kind: of the steps, "" if names do not show
+    it; unjudged: other marked steps; apart: share of the marked work in steps of other kinds. by_launches: whether only a repeating launch sequence
+    defines the steps.
+    """
 
     start: Floats
     end: Floats
@@ -54,10 +55,10 @@ class Marks(msgspec.Struct, frozen=True):
 
 
 def of_one_kind(kinds: Sequence[str], start: Floats, end: Floats, work_us: Floats, process: int, fewest: int = 1) -> Marks | None:
-    """Of marks in a row, the longest stretch of the kind that is judged, if it is of so many: steps of two kinds have no mean. The mark behind
-    the stretch closes it, whatever kind it is of. work_us: what the device does for each; if it does nothing, the host's time counts.
+    """The longest run of marks of the judged kind, if it has at least `fewest`: steps of two kinds have no mean. The next mark closes it, whatever its
+    kind. work_us: device time of each; if all are zero, host time counts.
 
-    Judged is the kind with most work of those that repeat, or the most frequent one if none does.
+    The judged kind has most work of the repeating kinds, or is the most frequent if none repeats.
     """
     names, kind, count = np.unique(np.asarray(kinds, object), return_inverse=True, return_counts=True)
     total = np.bincount(kind, weights=work_us if work_us.any() else end - start)
