@@ -21,7 +21,7 @@ def loads_whole(kernel: str, product: Product) -> bool:
 
 
 def products_of(timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]) -> dict[int, Product]:
-    """The product that each kernel (position) belongs to, where shapes tell."""
+    """The GEMM that each kernel (position) belongs to, if shapes show it."""
     columns = [timeline.cpu_ops[name] for name in ("dims", "types", "strides")]
     codes = [ops.names, *(column.codes for column in columns)]
     texts = [column.categories for column in columns]

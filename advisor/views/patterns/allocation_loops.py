@@ -14,7 +14,7 @@ from advisor.views.trace.steps import Steps
 
 
 def lost_us(main: DevicePartition | None, steps: Steps) -> tuple[float, float]:
-    """For how long the device idles a step, and for how long it communicates or copies alone: what it might do beside computing, were the host not held."""
+    """Time per step in which the device idles, or only communicates or copies: it could compute then if the host were not blocked."""
     if main is None:
         return 0.0, 0.0
     return float(total(main.idle).sum()) / steps.steps, float(total(main.communication).sum() + total(main.copy).sum()) / steps.steps

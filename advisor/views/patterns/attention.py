@@ -23,13 +23,13 @@ NARROWEST = 16
 """Heads are hardly ever narrower: below it, sizes that coincide are those of the first words that are decoded."""
 
 MIN_SCORES = 16
-"""Scores of one head at least: one word that is decoded after fifteen others. Products of smaller matrices are something else."""
+"""Least scores per head: those of a word decoded after fifteen others. Products of smaller matrices are something else."""
 
 MOST_AS_MANY = 2
 """Times as many elements as there are scores that a kernel on them works on at most."""
 
 MOST_BETWEEN = 12
-"""Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""
+"""Maximum kernels between two GEMMs of an attention without shapes: scale, mask, casts, softmax, dropout, each up to twice."""
 
 MIN_BETWEEN_SHARE = 0.3
 """What these take of the products' time, at least, if not even ops were recorded."""
@@ -60,10 +60,11 @@ class Product(msgspec.Struct, frozen=True):
 
 
 class WrittenOut(msgspec.Struct, frozen=True):
-    """One attention, forward or backward: its kernels (positions, in order), of which the products; work and type.
+    """An attention, forward or backward: its kernels (positions, in order), its GEMMs among them, its work and type.
 
-    scores: [batch and heads, queries, keys]. flops: of the products. masked, dropped: whether scores are masked, weights dropped.
-    causal: the mask is one square for all heads and sequences. of_sequences: it is a square for each sequence, the same for its heads. axes: of the tensors that the program multiplies: fused kernels take four.
+    scores: [batch and heads, queries, keys]. flops: of the GEMMs. masked, dropped: whether scores are masked, weights dropped. causal: the mask is a
+    single square for all heads and sequences. of_sequences: a square per sequence, shared by its heads. axes: of the multiplied tensors; fused kernels
+    take four.
     """
 
     members: Ints
@@ -254,8 +255,8 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _as_wide(products: list[Product]) -> list[Product]:
-    """Of heads as wide as there are queries, whose first product has two places under one pair of sizes: each product once, open where these disagree.
-    None if there are no such."""
+    """Attentions with as many queries as head dimensions, so the first GEMM fits two roles: each GEMM once, undecided if the roles disagree. None if there are
+    none."""
     places: dict[int, list[Product]] = {}
     for product in products:
         places.setdefault(int(product.at[0]), []).append(product)
@@ -278,7 +279,7 @@ def batched(inputs: list[Tensor]) -> Batched | None:
 
 
 def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
-    """Positions of the kernels of each attention where no shapes tell: a product, elementwise kernels with a softmax among them, a product."""
+    """Positions of the kernels of each attention without shapes: a GEMM, elementwise kernels with a softmax among them, a GEMM."""
     # What is fetched by index is a bias for each place.
     filler = work.in_families(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.EMBEDDING)
     signs = np.select([work.in_families(Family.GEMM), work.in_families(Family.SOFTMAX), filler], ["P", "S", "f"], ".")
@@ -306,9 +307,9 @@ def _of_one_node(work: GpuWork, at: int, product: int) -> bool:
 
 
 def host_between(work: GpuWork, patterns: Iterable[Ints], gone: Ints) -> Spans:
-    """Where the host issued patterns, each from its first kernel's op to its last one's, but for ops that launch more than what is gone.
+    """Host spans of patterns, from the first kernel's op to the last's, except ops that also launch other kernels.
 
-    Positions both. Views, and nodes of autograd that launch nothing, lie between: they go where the pattern becomes one op.
+    Both are positions. Views and autograd nodes without launches in between disappear too when the pattern becomes a single op.
     """
     ops = work.timeline.cpu_ops
     start = ops["start_us"]

@@ -1,4 +1,4 @@
-"""What one call for attention takes as it is, and what it costs."""
+"""Inputs that a fused attention call accepts, and its cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.views.trace.program import Program
 
 
 def shared_heads_taken(work: GpuWork, heads: RepeatedHeads, written: Attentions, program: Program) -> Ints:
-    """Copies that repeat keys or values for attention whose fused kernel takes shared heads as they are: in 16 bits, and no mask but a causal one unless cuDNN's is chosen."""
+    """Copies that repeat keys or values although the fused kernel accepts shared heads: in 16 bits, with a causal mask at most, unless cuDNN is chosen."""
     takes = np.zeros(len(work.op), bool)
     for one in written.found:
         by_cudnn = program.maker == "nvidia" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN
@@ -26,7 +26,7 @@ def shared_heads_taken(work: GpuWork, heads: RepeatedHeads, written: Attentions,
 
 
 def planned_anew(written: Attentions, work: GpuWork) -> bool:
-    """Whether each step has lengths of its own, as where one word after the other is decoded, so that cuDNN would plan anew in each."""
+    """Whether each step has lengths of its own, as in decoding, so cuDNN would plan in each step."""
     sizes: dict[int, set[tuple[int, int, int]]] = {}
     for one in written.found:
         if one.dtype != "float" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN:

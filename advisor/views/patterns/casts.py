@@ -25,8 +25,8 @@ from advisor.views.trace.shapes import Shapes
 
 
 class Purpose(Enum):
-    """What a cast is for: a parameter or an input of a matrix product that autocast casts, the way into or out of a stretch in
-    another type, the operand of a sum in a wider type, an operand of a product that then runs in FP32, something that the trace does not tell."""
+    """Purpose of a cast: a parameter or an input that autocast casts for a GEMM, the start or end of a region in another type, an operand of a sum in a wider
+    type, an operand of a GEMM in FP32, or unknown."""
 
     WEIGHT = "weights"
     INPUT = "inputs of GEMMs"
@@ -43,8 +43,8 @@ _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16
 
 
 class Cast(msgspec.Struct, frozen=True):
-    """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, the ops between it
-    and the way back, and the op of the product that it is for, -1 without."""
+    """A cast kernel: its position in the schedule, copy op, purpose, types and shape, the ops between it and the cast back, and the op of its GEMM (-1
+    without)."""
 
     position: int
     op: int
@@ -111,12 +111,12 @@ def _types_alone(types: Any, dims: Any, strides: Any) -> tuple[str, str, tuple[i
 
 
 def _order(dims: Any, strides: Any) -> list[tuple[int, int]]:
-    """Size and stride of each axis that has a length, which decide where an element lies."""
+    """Size and stride of each axis with a length, which define element positions."""
     return [(n, s) for n, s in zip(dims, strides, strict=False) if n != 1]
 
 
 def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following: _Readers) -> list[Cast]:
-    """The same casts with what each is for: forward ones by what stands around and after them, backward ones as their forward."""
+    """The casts with purposes: of forward casts by surrounding and later ops, of backward casts by their forward cast."""
     ops, sequence = work.ops, work.timeline.cpu_ops["sequence"]
     taken: dict[tuple[int, tuple[int, ...]], int] = {}
     by_sequence: dict[int, Cast] = {}
@@ -187,7 +187,7 @@ def _fitting(arguments: Arguments, op: int, kind: str, shape: tuple[int, ...]) -
 
 
 class _Readers(msgspec.Struct, frozen=True):
-    """What is done with what a cast makes. casts: by their calls."""
+    """Uses of a cast's result. casts: by their calls."""
 
     flow: Dataflow
     arguments: Arguments
@@ -197,8 +197,8 @@ class _Readers(msgspec.Struct, frozen=True):
         return self.flow.work.ops.name(int(self.flow.op[call]))
 
     def way_back(self, cast: Cast) -> tuple[int, tuple[str, ...]] | None:
-        """The position of the cast that turns as many elements back, made of what this one makes, and the ops between. A product's type is chosen for its
-        speed, and what is FP32 up to the loss is so on purpose."""
+        """Position of the cast that converts as many elements back, computed from this cast's result, and the ops between. GEMM types are chosen for speed, and
+        FP32 up to the loss is intended."""
         flow, begin = self.flow, self.flow.call_at(cast.position)
         stays = flow.of_families(*PRODUCTS) | flow.backward
         for call in flow.uses(begin, ~stays, Sure.NEAREST):
@@ -215,8 +215,8 @@ class _Readers(msgspec.Struct, frozen=True):
         return None
 
     def first(self, cast: Cast) -> tuple[Purpose, int, str]:
-        """What the next call but casts tells that reads what the cast makes: an in-place sum in the wider type, by name; or the op of a product, that takes it in
-        FP32 as its largest operand, or in 16 bits as a weight (a matrix behind the first operand, which can be kept so; inputs come anew)."""
+        """What the next reader of a cast's result shows: an in-place sum in the wider type, by name; or the op of a GEMM that takes it in FP32 as its largest
+        operand, or in 16 bits as a weight (a matrix after the first operand, which can be kept; inputs are new each time)."""
         readers = self.flow.readers(self.flow.call_at(cast.position))
         call = next((edge.call for edge in readers if edge.sure > Sure.GUESS and edge.call not in self.casts), -1)
         op, widens = int(self.flow.op[call]), DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]
@@ -245,8 +245,8 @@ _STREAMS = (Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX, Family.REDUCTION)
 
 
 class WideActivations(msgspec.Struct, frozen=True):
-    """Pointwise kernels, norms and softmaxes (positions) of FP32 between the first and the last product in 16 bits of a step, outside of stretches that the program itself
-    put in FP32; share: (n,) of what each reads and writes that would be left in 16 bits."""
+    """Elementwise kernels, norms and softmaxes (positions) in FP32 between the first and last 16-bit GEMM of a step, outside FP32 regions of the program.
+    share: (n,) bytes left in 16 bits, as a share of all."""
 
     at: Ints
     dur_us: Floats
@@ -289,7 +289,7 @@ def _stretches(casts: Casts) -> list[int]:
 
 
 def _share(inputs: list[tuple[tuple[int, ...], str]], made: int) -> float:
-    """What is left of a kernel's bytes with its FP32 in 16 bits; what it makes is of the widest type that it reads."""
+    """Share of a kernel's bytes that is left with its FP32 tensors in 16 bits. Results have the widest input type."""
     widest = max((DTYPE_BYTES[kind] for _, kind in inputs if kind in ("float", *_NARROW)), default=0)
     before = sum(prod(shape) * DTYPE_BYTES[kind] for shape, kind in inputs) + made * widest
     after = sum(prod(shape) * (2 if kind == "float" else DTYPE_BYTES[kind]) for shape, kind in inputs) + made * min(widest, 2)

@@ -31,12 +31,11 @@ _COUNTS = re.compile(r"(u?int\d+|bool)\[\]( (u?int\d+|bool)\[\])*")
 
 
 class CompiledLoops(msgspec.Struct, frozen=True, eq=False):
-    """The t turns of all loops of the window, in order; loops inside of others, but not those around them.
+    """The t iterations of all loops of the window, in order: innermost loops only.
 
-    number: (t,) how many turns its loop made before. of_op, of_call: (n_ops,), (n_calls,) the turn that issued each, -1 outside of loops. own: (n_ops,) what a loop
-    does for itself: its counter, copies of slices, and where a value ends it what computes that and copies it to the host. copies: (n_ops,) those of slices alone.
-    by_value: whether the host reads a value in most turns.
-    idle_us: how long the device has nothing to do while the loops of a step run, as recorded.
+    number: (t,) earlier iterations of the loop. of_op, of_call: (n_ops,), (n_calls,) the launching iteration, -1 outside. own: (n_ops,) ops of the loop
+    itself: its counter, copies of slices, and, if a value ends it, computing that value and its copy to the host. copies: (n_ops,) copies of slices.
+    by_value: whether the host reads a value in most iterations. idle_us: recorded idle time of the device during a step's loops.
     """
 
     number: Ints
@@ -53,7 +52,8 @@ class CompiledLoops(msgspec.Struct, frozen=True, eq=False):
         return np.unique(self.of_op[self.of_op >= 0])
 
     def several_at_once(self, turns: int, copies: bool = True) -> Edit:
-        """The edit that makes one turn of so many: the others are issued with it, and do nothing for the loop itself, but for `copies` of slices where they stay."""
+        """The edit that merges this many iterations: the others run in the same iteration, without work of the loop itself, except remaining `copies` of
+        slices."""
         later = np.r_[self.number % turns != 0, False]
         return combine(
             CheaperDispatch(0.0, np.flatnonzero(~later[self.of_call])),
@@ -103,7 +103,7 @@ def _turn_of(times_us: Floats, start: Floats, end: Floats) -> Ints:
 
 
 def _tested(of_op: Ints, read: Mask, turns: int) -> Mask:
-    """(n_ops,) what a turn launches up to its copy to the host: the runtime tests whether there is another turn before it makes one."""
+    """(n_ops,) launches of an iteration up to its copy to the host: the runtime tests for a next iteration first."""
     last = np.full(turns + 1, -1, np.int64)
     at = np.flatnonzero(read)
     last[of_op[at]] = at

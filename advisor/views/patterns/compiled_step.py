@@ -32,7 +32,7 @@ FUSED_BY_A_PART = 8
 backward pass take what calling it costs. What holds fewer is fused without a call, as its owner puts it into a larger function or leaves it: figures, not a law."""
 
 OF_A_MODEL = 8
-"""Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
+"""Fusion groups per step from which the whole model counts as compiled, for effects other than fusion."""
 
 _BRANCH = names_of("is_nonzero")
 """What `if tensor:` asks of a tensor."""
@@ -42,10 +42,10 @@ UNALIGNED = names_of("unaligned")
 
 
 class CompiledStep(msgspec.Struct, frozen=True, eq=False):
-    """parts: how many graphs a step compiles to: one, or as many as have enough to fuse between reads of values that the forward pass goes on with. overhead: what
-    they cost the host of a training step, as inference can be replayed from a graph. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
-    passed: gathers and scatters with elementwise work between, as graph networks pass messages (positions), none if there is no such work.
-    edit: what compiling, with a fused optimizer, does to the launches."""
+    """parts: graphs per step: one, or as many as have enough to fuse between host reads that the forward pass continues with. overhead: their host cost in a
+    training step (inference can replay a graph). fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside:
+    other effects of a compiler on GPU work. passed: positions of gathers and scatters with elementwise work between, as in message passing of graph
+    networks. edit: effect of compiling, with a fused optimizer, on launches."""
 
     parts: float
     overhead: Edit
@@ -76,7 +76,7 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
 
 
 def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
-    """Likely time of each stretch as it is compiled, by its longest kernel where nothing tells its bytes."""
+    """Expected time of each compiled group, by its longest kernel if bytes are unknown."""
     on = work.column("device").tolist()
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     found = [(stretch, rates.get(on[stretch.members[0]])) for stretch in fusion.stretches]
@@ -85,8 +85,8 @@ def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
 
 
 def _compiled_neighbours(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
-    """Gathers and scatters work on what they fetch, products off alignment are padded, images stay in channels_last; and
-    positions of the gathers and scatters with what is between."""
+    """Gathers and scatters work on fetched elements only, unaligned GEMMs are padded, images stay in channels_last. Also the positions of gathers, scatters and
+    ops between."""
     alone, pointwise = work.kernel & ~in_optimizer(work), work.in_families(Family.ELEMENTWISE)
     for stretch in fusion.stretches:
         if pointwise[stretch.members].sum() != 1:
@@ -129,9 +129,9 @@ def _first_of_steps(work: GpuWork) -> Ints:
 
 
 def _parts(work: GpuWork, calls: HostCalls, fusion: Fusion) -> float:
-    """Into how many graphs a step is compiled, one at least: what stands between two reads of values is one, if as many launches fuse in it as pay for
-    calling it. A value ends a graph that is read with forward work of its step before and after it. What is sent to the device ends none. A branch on a
-    value that the host drew itself, as dropping whole layers does, ends one without a wait."""
+    """Number of graphs of a compiled step, at least one: between two host reads is a graph if it fuses enough launches to pay for its call. A read with forward
+    work of its step before and after it ends a graph. Copies to the device do not. A branch on a value that the host drew, as in dropping whole layers, ends
+    a graph without a wait."""
     up = np.unique(work.schedule.op_call[work.column("copy_kind") == CopyKind.HTOD.value])
     reads = calls.waits & ~calls.waits_of_copies(up)
     reads[up] = False

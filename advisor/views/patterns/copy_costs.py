@@ -34,17 +34,17 @@ DEFAULT_LINK_GBPS = cost("unknown-link")
 COPY_LATENCY_US = cost("copy-latency")
 
 MIN_WAIT_SHARE = HARDLY_ANY
-"""Waits for copies that are said beside what the copies take."""
+"""Share of waits for copies from which the text names them next to the copies."""
 
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
 class CopyCost(msgspec.Struct, frozen=True):
-    """What some copies cost. Times in µs a step: exposed, that overlap no computing; waited, by the host as recorded; issuing, of small ones by the host;
-    launching and paused, what the device then waits for the host; at_most and likely_at_most, what no fix gains more than.
+    """Cost of some copies, in µs per step. exposed: without overlapping compute; waited: by the host, as recorded; issuing: launching small copies; launching
+    and paused: the device's waits for the host afterwards; at_most, likely_at_most: upper limits of a fix.
 
-    pageable: share of the copies. pinned: whether all are known to be. many: whether issuing small ones is most of it. call: most of it is of, if nobody
-    wrote a copy. created: share of those to the device that the host had just made. fetched: share of their time to the host.
+    pageable: share of the copies. pinned: whether all are known to be pinned. many: whether launching small copies dominates. call: the main call, if the
+    program wrote no copy. created: share of H2D copies of fresh host data. fetched: share of D2H time.
     """
 
     copies: HostCopies
@@ -163,7 +163,8 @@ def copy_edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
     staged: StagedCopies, made: MadeOnHost, unreleased: Edit, communication: Spans, packed: Edit, loader: bool,
 ) -> Edits:  # fmt: skip
-    """At the rate of pinned memory, what comes to the host waited for; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
+    """At the rate of pinned memory with waits for D2H copies; on a separate stream, with small copies packed and host-made data made on the device; without any
+    pageable copy."""
     schedule, nbytes = work.schedule, copies.bytes
     peaks = rates.peaks_of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
@@ -197,7 +198,7 @@ def copy_edits(
 
 
 def sending_call(work: GpuWork, calls: HostCalls, launches: Launches, waited: WaitedCalls, copies: Ints) -> HostWait | None:
-    """The call, none that was written as a copy but those that wait though their memory is pinned, which most of what these copies (positions) take is of: of the device's time and the host's in them."""
+    """The call with most of these copies' device and host time: no explicit copy, except copies that wait although their memory is pinned."""
     took = work.dur_us[copies] + calls.held_us(work.schedule.op_call[copies])
     of = waited.rows_of(launches.call[work.rows[copies]], [outer_op(work.ops, op) for op in work.op[copies].tolist()])
     total: dict[HostWait, float] = {}

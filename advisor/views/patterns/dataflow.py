@@ -54,10 +54,11 @@ class Product(NamedTuple):
 
 
 class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """n calls, numbered in the order of their streams: ops, with the kernels that each launched in a row, and kernels whose op is unknown.
+    """n calls, numbered in stream order: ops with the kernels that each launched in a row, and kernels without a known op.
 
-    op: (n,) rows of `cpu_ops`, -1 where unknown. part: (n,) numbers of the stretches of one stream in one step, which no edge leaves.
-    bounds: (n + 1,) where the kernels of each call begin in `at`, their positions.
+    op: (n,) rows of `cpu_ops`, -1 if unknown. part: (n,) segment of a stream in a step; edges stay inside. bounds: (n + 1,) start of each call's kernels
+    in
+    `at`, their positions.
     """
 
     work: GpuWork
@@ -101,7 +102,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self._calls_of(call)[0]
 
     def makes(self, call: int) -> Size:
-        """What it makes; 0 elements if shapes do not tell, as of a reduction."""
+        """Elements of the result; 0 if shapes do not show it, as for a reduction."""
         return self._calls_of(call)[1]
 
     def _calls_of(self, call: int) -> tuple[list[Size], Size]:
@@ -148,7 +149,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
             sure = Sure.GUESS if made[other] == made[call] else sure
 
     def origins(self, call: int, through: str | Mask, sure: Sure = Sure.GUESS) -> Iterator[int]:
-        """Calls whose results a call may read, as they are or behind others of that token, or of that mask, the nearest first. sure: of each edge, at least."""
+        """Calls with results that a call may read, directly or through others of that token or mask, nearest first. sure: minimum certainty of each edge."""
         return self._reached(call, self.sources, through, sure)
 
     def uses(self, call: int, through: str | Mask, sure: Sure = Sure.GUESS) -> Iterator[int]:
@@ -215,7 +216,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _sizes(self) -> tuple[Ints, list[tuple[int, ...]]]:
-        """(n,) a number for what each makes, -1 if that is not known, and those of what each reads; each distinct call is looked at once."""
+        """(n,) a number for each result (-1 if unknown), and for each input; distinct calls are computed once."""
         numbers: dict[Size, int] = {}
         known: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
         names = np.r_[self.work.ops.names, -1][self.op].tolist()
@@ -229,7 +230,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Size], Size]:
-    """What an op of that name reads, and what it makes: 0 elements if shapes do not tell, as of a reduction. elementwise: whether its kernel is."""
+    """Inputs and result elements of an op of that name: 0 elements if shapes do not show them, as for a reduction. elementwise: whether its kernel is."""
     read = [(prod(shape), kind) for shape, kind in inputs]
     if not read:
         return [], (0, "")
@@ -249,8 +250,8 @@ def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Si
 
 
 def _promoted(name: str, inputs: Sequence[Tensor]) -> str:
-    """The type of what an elementwise op makes: of its first tensor where it works in place, else the widest, complex before floating point before integral. A
-    tensor without dimensions widens nothing of its kind (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc)."""
+    """Result type of an elementwise op: of its first tensor if in place, else the widest, complex before floating point before integral. A tensor without
+    dimensions widens no type of its category (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc)."""
     if name.endswith("_"):
         return inputs[0][1]
     ranks = {kind: ("complex" in kind, kind not in INTEGRAL, DTYPE_BYTES[kind]) for _, kind in inputs}

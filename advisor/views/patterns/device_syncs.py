@@ -24,10 +24,10 @@ _REGION = names_of("compiled_region")
 
 
 def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
-    """The host's way from each read (a mask over ops) into the compiled region that resumes behind it, and out of that again.
+    """Host time from each read (a mask over ops) into the compiled region that resumes after it, and out of it.
 
-    torch.compile cuts a graph at a read, and runs what follows as another compiled function inside the first one's region: guards are
-    checked and wrappers entered before its first launch. One graph would have it without.
+    torch.compile breaks the graph at a read and runs the rest as another compiled function inside the first region: guards and wrappers run before its
+    first launch. A single graph would not need them.
     """
     cpu, api = calls.timeline.cpu_ops, calls.timeline.api_calls
     region, nested = ops.named(_REGION), ops.parent >= 0
@@ -80,17 +80,16 @@ BIG_READ_BYTES = 1 << 20
 
 
 FEW_VALUES_BYTES = 4096
-"""A copy to the host of no more is of values to be looked at, as of a word for each of hundreds of requests; what is larger is a result."""
+"""Largest copy to the host that counts as values to look at, such as a word for each of hundreds of requests; a larger copy is a result."""
 
 
 FEWEST_SPARED, MOST_OF, SPARED = 4, 0.75, 1.25
-"""A loop that leaves out what is done: its passes at least, their share of all that work in that width, and how many times as many rows the first
-works on as the last."""
+"""A loop that drops finished rows: minimum passes, their share of all work in that width, and the minimum ratio of first to last rows."""
 
 
 def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
-    """Positions of the calls that wait for a value or for the device, or for one that an op is given; other waits of an upload belong to the copy, and so
-    do those that pinned memory would not have."""
+    """Positions of calls that wait for a value, for the device, or for an op's input. Other waits of an upload belong to the copy, as do those that pinned
+    memory would avoid."""
     kind = work.column("copy_kind")
     small = work.column("bytes") <= BIG_READ_BYTES
     transfer = ((kind == CopyKind.HTOD.value) & ~given(work)) | ((kind == CopyKind.DTOH.value) & ~small)
@@ -108,11 +107,10 @@ def given(work: GpuWork) -> Mask:
 
 
 def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None, *, with_lead: bool = False) -> Edit:
-    """The waits go, with the ops and Python calls that exist only to wait, the comparisons that make the mask whose size is asked for, and the
-    gathers of a shape that is no longer asked for: their kernels and the host time in them; and where a wait cuts a compiled graph, what
-    it takes to enter the part behind it.
+    """The waits disappear, with ops and Python calls that only wait, comparisons for a mask with a requested size, and gathers of a shape that is no longer
+    requested: their kernels and host time. If a wait breaks a compiled graph, so does the cost of entering the next part.
 
-    also: (n_cpu,) other ops that go. with_lead: with all of the host's issuing before each, not only what these ops and calls did of it.
+    also: (n_cpu,) other removed ops. with_lead: removes all launching time before each wait, not only the part of these ops and calls.
     """
     cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
     reading = _waiting(ops, calls.op[waits])
@@ -160,8 +158,7 @@ def asks_size(ops: Ops) -> Mask:
 
 
 def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
-    """(n,) whether each wait asks for a size that products follow, of which there is less and less left from one pass of a step to the next: without it
-    each pass would work on all."""
+    """(n,) whether each wait asks for a size of later GEMMs that shrinks from pass to pass of a step: without the wait each pass would compute all rows."""
     sizing = np.flatnonzero(_inside_op(work.ops, calls, waits, _SIZING_OPS))
     products = np.flatnonzero(work.in_families(*PRODUCTS) & (work.op >= 0))
     behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
@@ -219,8 +216,7 @@ def _judging(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
 
 
 def without_reads(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, removed: Edit, program: Program) -> Edit:
-    """What is read may have been computed to be read: what is launched last before each wait goes with it. In a program of JAX that is
-    the jitted call, and its copy; elsewhere the reductions and comparisons."""
+    """Work that may exist only to be read: the last launch before each wait. In JAX the jitted call and its copy; elsewhere reductions and comparisons."""
     if program.framework != "jax":
         return without_waiting_ops(work, calls, replay, waits, _judging(work.ops, calls, waits), with_lead=True)
     launching = np.flatnonzero(calls.launching(work.kernel) & (calls.op >= 0))

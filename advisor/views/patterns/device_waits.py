@@ -1,4 +1,4 @@
-"""Waits for the device: which of them count, what they are called, what they lose, and the step without."""
+"""Waits for the device: which count, their labels, their cost, and the step without them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ MOST_TIMED = 100
 
 
 class DeviceWaits(msgspec.Struct, frozen=True, dict=True):
-    """Calls of the window that make the host wait for the GPU. every: positions of all; at: those that are none of timing, of start-up, of the run's end, for what
-    is left to work on, or a server's between its steps."""
+    """Calls of the window that make the host wait for the GPU. every: all positions. at: without waits for timing, start-up, the end of the run, shrinking
+    batches, or between a server's steps."""
 
     steps: Steps
     work: GpuWork

@@ -21,12 +21,12 @@ Shape = tuple[int, ...]
 
 
 class DenseGradients(msgspec.Struct, frozen=True):
-    """The dense gradients of tables in the steps replayed.
+    """Dense gradients of embedding tables in the replayed steps.
 
-    gradients: rows of `cpu_ops` that make one, in order. table, read: (n_gradients,) rows of its table, and rows of it that were read. lookups: rows of
-    `cpu_ops` that read the tables. within, reading: (n,) for each GPU op the place in `gradients` or `lookups` of the op that launched it, or -1.
-    fills: positions of the kernels that write zeros over a whole gradient. updates, share: positions of an optimizer's kernels that
-    take such tables, and the share of what each takes that they are. shapes: of the tables.
+    gradients: rows of `cpu_ops` that make them, in order. table, read: (n_gradients,) rows of the table, and rows that were read. lookups: rows of
+    `cpu_ops` that read tables. within, reading: (n,) per GPU op, position of its launching op in `gradients` or `lookups`, or -1. fills: positions of
+    kernels that zero a whole gradient. updates, share: positions of optimizer kernels on such tables, and the tables' share of their tensors. shapes: of
+    the tables.
     """
 
     gradients: Ints
@@ -72,7 +72,7 @@ def _first(shapes: Shapes, op: int) -> Shape:
 
 
 def _rows_read(shapes: Shapes, name: str, op: int) -> int:
-    """Of a bag's gradient the indices are the second tensor; of a plain one's every row of the first is the gradient of one that was read."""
+    """Of an embedding bag's gradient the indices are the second tensor; of a plain gradient each row of the first tensor is of a row that was read."""
     tensors = shapes.inputs(op)
     if "bag" in name:
         return prod(tensors[1][0]) if len(tensors) > 1 else 0

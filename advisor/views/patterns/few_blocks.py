@@ -46,7 +46,7 @@ def _with_tail(work: GpuWork, grids: Grids, max_fill: float) -> Mask:
 
 
 def filled_edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:
-    """Each kernel in the time that a full device would need; one with a tail without some of it; one of no known kind may not divide."""
+    """Kernels at the time that a full device would need; kernels with a tail without part of it. Kernels of unknown kind may not be divisible."""
     known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
 
     def durations_at(fill: Floats, rate: float, without: float, least: float = UNKNOWN_FILL) -> WithDurations:

@@ -24,7 +24,8 @@ SLOWER, FASTER = costs("fused-attention-spread")
 
 
 class FusedAttentions(msgspec.Struct, frozen=True, eq=False):
-    """found: kernels (positions) of each attention that shapes tell; kept: the products in whose place the one is launched; times_us: (n, 3) of it, at most, likely, at least."""
+    """found: kernels (positions) of each attention by shapes. kept: the GEMM that the fused kernel replaces. times_us: (n, 3) of the fused kernel: most,
+    expected, least."""
 
     found: list[Ints]
     kept: list[Ints]
@@ -40,8 +41,8 @@ class FusedAttentions(msgspec.Struct, frozen=True, eq=False):
 
 
 def as_one_kernel(work: GpuWork, host_time: HostTime, kept: list[Ints], found: list[Ints], us: Floats) -> Edit:
-    """One kernel in place of each, and no ops between the products; its call costs the host what one product did, forward and backward: 19 to
-    36 µs of an H200's host forward, where a product takes 18 to 37, and 160 to 280 with the backward pass, where a product takes 210 to 280."""
+    """A fused kernel per attention, without ops between the GEMMs. Its call costs the host as much as a GEMM does: on an H200's host 19 to 36 µs forward (GEMM:
+    18 to 37), and 160 to 280 with the backward pass (GEMM: 210 to 280)."""
     if not found:
         return combine()
     at = np.concatenate(kept)
@@ -51,8 +52,7 @@ def as_one_kernel(work: GpuWork, host_time: HostTime, kept: list[Ints], found: l
 
 
 def by_products(work: GpuWork, found: Sequence[Ints]) -> tuple[list[Ints], Floats]:
-    """Of attentions that no shapes tell: their first and last product, and the (n, 3) time of the kernel that replaces each, at most, likely and at least;
-    never above their own."""
+    """Of attentions without shapes: first and last GEMM, and (n, 3) time of the replacing kernel: most, expected, least, at most their own."""
     product, precision = work.in_families(Family.GEMM), np.asarray(work.kernels.precision, object)[work.rows]
     products = [chain[product[chain]] for chain in found]
     us = np.array([work.dur_us[at].sum() * (SINGLE if precision[at[0]] in ("fp32", "tf32") else 1.0) for at in products])

@@ -1,4 +1,4 @@
-"""Pointwise chains as one kernel each, and what a compiler changes next to them."""
+"""Elementwise chains as a single kernel each, and other effects of a compiler."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class FusedChains(msgspec.Struct, frozen=True):
         )
 
     def waiting_us(self, chains: Chains) -> float:
-        """A step, what the device was seen to wait for the chains' launches; what a first pass waits for, later ones need not."""
+        """The device's waits for the chains' launches, per step. Waits of a first pass do not recur."""
         return 0.0 if self.first.only or self.first.taken else self.gaps.waited_for_us(self.work.rows[chains.members], self.steps)
 
     def confidence(self, chains: Chains) -> float:
@@ -92,8 +92,7 @@ class FusedChains(msgspec.Struct, frozen=True):
 
 
 def fused_beside(work: GpuWork, members: Ints) -> Ints:
-    """What else a compiler changes where the whole model is compiled: gathers, scatters, copies, single elementwise kernels, products on rows
-    that are not aligned, which it pads."""
+    """Other effects of compiling the whole model: on gathers, scatters, copies, single elementwise kernels, and GEMMs with unaligned rows, which it pads."""
     found = work.in_families(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.in_families(Family.GEMM) & work.named(UNALIGNED))
     found &= work.kernel & ~in_optimizer(work)
     found[members] = False

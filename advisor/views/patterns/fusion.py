@@ -1,4 +1,4 @@
-"""What a compiler makes one kernel of: stretches of elementwise work, casts, copies, reductions, norms and softmaxes between products."""
+"""Fusion groups of a compiler: elementwise ops, casts, copies, reductions, norms and softmaxes between GEMMs."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ _PICKING = names_of("gather_or_scatter")
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """What ops in a row move, whichever kernels they launch.
+    """Memory traffic of consecutive ops, for any set of kernels.
 
-    largest: elements of the largest tensor that they read, or make where they read none; 0 if shapes do not tell. least, likely, most: bytes that must cross
-    memory; left: of these, what is written. random: how many random numbers are made. kernels: how many are left of them: what reads a tensor again
-    is one for the statistics and one for the rest. apart: casts of something else, launched beside. joins: which ops join tensors into one that no op among
-    them reads, which has to be written whatever is fused. moved_on: whether, where all they do is move, what is joined is then moved on.
+    largest: elements of the largest input, or output without inputs; 0 if shapes do not show it. least, likely, most: bytes that must cross memory; left:
+    written part. random: random numbers made. kernels: number after fusion; a second pass over a tensor needs a kernel for the statistics and another for
+    the rest. apart: casts of other tensors. joins: ops that join tensors into a tensor that no op here reads, which must be written. moved_on: of ops that
+    only move, whether the joined tensor moves again.
     """
 
     largest: int
@@ -81,11 +81,10 @@ class Traffic(msgspec.Struct, frozen=True):
 
 
 class Stretch(Traffic, frozen=True):
-    """Kernels that a compiler fuses, and what their ops move.
+    """Kernels that a compiler fuses, and their traffic.
 
-    members: positions; full: of those on tensors as large as any among them. own_us: their time,
-    narrow_us: of that in softmaxes of so few rows that half of the device idles, which a fused kernel of as few does too; joined_us: in what joins.
-    casts: how many change the type of tensors as large as any.
+    members: positions; full: those on the largest tensors. own_us: their time. narrow_us: of that, softmaxes with so few rows that half of the device
+    idles, fused or not. joined_us: time of joining ops. casts: casts of the largest tensors.
     """
 
     members: Ints
@@ -97,7 +96,7 @@ class Stretch(Traffic, frozen=True):
 
     @property
     def known(self) -> bool:
-        """Whether shapes tell what it moves."""
+        """Whether shapes show the traffic."""
         return self.largest > 0
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
@@ -113,8 +112,7 @@ class Stretch(Traffic, frozen=True):
 
 
 class Fusion(msgspec.Struct, frozen=True, eq=False):
-    """The stretches of the steps replayed, of two kernels or more, optimizers left out. elements: (n,) of the largest tensor that each op takes, -1 where
-    that was not recorded."""
+    """Fusion groups of the replayed steps with at least two kernels, without optimizers. elements: (n,) of the largest tensor of each op, -1 if not recorded."""
 
     stretches: tuple[Stretch, ...]
     elements: Ints
@@ -152,7 +150,7 @@ def _takes_complex(work: GpuWork) -> Mask:
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
-    """Positions that follow each other on a stream in one pass of one step, what reads its neighbours first among them, and where elements are given on as many of them (-1: unknown)."""
+    """Consecutive positions on a stream in the same pass of the same step, reads of neighbours first, with equally many elements if known (-1: unknown)."""
     found: list[Ints] = []
     backward, begins = work.backward, work.named(_NEIGHBOURS) | work.launched_by(_NEIGHBOURS.search)
     in_order = np.argsort(work.schedule.stream, kind="stable")
@@ -236,10 +234,10 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
     def _traffic(self, ops: list[int]) -> Traffic:
-        """The bytes of a run's ops: what they read that none of them made, and what they leave behind.
+        """The bytes of a group's ops: inputs that none of them made, and results.
 
-        No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
-        that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
+        A trace shows only sizes of inputs, not tensors. An operand with a size that the group has made counts as that tensor; another size is read, and a
+        further operand of that size is the same tensor as often as not (`AGAIN`).
         """
         joins = self._joins(ops)
         reads = [joins[op][0] if op in joins else self._keys(op) for op in ops]
@@ -315,9 +313,9 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return found
 
     def _separate_casts(self, ops: list[int]) -> int:
-        """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
-        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one. If no shapes say what an op reads, a
-        cast right before another is such: none casts what was cast just then."""
+        """Casts of a group with a result that no later op of it reads, of another size than its last result: weights and gradients in mixed precision, cast for
+        a GEMM or the optimizer. A kernel loops over a single size, so each stays a kernel. Without shapes, a cast directly before another counts, since a
+        fresh cast is not cast again."""
         if not any(self._keys(op) for op in ops):
             return sum(op in self._casts and after in self._casts for op, after in pairwise(ops))
         wanted: set[Key] = set()
@@ -371,7 +369,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return sorted(map(_key, self._sizes(op)[0]), reverse=True)
 
     def _result(self, op: int) -> Key:
-        """The same of what an op makes, 0 if that is not known, and of picking one value a row."""
+        """The same for an op's result (0 if unknown), and for picking a value per row."""
         return (0, 0) if has_token(self.work.ops.name(op), "gather") else _key(self._sizes(op)[1])
 
     def _sizes(self, op: int) -> tuple[list[Size], Size]:

@@ -30,11 +30,11 @@ _TO_ONE = names_of("send_receive")
 
 
 class MicroBatches(msgspec.Struct, frozen=True, eq=False):
-    """Positions of GPU ops; none if a step has but one micro-batch, or parts that are not alike.
+    """Positions of GPU ops; none if a step has a single micro-batch, or parts that differ.
 
-    times: micro-batches of a step, 1 if there are none. kept: what the first of a step launches that others launch again. together_us: how long each of
-    these takes in all micro-batches of its step, in turn; gradients are exchanged once. gone: what the others launch again, and what adds their
-    gradients up. waits: positions of the calls that wait between the first and the last.
+    times: micro-batches per step, at least 1. kept: launches of the first micro-batch that others repeat. together_us: their time in all micro-batches of
+    the
+    step, in turn; gradients are exchanged once. gone: repeated launches, and gradient sums. waits: positions of calls that wait between first and last.
     """
 
     times: float
@@ -82,7 +82,7 @@ def accumulations(work: GpuWork) -> Ints:
 
 
 def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
-    """(n,) the micro-batch of its step that each op is of, from 0; -1 where the step has but one, and of what comes behind the last."""
+    """(n,) micro-batch of each op in its step, from 0; -1 with a single micro-batch, and after the last."""
     forward = work.in_families(*PRODUCTS, Family.CONV, Family.ATTENTION) & work.kernel & ~work.backward
     fills, exchanges = work.in_families(Family.FILL), work.in_families(Family.COMMUNICATION)
     compared = work.kernel & ~adds & ~fills & ~exchanges & (work.op >= 0)
@@ -108,7 +108,7 @@ def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
 
 
 def _cut(at: Ints, forward: Mask, backward: Mask) -> list[Ints]:
-    """What a step launches, in order, cut where a network goes forward again behind a backward pass; without what comes behind the last one."""
+    """A step's launches in order, cut where a forward pass follows a backward pass; without those after the last."""
     passes = np.flatnonzero(forward | backward)
     turns = passes[:-1][backward[passes[:-1]] & forward[passes[1:]]] + 1
     last = np.flatnonzero(backward)[-1:] + 1

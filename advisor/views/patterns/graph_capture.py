@@ -41,8 +41,8 @@ after each pass of it. Of seventeen programs below it nine are then predicted ne
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):
-    """Pieces between two waits that launch the same kernels from ops of the same dims, in every step. kernels: of one piece; times: pieces a step;
-    calls: positions of the calls from first to last kernel of each; rows: of the GPU ops of all."""
+    """Segments between two waits with the same kernels from ops of the same dims, in every step. kernels: per segment. times: segments per step. calls:
+    positions of calls from the first to the last kernel of each. rows: all their GPU ops."""
 
     kernels: int
     times: float
@@ -51,12 +51,11 @@ class Part(msgspec.Struct, frozen=True, eq=False):
 
 
 class Capturable(msgspec.Struct, frozen=True, eq=False):
-    """why_not: what keeps a step from being captured and replayed, "" if nothing does. removable: positions of the calls that wait inside the
-    steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
-    conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
-    in_passes: whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler is given, the
-    trace does not tell. parts: what is alike in all steps, if they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes, before they ask for any. mostly: what most waits inside the
-    steps are for: "values" that are read, which may end a loop, what is "sent", or neither, as for sizes and copies to the host."""
+    """why_not: obstacle to capturing the step, "" without one. removable: positions of waiting calls inside steps, if all read a value, ask for a mask's size
+    or send host data, and nothing else prevents capture except conditions on such values or sizes. sent: those that send; masks: those that ask. first: rows
+    of the GPU ops of the first step. in_passes: whether waits are so frequent that a graph covers only a loop pass; the trace does not show which part of it
+    a module launches. parts: equal parts of all steps, most kernels first, if the rest differs or waits for more than values. resized: whether steps run the
+    same ops on other sizes, before they ask for any. mostly: main purpose of waits: "values" that are read (which may end a loop), "sent", or neither."""
 
     why_not: str
     removable: Ints
@@ -103,14 +102,14 @@ class Capturable(msgspec.Struct, frozen=True, eq=False):
 
 
 def _in_passes(kernels: Ints, steps: int) -> bool:
-    """Whether a loop's passes hold much of a step. kernels: of each piece between two waits, of all steps; what reads a network's results one by one is no loop of it."""
+    """Whether a loop's passes hold much of a step. kernels: per segment between two waits, of all steps. Reads of a network's results in turn are no loop."""
     small = kernels[kernels <= LONGEST_BODY]
     return len(small) >= ONE_BY_ONE * steps and float(small.sum()) >= OF_A_STEP * float(kernels.sum())
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
-    """What all steps have in common, most kernels first. piece: (n,) which kernels no wait is between. sizing: calls that wait for a size: that it came
-    out alike in each recorded step does not bind the next, so what a step launches behind its first is no part, nor what an op launches to find one."""
+    """Common parts of all steps, most kernels first. piece: (n,) kernels without a wait between. sizing: calls that wait for a size. Equal sizes in recorded
+    steps do not bind the next, so launches after the first such call are no part, nor are launches that determine a size."""
     at = np.flatnonzero(work.kernel)
     call = work.schedule.op_call
     order = np.argsort(call[at], kind="stable")
@@ -160,8 +159,7 @@ def _capture_obstacle(steps: Steps, work: GpuWork, calls: HostCalls, launches: L
 
 
 def _allocates(steps: Steps, calls: HostCalls) -> bool:
-    """Whether each step takes memory from the driver, or any gives some back: what a step takes once more is a pool that still grows, as a graph's does
-    while it is captured."""
+    """Whether each step takes memory from the driver, or any frees some. A step that takes it once grows a pool, as a graph does during capture."""
     at = np.flatnonzero(calls.with_role(cuda_api.ApiRole.ALLOCATION))
     frame = calls.timeline.api_calls
     those = steps.of_host_time(frame["start_us"][calls.rows[at]])
@@ -169,9 +167,9 @@ def _allocates(steps: Steps, calls: HostCalls) -> bool:
 
 
 def _waits_between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
-    """Positions of the waits between the first and the last kernel of their step, which of them are for what the host sends, and which of these it need not
-    send there: before anything is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too, as is
-    what the host makes of nothing. Waits around them send a step's input and read its result, and stay outside."""
+    """Positions of waits between a step's first and last kernel; those for host data; and those that can move. Data can be sent before the first kernel if
+    nothing was read before. A few values are constants or follow from read values, also on the GPU, like tensors that the host makes of nothing. Waits
+    around them send a step's input and read its result, and stay outside."""
     copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
     free = copies & (size >= 0) & (size <= FEW_VALUES_BYTES)
     free[MadeOnHost.create(work, np.flatnonzero(copies & ~free), of_nothing=True).copies] = True
@@ -205,8 +203,8 @@ def _resized(work: GpuWork, parts: list[Ints]) -> bool:
 
 
 def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = False) -> bool:
-    """Whether steps differ only in launches that some make and others do not, few of all, and only behind one of `waits`, which each step has.
-    What all launch with other dims, as on a cache that grows, no condition on a tensor decides, but the size of a mask does: `shapes`."""
+    """Whether steps differ only in a few launches, and only after one of `waits`, which each step has. Equal ops with other dims, as on a growing cache, do not
+    depend on a tensor condition, but on a mask's size: `shapes`."""
     names, dims = work.timeline.gpu_ops["name"].codes, _dims(work)[work.ops.of_gpu]
     kinds = [Counter(zip(names[part].tolist(), dims[part].tolist(), strict=True)) for part in parts]
     named = [Counter(names[part].tolist()) for part in parts]

@@ -19,8 +19,8 @@ from advisor.views.trace.program import Program
 
 
 class Grids(msgspec.Struct, frozen=True):
-    """Of each GPU op (n,): its blocks, the device's SMs, and waves: blocks over the places for them on the whole
-    device, NaN if what a block needs was not recorded. Unavailable where grids or the device's size were not."""
+    """Per GPU op (n,): its blocks, the device's SMs, and waves (blocks over available places on the device, NaN if a block's needs were not recorded).
+    Unavailable without grids or the device's size."""
 
     blocks: Ints
     sms: Ints
@@ -57,8 +57,8 @@ class Grids(msgspec.Struct, frozen=True):
 
 
 def filled(work: GpuWork, grids: Grids | None) -> Floats:
-    """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the SMs where what a block needs is not
-    known; 1 next to others, NaN if no grid is, and of communication."""
+    """(n,) share of the device that each GPU op fills, 0 to 1: of places for its blocks, or of SMs if a block's needs are unknown; 1 next to other kernels, NaN
+    without grids, and for communication."""
     if grids is None:
         return np.full(len(work.rows), np.nan)
     known = work.kernel & (grids.blocks > 0) & ~work.in_families(Family.COMMUNICATION)
@@ -69,7 +69,7 @@ def filled(work: GpuWork, grids: Grids | None) -> Floats:
 
 
 SHARED, FILLED = MOST, 0.25
-"""Kernels share the device where others run for half of their time, and fill a quarter of it meanwhile: two of one block do not."""
+"""Kernels share the device if others run for half of their time and fill a quarter of it. Two kernels with one block each do not."""
 
 
 def shares_device(work: GpuWork, at: Ints) -> Mask:
@@ -118,7 +118,7 @@ def _filled(start: Floats, end: Floats, fill: Floats, until: Floats) -> Floats:
 
 
 def named_by_its_author(work: GpuWork, program: Program) -> Mask:
-    """(n,) kernels that the program's author named: what they are called is no proof of what they do."""
+    """(n,) kernels that the program's author named; their names prove nothing."""
     if program.framework != "cuda":
         return np.zeros(len(work.rows), bool)
     names = work.timeline.gpu_ops["name"]

@@ -20,7 +20,7 @@ from advisor.views.trace.repeats import FEWEST_REPEATS
 
 _MAKES = names_of("make_filled")
 _CREATES = names_of("make_any")
-"""What is made of nothing, or of a few values written in the program (`empty`, by torch.tensor). `lift_fresh` is not: it stands where data of the program's own, of a list or of NumPy, becomes a tensor."""
+"""Ops that make tensors of nothing, or of a few constants (`empty`, by torch.tensor). Not `lift_fresh`, which wraps data of lists or NumPy."""
 _HANDLE, _COPY, _EMPTY = names_of("zeros"), names_of("copy"), names_of("empty")
 _TENSOR_OP = names_of("torch_op")
 _FROM_DATA = names_of("make_of_data")
@@ -54,8 +54,8 @@ class MadeOnHost(msgspec.Struct, frozen=True):
 
     @classmethod
     def create(cls, work: GpuWork, copies: Ints, *, of_nothing: bool = False) -> MadeOnHost:
-        """Of the copies at some positions, those before which an unbroken run of ops that launch nothing begins by making a tensor. of_nothing: only
-        where it consists of such ops, and nothing is written into what they made."""
+        """Copies (of some positions) after an unbroken run of ops without launches that starts with a new tensor. of_nothing: only runs of such ops, with no
+        later write into the tensor."""
         cpu, ops = work.timeline.cpu_ops, work.ops
         copies = copies[work.op[copies] >= 0]
         start, dur = cpu["start_us"], cpu["dur_us"]
@@ -132,7 +132,7 @@ def _op_before(ops: Ops, threads: Ints, op: int) -> int:
 
 
 def unsent_behind(work: GpuWork, calls: HostCalls | None, ends_us: Floats) -> Edit:
-    """Without what is copied from pageable memory to the device right behind work of the host's, which ended at these times and may have made it."""
+    """Without pageable H2D copies directly after CPU code that ended at these times and may have made the data."""
     sending = work.pageable & (work.column("copy_kind") == CopyKind.HTOD.value)
     if calls is None or not sending.any():
         return combine()

@@ -43,9 +43,9 @@ _OF_JAX = re.compile(r"site-packages/(jax|jaxlib)/|PjitFunction\(")
 
 
 class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
-    """What the busiest device loses to launches: the parts of its gaps in which the host was issuing ops, and the step with fewer launches.
+    """Time that the busiest device loses to launches: parts of its gaps in which the host launched ops, and the step with fewer launches.
 
-    waiting_us: (n,) of each gap of `gaps`. at: (k,) those that waited and end with an op. inside: mask of the timeline's GPU ops, those of the window.
+    waiting_us: (n,) of each gap of `gaps`. at: (k,) gaps that waited and end with an op. inside: mask of the window's GPU ops.
     """
 
     work: GpuWork
@@ -130,7 +130,7 @@ class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def capturing(self) -> Edits:
-        """What one graph of the step does, which may gain nothing."""
+        """The effect of a single graph of the step, which may be nothing."""
         graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
         return Edits(combine(), graph, graph)
 
@@ -156,7 +156,7 @@ class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
 def fewer_launches(
     program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable, calls: HostCalls, kernels: Mask
 ) -> Edits:
-    """What one graph, or compiled code, takes off the host for such a program; `graph` is one of the whole step."""
+    """Host time that a single graph, or compiled code, saves in such a program. `graph`: of the whole step."""
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
         of_jax = joined(
@@ -184,7 +184,7 @@ def of_library(calls: HostCalls, kernels: Mask) -> Ints:
 
 
 def names_after_gaps(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
-    """(n,) what each gap ends with: the op, or the kind of kernel where ops were not recorded."""
+    """(n,) the op that ends each gap, or the kernel's kind without recorded ops."""
     op = ops.of_gpu[rows]
     named = np.array([f"idle before {name}" for name in ops.categories], object)
     kinds = np.array([f"idle before {family.value}" for family in FAMILIES], object)[kernels.family[rows]]

@@ -68,8 +68,8 @@ def _added_products(flow: Dataflow, up: int, layer: Product) -> Iterator[tuple[i
 
 
 def _linear(flow: Dataflow, layer: int, down: int, total: int) -> bool:
-    """Whether nothing else is computed on the way: copies alone between a layer and the adapter that reads what it does, and what is linear behind.
-    Where the adapted weight is normed, that and its products stand between."""
+    """Whether nothing else is computed in between: only copies between a layer and the adapter that reads its input, and linear ops after it. If the adapted
+    weight is normed, the norm and its GEMMs are in between."""
     inside = [call for call in range(min(layer + 1, down), total) if not flow.product(call)]
     normed = any(flow.has_token(call, "norm_of_weight") for call in inside)
     return all(
@@ -79,7 +79,7 @@ def _linear(flow: Dataflow, layer: int, down: int, total: int) -> bool:
 
 
 def _issued(flow: Dataflow, begin: int, end: int) -> tuple[int, int]:
-    """The ops with which the program issues the first and the last of some calls; the innermost ones where an op, as of compiled code, holds more."""
+    """The ops that launch the first and last of some calls; the innermost if an op, as of compiled code, holds more."""
     outermost, beside = flow.work.ops.outermost, flow.op[[call for call in (begin - 1, end) if 0 <= call < len(flow.op)]]
     more = outermost[beside[beside >= 0]]
     first, last = (int(own if outermost[own] in more else outermost[own]) for own in flow.op[[begin, end - 1]])

@@ -1,4 +1,4 @@
-"""Kernels that turn images from one memory layout into another, and a step whose images stay in channels_last."""
+"""Kernels that convert images between memory layouts, and a step with images in channels_last."""
 
 from __future__ import annotations
 
@@ -221,14 +221,14 @@ def _weights(work: GpuWork, shapes: Shapes) -> list[tuple[int, tuple[int, ...]]]
 
 
 def _of_images(work: GpuWork, shapes: Shapes, norms: Ints) -> Mask:
-    """(n,) which norms are of images, as far as shapes tell: a convolution over sequences is one over images for the library, but what lies between is not."""
+    """(n,) norms of images, by shapes. Libraries treat a 1-D convolution as 2-D, but norms between them do not."""
     axes = [len(next(iter(shapes.inputs(op)), ((0,) * PICTURES, ""))[0]) for op in work.op[norms].tolist()]
     return np.array(axes, np.int64) == PICTURES
 
 
 def _by_compiler(weights: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
-    """Whether Inductor keeps the images of a training step in channels_last: no convolution in groups of several channels, none but
-    elementwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
+    """Whether Inductor keeps a training step's images in channels_last: no grouped convolution with several channels per group, only elementwise ops halve the
+    channels, and not all have few (decide_layout_opt in torch/_inductor/graph.py)."""
     for channels, (made, taken, *sides) in weights:
         grouped = taken not in (1, channels)
         if grouped or (made * 2 <= taken and max(sides, default=1) > 1):

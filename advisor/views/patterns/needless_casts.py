@@ -30,8 +30,8 @@ def in_their_type(work: GpuWork, roofline: Roofline, casts: Sequence[Cast]) -> E
 
 
 def cast_again(casts: Sequence[Cast], step: Ints, backwards: float) -> list[int]:
-    """Casts of weights (positions) that one autocast context around all micro-batches would not repeat: of the casts of one
-    shape in a step, which has as many micro-batches as backward passes, all but the first part."""
+    """Casts of weights (positions) that an autocast context around all micro-batches would not repeat: of a step's casts of the same shape, all but the first
+    per micro-batch. A step has as many micro-batches as backward passes."""
     found, seen = [], dict[tuple[int, tuple[int, ...]], list[int]]()
     for cast in casts:
         if cast.purpose == Purpose.WEIGHT and not cast.backward:

@@ -57,15 +57,15 @@ _FUSED_ALREADY = names_of("decomposed_by_torch")
 """Ops that are written out inside PyTorch: calling them is all that a user can do."""
 
 COMPOSITE = names_of("rms_norm")
-"""One that is written out inside only where its tensor and its weight have other types, or PyTorch is older than 2.9."""
+"""Ops that decompose inside only if tensor and weight have different types, or before PyTorch 2.9."""
 
 _BACKWARD = names_of("autograd_node_of_op")
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """The kernels (positions) of one written-out op, forward or backward, what it is, and bytes of x and of the result, NaN
-    where shapes were not recorded. mixed: an RMSNorm's weight has more bytes an element than x, and PyTorch's kernel takes one type. inside: the op itself
-    found no kernel. core, core_bytes: of a mixed chain that is not inside the same without casts, as the op in the type of the weight keeps every digit; None of all others."""
+    """The kernels (positions) of a decomposed op, forward or backward, its kind, and bytes of x and result (NaN without shapes). mixed: the weight of an
+    RMSNorm has more bytes per element than x, while PyTorch's kernel takes a single type. inside: the op itself had no kernel. core, core_bytes: of a mixed
+    chain outside an op, the same without casts, since the op in the weight's type keeps all digits; None otherwise."""
 
     kind: str
     members: Ints
@@ -182,8 +182,8 @@ def _is_weight(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    """Whether `row` holds one value for each row of `whole`: the same leading dimensions, the others reduced. If one word is decoded there
-    is one row, and its statistic has as many axes."""
+    """Whether `row` holds a value per row of `whole`: equal leading dimensions, the others reduced. A single decoded word is one row, and its statistic has as
+    many axes."""
     kept = list(row)
     while kept and kept[-1] == 1:
         kept.pop()

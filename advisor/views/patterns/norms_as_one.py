@@ -27,7 +27,7 @@ SHARES_A_BLOCK = cost("block-bandwidth")
 
 
 def as_one_kernel(chains: Sequence[Chain], times: Floats, around: list[tuple[Ints, float]]) -> Edits:
-    """One kernel in place of each chain; at most, what stands around the chains goes with them, as where the module is compiled."""
+    """A kernel per chain; at the high end with its surroundings, as in a compiled module."""
     in_its_type, all_of_it = [c.in_its_type[0] for c in chains], [c.members for c in chains]
     low, expected, high = (Fused.chains(members, times[:, end]) for end, members in enumerate((in_its_type, in_its_type, all_of_it)))
     if not around:
@@ -65,14 +65,13 @@ def fused_us(work: GpuWork, shapes: Shapes, roofline: Roofline, chain: Chain) ->
 
 
 def _bandwidth_share(work: GpuWork, shapes: Shapes, chain: Chain) -> float:
-    """Share of the device's bandwidth that one op reaches with a block a row, 1 where rows are many or it was not recorded how many."""
+    """Share of the device's bandwidth that an op reaches with a block per row; 1 with many or unknown rows."""
     rows, multiprocessors = rows_of(shapes, np.unique(work.op[chain.members]).tolist()), work.device_at(int(chain.members[0])).sm_count
     return min(SHARES_A_BLOCK * rows / multiprocessors, 1.0) if rows and multiprocessors > 0 else 1.0
 
 
 def rows_of(shapes: Shapes, ops: Sequence[int]) -> int:
-    """Rows of a chain's tensor: values of the statistics that stand next to it, one for all of its last axes, 0 if none do. What stands next to it with
-    fewer, as a scale of one value, is none."""
+    """Rows of a chain's tensor: values of its statistics, one per combination of leading axes, 0 without any. Smaller tensors, such as a scale, do not count."""
     rows = 0
     for op in ops:
         tensors = sorted((shape for shape, _ in shapes.inputs(op)), key=prod, reverse=True)

@@ -1,4 +1,4 @@
-"""The optimizer's part of the step, how it updates its parameters, and what a fused or foreach one does to it."""
+"""The optimizer's part of the step, its way to update parameters, and the effect of a fused or foreach update."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _STEP = names_of("optimizer_step_of_class")
 _MANY = names_of("foreach")
 _FUSED = names_of("fused_optimizer")
 _SPARSE = names_of("sparse_gradient")
-"""What an optimizer asks of a sparse gradient. foreach and fused take none: torch.optim goes parameter by parameter if there is one."""
+"""Ops of an optimizer on a sparse gradient. foreach and fused refuse these: torch.optim then loops over parameters."""
 _ADAM = names_of("adam_update")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
 MOSTLY, SOME = MOST, LITTLE
-"""Of an optimizer's step: what does more than half of it is its kind; a tenth of its time in kernels for many parameters is no loop over each. One short one is
-somebody's who clips or counts inside the step."""
+"""Shares of an optimizer's step: more than half decides its kind; above a tenth in multi-tensor kernels it is no loop over parameters. A single short one may
+be clipping or counting."""
 
 MOST_OPS_A_PARAMETER = 16
 """No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""

@@ -1,4 +1,4 @@
-"""Chains of elementwise kernels and the time of one kernel in place of each: by what shapes tell, or by how they follow each other."""
+"""Elementwise chains and the time of a single kernel per chain, by shapes or by order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
 
 
 def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
-    """The same stretches where no shapes say more, and elementwise kernels in a row that are none: as long as their longest kernel tells."""
+    """The same groups if shapes show no more, and consecutive elementwise kernels: as long as their longest kernel."""
     counted, kind = work.in_families(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), work.kind
     chosen = [
         stretch.members
@@ -62,7 +62,7 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
 
 
 def by_longest(work: GpuWork, stretches: Sequence[Ints]) -> Floats:
-    """(n, 3) time of one kernel in place of each stretch, at most, likely and at least, as its longest kernel tells it; never above their own."""
+    """(n, 3) time of a single kernel per group by its longest kernel: most, expected, least; at most their own."""
     full_us = _on_full_device(work)
     longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in stretches], BY_LONGEST).reshape(-1, 3)
     own_us = np.array([work.dur_us[at].sum() for at in stretches]).reshape(-1, 1)
@@ -70,7 +70,7 @@ def by_longest(work: GpuWork, stretches: Sequence[Ints]) -> Floats:
 
 
 def _on_full_device(work: GpuWork) -> Floats:
-    """(n,) how long each kernel takes with a block on every SM, as a compiled one has: one of few blocks takes its time by their number, not by its bytes."""
+    """(n,) time of each kernel with a block on every SM, as compiled kernels have. The time of a kernel with few blocks depends on their number, not on bytes."""
     blocks, sms = work.column("grid_blocks"), work.timeline.sm_counts(work.column("device"))
     known = (blocks > 0) & (sms > 0)
     share: Floats = np.where(known, np.minimum(blocks / np.maximum(sms, 1), 1.0), 1.0)

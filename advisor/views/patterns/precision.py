@@ -52,11 +52,10 @@ def halved(work: GpuWork, at: Ints) -> Edit:
 
 
 class WideProducts(msgspec.Struct, frozen=True):
-    """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
-    unit: largest of 1, 2, 4 and 8 that divides its sizes.
-    others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
-    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that
-    stay in TF32, as they would leave the Tensor Cores in 16 bits. depthwise: PyTorch's own, which are no faster in TF32 or BF16."""
+    """GEMMs and convolutions (positions `at`) that could run in fewer bits: time, precision, and work (NaN if unknown). unit: the largest of 1, 2, 4 and 8 that
+    divides their sizes. others: lower precisions in use. op: the launching op. refused: convolutions on CUDA cores although the library chose Tensor Cores
+    for others of the step, so it has no faster kernel. in_groups: convolutions that stay in TF32, since 16 bits would leave Tensor Cores. depthwise:
+    PyTorch's own kernels, no faster in TF32 or BF16."""
 
     at: Ints
     dur_us: Floats
@@ -97,8 +96,8 @@ class WideProducts(msgspec.Struct, frozen=True):
         return gains[0] >= NEARLY_ALL * gains[1]
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> WithDurations:
-        """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks. doubted: those whose
-        work is not known gain half as much in rate, as what is small, reads much or is a convolution by Winograd's algorithm does."""
+        """Each at the device's rate in that precision: as large GEMMs reach it, or at peak. doubted: with unknown work half of the rate is gained, as for small
+        or memory-bound GEMMs or Winograd convolutions."""
         rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
         rates = {text: peaks.achievable_flops_per_s(text) or rate for text in WIDE}
         before = np.array([rates[text] for text in self.now.tolist()])
@@ -122,7 +121,7 @@ class WideProducts(msgspec.Struct, frozen=True):
 
 
 def _free_to(reduced: Mask, convolutions: Mask, flops: Floats, dur_us: Floats) -> bool:
-    """Whether enough of the convolutions' work runs in TF32 to say that the library was free to take it for all; of their time, where their work is not known."""
+    """Whether enough convolution work runs in TF32 to show that the library may use it for all; by time if work is unknown."""
     amount = dur_us if np.isnan(flops[convolutions]).any() else flops
     return bool(reduced.any() and amount[reduced].sum() >= OF_CONVOLUTIONS * amount[convolutions].sum())
 
@@ -167,8 +166,8 @@ _SHORT_OPERAND = re.compile(r"\bb?float(16|32)\[")
 
 
 class DoubleWork(msgspec.Struct, frozen=True):
-    """at: positions of the kernels whose op takes FP64, or whose name says so where types were not recorded. likely: half of the bytes at
-    the bandwidth reached are no longer moved, products run at the rate of FP32. best: all take half of their time, products also TF32's part of it."""
+    """at: positions of kernels with FP64 ops, or FP64 names if types were not recorded. likely: half of the bytes are saved at the reached bandwidth, GEMMs run
+    at FP32's rate. best: all take half of their time, GEMMs TF32's share."""
 
     at: Ints
     likely: Edit
@@ -193,7 +192,7 @@ class DoubleWork(msgspec.Struct, frozen=True):
 
 
 def _of_products(peaks: Peaks | None, single_is_tf32: bool) -> tuple[float, float]:
-    """What is left of a product in FP64 at the rate of FP32, or the one of TF32 that large products reach, and at best at TF32's."""
+    """Share of an FP64 GEMM's time that is left at FP32's rate, or at TF32's as large GEMMs reach it; at best TF32's peak."""
     double, single, tf32 = ((peaks.flops_per_s(name) if peaks else None) for name in ("fp64", "fp32", "tf32"))
     if single_is_tf32 and peaks and tf32:
         single = peaks.achievable_flops_per_s("tf32") or single
@@ -210,8 +209,8 @@ def _compiled_of_doubles(work: GpuWork) -> Mask:
 
 
 def _takes_doubles(work: GpuWork) -> Mask:
-    """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name if none is known. A number that
-    stands beside tensors is recorded as a double without a shape, and is computed in their type."""
+    """(n,) whether the launching op takes floating tensors in FP64; by the kernel's name if unknown. A number next to tensors is recorded as a double without
+    shape, and computed in their type."""
     found = (work.named(names_of("fp64_by_name")) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
     if not work.timeline.source.shapes:
         return found

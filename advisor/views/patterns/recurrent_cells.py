@@ -23,12 +23,12 @@ _PRODUCT = names_of("mm_or_addmm")
 _CELL_BACKWARD = names_of("recurrent_cell_backward")
 
 OTHER = LITTLE
-"""Share of a loop's kernels that may be no cell's: pieces cut out of the input and joined again. With more in it, as attention over what was
-read before, the loop is no recurrence that a library has one call for."""
+"""Share of a loop's kernels outside cells: slices of the input, and their concatenation. With more, such as attention over earlier inputs, no library call
+covers the recurrence."""
 
 HEAD = 0.4
-"""The same of products of the cells' state, and their activations, if nothing else is in the loop, and what they make is too wide or narrow to come back into a
-cell: all passes' can be made at once, behind it. One head and its activation beside one cell of three kernels are two fifths."""
+"""Share of GEMMs on the cells' state and their activations, if the loop has nothing else and their width excludes a way back into a cell: all passes can run
+together after it. A head and its activation next to a cell of three kernels are two fifths."""
 
 KERNELS_A_CELL = 2
 """cuDNN launches a product and an elementwise kernel for each pass where it keeps none of the state on the chip."""
@@ -39,7 +39,7 @@ LAUNCH_US = cost("library-recurrence-launch")
 
 
 class RecurrentLoop(msgspec.Struct, frozen=True, eq=False):
-    """cells: of a step, 0 if there is no loop over a cell and what can wait for its end. edit: what one call for all passes does to the step."""
+    """cells: per step, 0 without such a loop. edit: the effect of a single call for all passes."""
 
     cells: float
     edit: Edit
@@ -99,7 +99,7 @@ def _loops(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -
 
 
 def _loop_ends(between: Ints) -> Mask:
-    """Where one loop has ended or another begins: more stands between two cells than anywhere in the periods that nearly all of them come in."""
+    """The place between two loops: more ops than between any two cells in the usual periods."""
     for found in repeats(np.unique(between, return_inverse=True)[1]):
         if found.length >= ALIKE * len(between):
             inside = np.concatenate([between[first:end] for first, end in found.stretches.tolist()])

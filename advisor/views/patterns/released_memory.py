@@ -42,8 +42,8 @@ class ReleasedMemory(msgspec.Struct, frozen=True):
 
 
 def _behind_copies(timeline: Timeline, launches: Launches, ops: Ops) -> Spans:
-    """From the end of each op that sends pageable memory to what its thread does next: no op, call or frame begins in between. It is longer than the
-    pause between two ops, and no longer than the copy took: unmapping memory is faster than copying it (17 to 30 GB/s against 7, on the hosts of the samples)."""
+    """Time from each op that sends pageable memory to its thread's next event. It exceeds the pause between two ops, but not the copy: unmapping memory is
+    faster than copying it (17 to 30 GB/s against 7, on the hosts of the samples)."""
     gpu, cpu = timeline.gpu_ops, timeline.cpu_ops
     sent = (gpu["copy_kind"] == CopyKind.HTOD.value) & (gpu["src_kind"] == MemoryKind.PAGEABLE.value) & (launches.call >= 0)
     op = ops.of_call[launches.call[sent]] if sent.any() else np.empty(0, np.int64)

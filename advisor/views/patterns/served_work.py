@@ -1,4 +1,4 @@
-"""What the judged steps of an inference server launch, in graphs and one by one, and what the host does between them."""
+"""Launches of an inference server's judged steps, in graphs and single, and host work between steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServedWork(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def known(self) -> bool:
-        """Whether rules for servers judge the window: its steps are a server's, of one phase, and what their graphs ran was recorded."""
+        """Whether server rules apply: the window's steps are a server's, of a single phase, with the kernels of graphs recorded."""
         return bool(self.steps) and not any(np.isnan(step.graph_us) for step in self.steps)
 
     @classmethod

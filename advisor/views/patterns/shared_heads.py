@@ -34,10 +34,11 @@ class Expanded(NamedTuple):
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """One copy of keys or values (position), and who reads it.
+    """A copy of keys or values (position), and its readers.
 
-    call: the row of `cpu_ops` that the program called for it, -1 if it is part of the product itself. reader: the kernels (positions) that read it.
-    times: heads that share one. queries: words that are asked of each, of one head. fused: whether the reader is the one call; masked: that with a mask.
+    call: row of `cpu_ops` that the program called for it, -1 if it is part of the GEMM. reader: kernels (positions) that read it. times: heads that share
+    it.
+    queries: words per head and copy. fused: whether the reader is a fused call; masked: with a mask.
     """
 
     at: int
@@ -96,7 +97,7 @@ def _found(flow: Dataflow, written: Attentions) -> Iterator[Repeated]:
 
 
 def _places(tensors: Sequence[tuple[tuple[int, ...], str]], fused: bool) -> tuple[int, ...]:
-    """Which inputs may be keys or values: the second and third of the one call, the right one of a product, which a third may add to."""
+    """Inputs that may be keys or values: second and third of the fused call; right operand of a GEMM, which an added bias shifts."""
     if fused:
         return (1, 2) if len(tensors) > 2 and len(tensors[0][0]) > 2 else ()
     matrices = tuple(k for k, (shape, _) in enumerate(tensors) if len(shape) > 2)
@@ -104,8 +105,8 @@ def _places(tensors: Sequence[tuple[tuple[int, ...], str]], fused: bool) -> tupl
 
 
 def expansion(dims: Sequence[Sequence[Any]], strides: Sequence[Sequence[Any]]) -> Expanded | None:
-    """What a copy, of those sizes and strides, writes out of an expanded tensor: [.., heads, times, words, width] or [.., words, heads, times, width], the
-    times without a stride; None if it is no such tensor."""
+    """The copied expanded tensor, by these sizes and strides: [.., heads, times, words, width] or [.., words, heads, times, width], with no stride for times;
+    None otherwise."""
     for sizes, steps in zip(dims, strides, strict=False):
         if len(sizes) < 5 or len(steps) != len(sizes) or not all(isinstance(size, int) and size > 0 for size in sizes):
             continue

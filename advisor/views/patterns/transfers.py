@@ -79,8 +79,8 @@ class HostCopies(msgspec.Struct, frozen=True):
         return calls.us_a_step_inside(np.union1d(calls.held_by_copies(of[self.at]), of[self.at[self.pageable[self.at]]]), spans)
 
     def spare(self, work: GpuWork, small_bytes: int) -> Ints:
-        """The small copies (positions) that one copy a step and direction could carry, that one left out. What is sent after the host has read
-        a result may be made of that: it goes with what was sent since."""
+        """Small copies (positions) that a single copy per step and direction could carry, without that copy. Data sent after a host read may depend on it, and
+        joins later copies."""
         small = self.at[self.bytes[self.at] < small_bytes]
         kind = work.column("copy_kind")
         up = kind[small] == CopyKind.HTOD.value
@@ -90,8 +90,7 @@ class HostCopies(msgspec.Struct, frozen=True):
         return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= ONE_BY_ONE)])
 
     def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
-        """What a loader without worker processes makes is copied into pinned memory by the thread that then sends it; workers' batches are
-        pinned next to it."""
+        """Without worker processes the thread that sends a batch also copies it into pinned memory; workers' batches are pinned in parallel."""
         uploads = uploads[work.column("copy_kind")[uploads] == CopyKind.HTOD.value]
         has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].categories)
         if has_workers or not len(uploads):

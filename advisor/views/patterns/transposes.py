@@ -59,11 +59,10 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class RoundTrips(msgspec.Struct, frozen=True):
-    """there, back: positions of the copies of each round trip; none where strides were not recorded. left: copies of the backward pass
-    that turn a gradient as a trip turned its tensor; mixed: kernels there that read one tensor turned so and another not, which takes
-    a multiple of the time. around_products: whether products of weights lie between the copies of each trip, which contract the axis that
-    the turn brought to the end: from the left, as torch.bmm(weight, x), they take it if it was. untold: copies that lie as those of
-    trips do, where strides would tell and were not recorded."""
+    """there, back: positions of both copies of each round trip; empty without strides. left: backward copies that transpose a gradient as a trip did its
+    tensor. mixed: backward kernels with one transposed and one plain input, which take a multiple of the time. around_products: whether GEMMs of weights
+    between the copies contract the last axis: from the left, as torch.bmm(weight, x), they take the tensor as it was. untold: copies placed like trips,
+    without recorded strides."""
 
     there: Ints
     back: Ints
@@ -119,7 +118,8 @@ class _Turns:
 
 
 def _pairs(flow: Dataflow, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
-    """The copies of each round trip, and whether products lie between: one that turns a tensor, and the first behind what does not care that turns it back."""
+    """Both copies of each round trip, and whether GEMMs are in between: a copy that transposes a tensor, and the first that transposes it back after ops that
+    do not depend on the order."""
     copies, indifferent = flow.calls_with_token("copy") & flow.of_families(Family.COPY, Family.ELEMENTWISE), flow.of_families(*_INDIFFERENT)
     products = flow.calls_with_token("mm") & flow.of_families(Family.GEMM)
     if flow.backward.any():
