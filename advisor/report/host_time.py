@@ -27,12 +27,16 @@ class HostOp(msgspec.Struct, frozen=True):
 
 
 class HostLine(msgspec.Struct, frozen=True):
-    """A line of the program, per step: the time of the ops that it calls. share: of the step."""
+    """A function of the program, per step, with what it calls outside of the program's code: the line where it begins. share: of the step.
+
+    function: empty if only the stacks of ops were recorded. Then this is a line, with the time of the ops that it calls.
+    """
 
     file: str
     line: int
     us: float
     share: float
+    function: str = ""
 
 
 class HostTime(msgspec.Struct, frozen=True):

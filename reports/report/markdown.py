@@ -198,7 +198,8 @@ def _on_the_cpu(report: Report) -> list[str]:
     made = [f"### {_host_time.TITLE}", "", "| Phase | Per step | Share |", "| :-- | --: | --: |"]
     made += [f"| {escape(name)} | {us} | {part} |" for name, us, part, _ in _host_time.phases(report)]
     if lines := _host_time.lines(report):
-        made += ["", "| Line | Per step | Share |", "| :-- | --: | --: |", *(f"| {code(cut(place, 160))} | {us} | {part} |" for place, us, part in lines)]
+        kind = _host_time.line_kind(report).capitalize()
+        made += ["", f"| {kind} | Per step | Share |", "| :-- | --: | --: |", *(f"| {code(cut(place, 160))} | {us} | {part} |" for place, us, part in lines)]
     if found := _host_time.ops(report):
         made += ["", "| Op | Calls | Per step | Share |", "| :-- | --: | --: | --: |"]
         made += [f"| {code(cut(name, 120))} | {calls} | {us} | {part} |" for name, calls, us, part in found]

@@ -62,7 +62,7 @@ class HostProfile(msgspec.Struct, frozen=True):
                 thread=int(thread[1]),
                 parts=tuple(sorted(parts, key=lambda part: -part.us)),
                 ops=_ops(steps, ops, table, timeline, whole_us),
-                lines=_lines(timeline, steps, ops, sources, own, whole_us),
+                lines=_lines(timeline, steps, ops, sources, thread, own, whole_us),
             )
         )
 
@@ -114,8 +114,11 @@ def _ops(steps: Steps, ops: Ops, table: OpTable, timeline: Timeline, whole_us: f
     )
 
 
-def _lines(timeline: Timeline, steps: Steps, ops: Ops, sources: Sources, own: Mask, whole_us: float) -> tuple[HostLine, ...]:
-    """Lines of the program by the time of the outermost ops that they call."""
+def _lines(timeline: Timeline, steps: Steps, ops: Ops, sources: Sources, thread: tuple[int, int], own: Mask, whole_us: float) -> tuple[HostLine, ...]:
+    """Functions of the program by their time; without frames, lines by the time of the outermost ops that they call."""
+    if functions := sources.spent_us(thread, steps.host_start_us, steps.host_end_us):
+        first = sorted(functions.items(), key=lambda pair: -pair[1])[:ROWS]
+        return tuple(HostLine(at.file, at.line, us / steps.steps, min(us / whole_us, 1.0), name) for (at, name), us in first)
     if not sources.recorded:
         return ()
     frame = timeline.cpu_ops

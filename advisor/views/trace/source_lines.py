@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 
@@ -186,6 +186,26 @@ class Sources(msgspec.Struct, frozen=True, dict=True):
     def tells_c(self) -> bool:
         """Whether calls of functions of C are among the Python frames: what no frame covers is then Python's own."""
         return any(name.startswith(OF_C) for name in self._names[0])
+
+    def spent_us(self, thread: tuple[int, int], start_us: float, end_us: float) -> dict[tuple[SourceLine, str], float]:
+        """Time of a thread in a window by the user's function (where it begins, its name), with what it calls outside of the user's code: numpy's
+        work and reading files too, which no op shows."""
+        rows = self.rows.get(thread)
+        if rows is None:
+            return {}
+        begin, to = self.timeline.python_calls["start_us"], self.frames.callers.to
+        whole = np.maximum(np.minimum(self._end, end_us) - np.maximum(begin, start_us), 0.0)
+        own = whole.copy()
+        called = rows[to[rows] >= 0]
+        np.subtract.at(own, to[called], whole[called])
+        found: dict[tuple[SourceLine, str], float] = defaultdict(float)
+        names, codes = self._names
+        mine = rows[self._users[rows] >= 0]
+        spent = np.bincount(codes[self._users[mine]], own[mine], len(names))
+        for code in np.flatnonzero(spent > 0).tolist():
+            if (line := user_frame(names[code], self._scripts)) and (match := _FRAME.match(names[code])):
+                found[line, match["function"]] += float(spent[code])
+        return found
 
     def frames_of_call(self, call: int) -> tuple[str, ...]:
         """Names of the Python frames around a runtime call, from the innermost to the user's; none if frames are no events."""

@@ -43,14 +43,33 @@ def test_what_is_not_there_takes_no_time():
     assert parts == {"forward", "backward", "optimizer", "other"}
 
 
-def test_ops_count_their_own_time_and_lines_what_they_call():
+def test_ops_count_their_own_time_and_functions_what_they_call_of_libraries():
     host = trained().get(HostProfile).time
     ops = {op.name: (op.calls, op.us) for op in host.ops}
     assert ops["aten::addmm"] == pytest.approx((1, 150)) and ops["aten::linear"] == pytest.approx((1, 50))
-    lines = {(line.file, line.line): line.us for line in host.lines}
-    # The backward node is of no line of its own: the frame around it calls it, as it calls the loader's and the optimizer's ops.
-    assert lines == pytest.approx({("model.py", 7): 300, ("train.py", 12): 290})
+    # The backward node is of no function of its own: the frame around it calls it, as it calls the loader and the optimizer.
+    assert {(line.file, line.line, line.function): line.us for line in host.lines} == pytest.approx(
+        {("model.py", 7, "forward"): 310, ("train.py", 12, "main"): STEP - 2 - 310}
+    )
     assert trained(frames=False).get(HostProfile).time.lines == ()
+
+
+def test_work_that_is_no_op_counts_for_the_function_that_calls_it():
+    """numpy's time in a loader: of the function of the program that calls it through a library and a builtin."""
+    trace = trained()
+    for at in (STEP * number for number in range(4)):
+        trace.python("torch/utils/data/_utils/fetch.py(47): fetch", at + 5, 190).python("data.py(30): __getitem__", at + 10, 180)
+        trace.python("numpy/fft/_pocketfft.py(1): rfft", at + 15, 150).python("<built-in method _raw_fft>", at + 20, 100)
+    functions = {line.function: line.us for line in trace.get(HostProfile).time.lines}
+    assert functions == pytest.approx({"forward": 310, "main": STEP - 2 - 310 - 180, "__getitem__": 180})
+
+
+def test_stacks_of_ops_alone_give_lines():
+    trace = Trace(recorder="kineto").step(0, 100, 0).step(100, 100, 1)
+    trace.op("aten::mm", 10, 50).op("aten::mm", 110, 30)
+    for op in trace.rows["cpu_ops"]:
+        op["call_stack"] = "model.py(9): forward;train.py(3): main"
+    assert [(line.file, line.line, line.us, line.function) for line in trace.get(HostProfile).time.lines] == [("model.py", 9, 50.0, "")]
 
 
 def test_a_trace_with_gpu_work_or_without_ops_has_none():
