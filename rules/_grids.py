@@ -20,7 +20,7 @@ from advisor.views.kernels import counters
 from advisor.views.kernels import fill as filling
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel
-from advisor.views.patterns import few_blocks
+from advisor.views.patterns import grid_occupancy
 from advisor.views.patterns.grid_occupancy import Grids
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.program import NAMED_BY_TORCH
@@ -46,7 +46,7 @@ def measured_grid(
     meant = grids.FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
     if dur_us < min_kernel_us or busy > max_limit_share or meant or counters.waits_for_atomics(kernel.profile):
         return Fine(max(1 - filled, 0.0))
-    joined = few_blocks.SECOND_PASS_US / dur_us
+    joined = grid_occupancy.SECOND_PASS_US / dur_us
     in_step = counters.stalls(kernel.profile).get("barrier", 0.0) >= 0.5
     # A page of few digits writes 0.00 waves of few blocks.
     places = min(filled, kernel.waves or filled)
@@ -55,7 +55,7 @@ def measured_grid(
     # Where the name says neither a kind nor PyTorch, nothing tells that a framework launched it.
     own = family(name) == Family.OTHER and not NAMED_BY_TORCH.search(name)
     fix = known_fix("cuda", "small-grid") if own else divided(family(name), False)
-    best, unsure = max(places, busy) + joined, max(max_fill, busy / few_blocks.LIKELY_RATE) + joined
+    best, unsure = max(places, busy) + joined, max(max_fill, busy / grid_occupancy.LIKELY_RATE) + joined
     if filled > max_fill and not starved:
         return Fine(max(1 - filled, 0.0))
     if vain or filled > max_fill:
@@ -67,8 +67,8 @@ def measured_grid(
         )
         return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, fix, "medium")
     divides = family(name) in grids.DIVISIBLE
-    worst = max(min(2 * filled, 1.0), busy / few_blocks.LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
-    likely = max(filled, busy / few_blocks.LIKELY_RATE, max_fill if in_step else 0.0)
+    worst = max(min(2 * filled, 1.0), busy / grid_occupancy.LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
+    likely = max(filled, busy / grid_occupancy.LIKELY_RATE, max_fill if in_step else 0.0)
     gain = Gain.of_time(best, likely + joined, worst + joined)
     told = f"runs {counted(blocks, 'block')} on {sms} SMs; {1 - min(filled, 1.0):.0%} of the GPU is idle."
     if filling.warps(kernel) < occupancy.SCHEDULERS:

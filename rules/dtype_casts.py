@@ -15,7 +15,7 @@ from advisor.report.numbers import duration, percent, threshold
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.casts import cast_less
-from advisor.views.patterns import needless_casts
+from advisor.views.patterns import casts as needless_casts
 from advisor.views.patterns.casts import Casts, Purpose, WideActivations
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutTime, combine
 from advisor.views.replay.gpu_work import GpuWork

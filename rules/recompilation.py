@@ -19,7 +19,7 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace import compilation as compiles
 from advisor.views.trace import table_filters
-from advisor.views.trace.attention_plans import AttentionPlans
+from advisor.views.trace.compilation import AttentionPlans
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

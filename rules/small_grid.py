@@ -17,7 +17,7 @@ from advisor.rules.fixes import for_program
 from advisor.rules.fixes import grids as fixes
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.measured import MeasuredKernels, unlike
-from advisor.views.patterns import few_blocks, grid_occupancy
+from advisor.views.patterns import grid_occupancy
 from advisor.views.time.bound import SAID_BESIDE
 from advisor.views.trace.gpu_kernels import FAMILIES
 
@@ -82,10 +82,10 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     grids = grid_occupancy.Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
-    few, tail = few_blocks.candidates(work, grids, limit, grid_occupancy.named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
+    few, tail = grid_occupancy.candidates(work, grids, limit, grid_occupancy.named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
     at = grid_occupancy.single_kernels(work, few | tail)
     if not found.shapes.timeline.source.shapes:
-        own.refuse_undecided(work, at, grid_occupancy.single_kernels(work, few_blocks.undecided(work, grids, limit, max_fill, min_kernel_us)))
+        own.refuse_undecided(work, at, grid_occupancy.single_kernels(work, grid_occupancy.undecided(work, grids, limit, max_fill, min_kernel_us)))
     if not len(at):
         return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the SMs or fewer below its limit")
     dur_us = work.dur_us[at]
@@ -106,7 +106,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     return Found(
         summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the GPU idle (longest: {typical}), for "
         f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
-        edits=few_blocks.filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
+        edits=grid_occupancy.filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
         removes="idle SMs",
         at_most_us=work.us_a_step(at),
         quiet=f"kernels on few SMs take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",

@@ -15,7 +15,7 @@ from advisor.report.numbers import duration
 from advisor.report.wording.period import PER_STEP
 from advisor.rules import _phrases as phrases
 from advisor.rules.fixes import attention as fixes
-from advisor.views.patterns import attention, attention_call, fused_attention
+from advisor.views.patterns import attention, fused_attention
 from advisor.views.patterns.shared_heads import RepeatedHeads
 from advisor.views.replay.edits import Edits, WithoutOps, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
@@ -96,11 +96,11 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.in_families(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     masked = not written.found or any(one.masked for one in written.found)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
-    shared = attention_call.shared_heads_taken(work, heads, written, program)
+    shared = fused_attention.shared_heads_taken(work, heads, written, program)
     edits = Edits(*(fused_attention.as_one_kernel(work, host_time, kept, found, us) for us in times.T))
     if len(shared):  # `low`: a mask keeps some libraries from handing shared heads on as they are
         edits = Edits(edits.low, *(combine(edit, WithoutOps(shared)) for edit in edits[1:]))
-    deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and attention_call.planned_anew(written, work)
+    deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and fused_attention.planned_anew(written, work)
     if deep or planned:
         edits = edits._replace(low=combine())
     return Found(

@@ -14,8 +14,7 @@ from advisor.report.numbers import counted, duration
 from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes.norms import call_the_norm
 from advisor.views.patterns.fusion import Fusion
-from advisor.views.patterns.norms import Chain, WrittenOut, tensors_of
-from advisor.views.patterns.norms_as_one import as_one_kernel, fused_us, in_the_way
+from advisor.views.patterns.norms import Chain, WrittenOut, as_one_kernel, fused_us, in_the_way, tensors_of
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.views.patterns.norms_as_one import rows_of as _rows
+from advisor.views.patterns.norms import rows_of as _rows
 from advisor.views.trace.shapes import Shapes
 from tests.paths import MANY_SAMPLES, sampled
 from tests.rules.test_rules import clear, found, queued

@@ -430,7 +430,7 @@ MECHANISMS = (
         "cuDNN plans attention inside a step",
         (
             Result(
-                "advisor.views.trace.attention_plans",
+                "advisor.views.trace.compilation",
                 "AttentionPlans.build",
                 lambda made, *_, **__: replace(made, spans=EMPTY, calls=made.calls[:0], steps=0, sizes=0),
             ),

@@ -25,7 +25,7 @@ from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import Basis, step_marks
 from advisor.views.trace.table_filters import matches
-from advisor.views.trace.whole_steps import first_that_lost
+from advisor.views.trace.unexecuted_launches import first_that_lost
 
 _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 

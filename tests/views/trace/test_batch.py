@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.views.time.kernel_table import KernelTable
-from advisor.views.trace.batch import Batch
+from advisor.views.time.step_work import Batch
 from tests.build import Trace
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.recordings.timeline import Device
-from advisor.views.trace.batch import Batch
+from advisor.views.time.step_work import Batch
 from advisor.views.trace.serving import Serving
 from tests.build import Trace
 
