@@ -186,7 +186,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         biased = not backward and self._biased(np.setdiff1d(members, own), scores)
         if biased:
             # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
-            members = members[~self._masking(members)]
+            members = members[work.ops.around(work.op[members], _MASKING) < 0]  # with copies for it
         names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
         return WrittenOut(
             members=members,
@@ -212,13 +212,6 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return any(
             sum(prod(shape) == scores for shape, _ in self.shapes.inputs(int(self.work.op[k]))) > 1 for k in between.tolist() if _ADD.search(self.work.name(k))
         )
-
-    def _masking(self, members: Ints) -> Mask:
-        """(n,) which kernels of an attention write a mask into its scores, copies for it among them."""
-        op = self.work.op[members]
-        inside = self.work.ops.outermost_where(self.work.ops.named(_MASKING))
-        found: Mask = (op >= 0) & (inside[op] >= 0)
-        return found
 
     def _causal(self, between: Ints, rows: int, columns: int) -> bool:
         """Whether a mask is one square for every head and sequence, which is what causal masks are."""

@@ -219,7 +219,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         """(n,) a number for each result (-1 if unknown), and for each input; distinct calls are computed once."""
         numbers: dict[Size, int] = {}
         known: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
-        names = np.r_[self.work.ops.names, -1][self.op].tolist()
+        names = self.work.ops.codes(self.op).tolist()
         found = []
         for call, key in enumerate(zip(names, *self.shapes.alike(self.op), self._pointwise.tolist(), strict=True)):
             if key not in known:

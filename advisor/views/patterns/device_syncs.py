@@ -180,10 +180,7 @@ def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mas
 
 def _inside_op(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
     """(n,) whether each of some calls is made inside an op of such a name."""
-    found = np.zeros(len(at), bool)
-    known = calls.op[at] >= 0
-    found[known] = ops.outermost_where(ops.named(names))[calls.op[at][known]] >= 0
-    return found
+    return np.asarray(ops.around(calls.op[at], names) >= 0)
 
 
 def _waiting(ops: Ops, at: Ints) -> Mask:

@@ -229,7 +229,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _alike(self) -> list[Hashable]:
         """(n,) what all that is asked of each one's op depends on: a step's ops come again in the next, moving the same."""
         op = self.work.op
-        names = np.where(op >= 0, self.work.ops.names[op], -1) if len(self.work.ops.names) else op
+        names = self.work.ops.codes(op)
         asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise, self._casts))
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 

@@ -52,7 +52,7 @@ class MicroBatches(msgspec.Struct, frozen=True, eq=False):
         if not len(whole):
             return cls(1.0, whole, np.empty(0), whole, whole)
         step, part, us = work.step[whole], part[whole], work.dur_us[whole]
-        op = np.r_[work.ops.names, -1][work.op[whole]]
+        op = work.ops.codes(work.op[whole])
         # The n-th of each kind in the first part, and its likes in the others.
         like = Groups.by_keys(step, op, Groups.by_keys(step, part, op).nth)
         together_us, of_first = like.sums(us=us)["us"][like.of], like.least(part)[like.of]
@@ -75,10 +75,7 @@ class MicroBatches(msgspec.Struct, frozen=True, eq=False):
 def accumulations(work: GpuWork) -> Ints:
     """Positions of additions of a gradient to one that is there already."""
     adds = work.launched_by(names_of("add_in_place").search)
-    if not adds.any():
-        return np.empty(0, np.int64)
-    inside = work.ops.outermost_where(work.ops.named(_COLLECTS))
-    return np.flatnonzero(adds & (inside[work.op] >= 0))
+    return np.flatnonzero(adds & (work.ops.around(work.op, _COLLECTS) >= 0))
 
 
 def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:

@@ -137,8 +137,7 @@ def _dims(work: GpuWork) -> Ints:
 
 def _launched(steps: Steps, launches: Launches) -> list[Ints]:
     """Rows of the GPU ops that each step of the window launched, in order: of a long window the replay holds some steps alone."""
-    rows = np.flatnonzero(launches.call >= 0)
-    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
+    rows = launches.in_order
     edges = np.searchsorted(steps.of_host_time(launches.start_us[rows]), np.arange(steps.steps + 1)).tolist()
     launched = [rows[first:last] for first, last in pairwise(edges)]
     # A window of one step is held against the step that closes it, where that was recorded as far.
@@ -198,7 +197,7 @@ def _resized(work: GpuWork, parts: list[Ints]) -> bool:
     dims, asked = _dims(work), np.r_[asks_size(work.ops), False]
     of_steps = [work.ops.of_gpu[part] for part in parts]
     ops = [op[: int(np.r_[np.flatnonzero(asked[op]), len(op)][0])] for op in of_steps]
-    calls = [np.where(op >= 0, work.ops.names[op], -1) if len(work.ops.names) else op for op in ops]
+    calls = [*map(work.ops.codes, ops)]
     return all(np.array_equal(calls[0], other) for other in calls[1:]) and any(not np.array_equal(dims[ops[0]], dims[op]) for op in ops[1:])
 
 

@@ -100,18 +100,10 @@ class WrittenOut(msgspec.Struct, frozen=True):
 
 def _forward(work: GpuWork, shapes: Shapes) -> list[Chain]:
     """Written-out ops of the forward pass (or of inference), each by the first pattern that fits."""
-    signs, composite = _signs(work), _in_composite(work)
+    signs, composite = _signs(work), work.ops.around(work.op, COMPOSITE) >= 0
     found: list[Chain] = []
     for run in work.parts:
         found += _in_run(work, shapes, run, "".join(signs[run]), composite)
-    return found
-
-
-def _in_composite(work: GpuWork) -> Mask:
-    """(n,) whether each kernel is one of those that PyTorch's own op launched."""
-    ops = work.ops
-    inside = np.r_[ops.within_chosen(ops.named(COMPOSITE)), False]
-    found: Mask = inside[np.where(work.op >= 0, work.op, -1)]
     return found
 
 
@@ -136,7 +128,7 @@ def _signs(work: GpuWork) -> np.ndarray:
     signs: np.ndarray = by_kernel[names.codes[work.rows]]
     if len(work.ops.names):
         by_op = np.array([_SIGN.get(elementary(n), _OTHER) for n in (*work.ops.categories, "")])
-        signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
+        signs = np.where(work.op >= 0, by_op[work.ops.codes(work.op)], signs)
         parent, fused = work.ops.parent, work.ops.within_chosen(work.ops.named(_FUSED_ALREADY))
         inside = (parent >= 0) & fused[parent]
         signs[(work.op >= 0) & inside[work.op]] = _OTHER

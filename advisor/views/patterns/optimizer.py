@@ -72,7 +72,7 @@ class OptimizerStep(msgspec.Struct, frozen=True):
             return cls(name, "none", chosen, spans, 0)
         # Each op with its kernel is looked at once.
         codes = timeline.gpu_ops["name"].codes[work.rows[chosen]]
-        groups = Groups.by_keys(np.where(work.op[chosen] >= 0, work.ops.names[work.op[chosen]], -1) if len(work.ops.names) else work.op[chosen], codes)
+        groups = Groups.by_keys(work.ops.codes(work.op[chosen]), codes)
         first = chosen[groups.first].tolist()
         by_op, by_kernel = [work.ops.name(int(work.op[k])) for k in first], [work.kernel_name(k) for k in first]
         texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]

@@ -79,7 +79,7 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     def launched_by(self, wanted: Callable[[str], object]) -> Mask:
         """(n,) whether the op that launched it is one of those wanted by name; not if none was recorded."""
         matching = np.array([*(bool(wanted(name)) for name in self.ops.categories), False], bool)
-        found: Mask = matching[np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else self.op]
+        found: Mask = matching[self.ops.codes(self.op)]
         return found
 
     def launched_inside(self, spans: Spans) -> Mask:
@@ -98,7 +98,7 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     def backward(self) -> Mask:
         """(n,) whether autograd launched it; not where no op was recorded."""
         nodes = np.array([*(name.startswith(AUTOGRAD) for name in self.ops.categories), False], bool)
-        found: Mask = nodes[np.where(self.op >= 0, self.ops.names[self.ops.outermost[self.op]], -1) if len(self.ops.names) else self.op]
+        found: Mask = nodes[self.ops.codes(np.r_[self.ops.outermost, -1][self.op])]
         return found
 
     @cached_property
@@ -147,9 +147,8 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def kind(self) -> Ints:
         """(n,) the op that launched each, or if none was recorded the kernel's name, as numbers."""
-        op = np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else np.full(len(self.op), -1)
         codes = self.timeline.gpu_ops["name"].codes[self.rows].astype(np.int64)
-        found: Ints = np.where(op >= 0, op, -1 - codes)
+        found: Ints = np.where(self.op >= 0, self.ops.codes(self.op), -1 - codes)
         return found
 
     def column(self, name: str) -> Any:

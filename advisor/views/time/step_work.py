@@ -76,7 +76,7 @@ class StepWork(msgspec.Struct, frozen=True):
         kernels = inside & (kind == GpuKind.KERNEL.value)
         # Attention that skips what a mask hides does half the FLOPs of the same attention written out.
         names = np.array([bool(_ATTENTION.search(name)) for name in (*ops.categories, "")])
-        attention = names[np.where(roofline.cost_op >= 0, ops.names[roofline.cost_op], -1)] if len(ops.names) else np.zeros(len(frame), bool)
+        attention = names[ops.codes(roofline.cost_op)]
         copies = inside & (kind == GpuKind.MEMCPY.value)
         return cls(
             Work(

@@ -50,7 +50,7 @@ class Kernels(msgspec.Struct, frozen=True):
         unknown = np.full(len(frame), -1)
         keys = (
             frame["name"].codes,
-            np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else unknown,
+            ops.codes(op_rows),
             np.where(op_rows >= 0, types.codes[op_rows], -1) if len(types) else unknown,
             frame["collective"].codes,
             _codes(timeline, "precision"),

@@ -29,6 +29,12 @@ class Launches(msgspec.Struct, frozen=True):
         wanted = [list(cuda_api.ApiRole).index(r) for r in roles]
         return np.flatnonzero(np.isin(self.roles, wanted))
 
+    @property
+    def in_order(self) -> Ints:
+        """Rows of the GPU ops that a call is known of, as they were launched."""
+        known = np.flatnonzero(self.call >= 0)
+        return known[np.argsort(self.start_us[known], kind="stable")]
+
     def by_process(self, timeline: Timeline) -> Ints:
         """(n_gpu,) the process that launched each GPU op, -1 where no call is known."""
         pids: Ints = np.r_[timeline.api_calls["pid"], -1][self.call]

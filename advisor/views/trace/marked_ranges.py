@@ -140,8 +140,7 @@ def _by_stem(frame: Table, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floa
 
 def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], float]:
     """How many microseconds of GPU work the host had launched before a time."""
-    known = np.flatnonzero(~np.isnan(launches.start_us))
-    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    known = launches.in_order
     at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"][known])]
     return lambda time_us: float(total[np.searchsorted(at, time_us)])
 
@@ -195,8 +194,7 @@ def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, 
 
 def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: Floats) -> Ints:
     """The name of the first op that each range launched, for those that launched any."""
-    known = np.flatnonzero(~np.isnan(launches.start_us))
-    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    known = launches.in_order
     at = np.searchsorted(launches.start_us[known], start)
     inside = at < len(known)
     inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]

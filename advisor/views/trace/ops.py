@@ -62,6 +62,16 @@ class Ops(msgspec.Struct, frozen=True):
         found: Mask = by_name[self.names]
         return found
 
+    def codes(self, rows: Ints) -> Ints:
+        """Category codes of the names of ops by their rows, -1 for -1."""
+        found: Ints = np.r_[self.names, -1][rows]
+        return found
+
+    def around(self, rows: Ints, pattern: re.Pattern[str]) -> Ints:
+        """The outermost op with such a name around, or equal to, each of these rows; -1 if there is none."""
+        found: Ints = np.r_[self.outermost_where(self.named(pattern)), -1][rows]
+        return found
+
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:
         ops, calls = timeline.cpu_ops, timeline.api_calls

@@ -67,7 +67,7 @@ class Shapes(msgspec.Struct, frozen=True, eq=False, dict=True):
         dims = timeline.cpu_ops["dims"]
         largest, broadcast = (np.array([*(of(text) for text in dims.categories), -1], np.int64) for of in (_largest, _broadcast))
         code = np.r_[dims.codes, -1][ops.of_gpu]
-        plain = np.array([*map(broadcasts, ops.categories), False], bool)[np.where(ops.of_gpu >= 0, np.r_[ops.names, -1][ops.of_gpu], -1)]
+        plain = np.array([*map(broadcasts, ops.categories), False], bool)[ops.codes(ops.of_gpu)]
         return cls(largest[code], np.where(plain & kernels.in_families(Family.ELEMENTWISE), broadcast[code], largest[code]), timeline)
 
 

@@ -15,7 +15,7 @@ from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.marked_ranges import ends_of, of_one_process, repeated_range, server_steps
+from advisor.views.trace.marked_ranges import ends_of, of_one_process, outermost, repeated_range, server_steps
 from advisor.views.trace.marks import Marks
 from advisor.views.trace.repeats import FEWEST_REPEATS, repeats
 from advisor.views.trace.table_filters import matches
@@ -73,12 +73,8 @@ def _optimizer_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     if not len(frame):
         return None
     frame, process = of_one_process(frame[matches(frame, _OPTIMIZER)], timeline, launches)
-    frame = frame[np.lexsort((-frame["dur_us"], frame["start_us"]))]
-    start = frame["start_us"]
-    end = start + frame["dur_us"]
-    # An optimizer may call another's step inside its own.
-    outermost = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
-    start, end, name = start[outermost], end[outermost], frame["name"].codes[outermost]
+    frame, outer = outermost(frame)  # an optimizer may call another's step inside its own
+    start, end, name = (column[outer] for column in (*ends_of(frame), frame["name"].codes))
     if len(end) > 1:  # of several in a step, the last: behind it comes the next forward pass
         behind = np.r_[start[1:] - end[:-1], -np.inf]
         usual = {one: float(np.median(behind[:-1][name[:-1] == one])) for one in np.unique(name[:-1]).tolist()}
@@ -92,8 +88,7 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
     before it is another kind of work: a server's prefill, or setting up."""
     process = launches.main_process(timeline)
     launches = launches.of_process(timeline, process)
-    rows = np.flatnonzero(launches.call >= 0)
-    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
+    rows = launches.in_order
     if len(rows) < FEWEST_LAUNCHES:
         return None
     for found in repeats(timeline.gpu_ops["name"].codes[rows]):
