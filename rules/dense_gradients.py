@@ -115,8 +115,7 @@ def _joined_tables(timeline: Timeline, work: GpuWork, dense: DenseGradients, hos
     """What goes where the tables of a step are one: lookups and gradients of all but the first. The first then takes the rows of all, which costs little beside
     its launch."""
     gone, started, ended = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0)]
-    start = timeline.cpu_ops["start_us"]
-    end = start + timeline.cpu_ops["dur_us"]
+    start, end = timeline.cpu_ops.bounds()
     for rows, of in ((dense.gradients, dense.within), (dense.lookups, dense.reading)):
         at = np.flatnonzero(of >= 0)
         if not len(at):

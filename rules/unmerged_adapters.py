@@ -66,8 +66,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
         return Clear(why="adapters are not merged, but the program trains, so they may change between steps")
     members = np.unique(np.concatenate([one.members for one in found]))
     frame = timeline.cpu_ops
-    started = frame["start_us"]
-    ended = started + frame["dur_us"]
+    started, ended = frame.bounds()
     begin, end = np.array([stretch for one in found for stretch in one.ops]).T
     gone = WithoutOps(members)
     all_gone = combine(gone, host_time.cut_time(union(started[begin], ended[end])))

@@ -114,6 +114,16 @@ class Table:
     def __getitem__(self, key: Any) -> Any:
         return self.columns[key] if isinstance(key, str) else Table({name: column[key] for name, column in self.columns.items()})
 
+    @property
+    def ends(self) -> NDArray[np.float64]:
+        """(n,) when each row ends, in µs."""
+        return self.bounds()[1]
+
+    def bounds(self, rows: Rows = slice(None)) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When rows start and end, in µs: these, or all."""
+        start = self["start_us"][rows]
+        return start, start + self["dur_us"][rows]
+
     def select(self, *names: str) -> Table:
         """The columns of those names."""
         return Table({name: self.columns[name] for name in names})

@@ -124,4 +124,4 @@ def _ids(timeline: Timeline) -> int:
 
 def _end_us(timeline: Timeline) -> float:
     frames = [frame for name, spec in TABLES.items() if "dur_us" in spec and len(frame := getattr(timeline, name))]
-    return max((float((frame["start_us"] + frame["dur_us"]).max()) for frame in frames), default=0.0)
+    return max((float(frame.ends.max()) for frame in frames), default=0.0)

@@ -197,8 +197,7 @@ def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: 
     if not len(frame):
         return ()
     exposed = np.zeros(len(frame))
-    start = frame["start_us"]
-    end = start + frame["dur_us"]
+    start, end = frame.bounds()
     for part in partition.devices:
         here = frame["device"] == part.device
         for spans in (part.copy, part.memset):

@@ -97,7 +97,7 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
         """From the first slice to the end of the last."""
         timeline = self.timeline
         frames = [f for f in (timeline.annotations, timeline.cpu_ops, timeline.api_calls, timeline.gpu_ops) if len(f)]
-        ends = [float((f["start_us"] + f["dur_us"]).max()) for f in frames]
+        ends = [float(f.ends.max()) for f in frames]
         return min((float(f["start_us"].min()) for f in frames), default=0.0), max(ends, default=0.0)
 
     def count(self, start_us: float, end_us: float) -> int:

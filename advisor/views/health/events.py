@@ -73,7 +73,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
 def _in_doubt(timeline: Timeline, steps: Steps, skew_us: float) -> float:
     """Share of the devices' idle time in the window whose cause clocks that disagree by `skew_us` may hide: that much of each gap."""
     ops = timeline.gpu_ops
-    device, start, end = ops["device"], ops["start_us"], (ops["start_us"] + ops["dur_us"])
+    device, start, end = ops["device"], *ops.bounds()
     window = steps.start_us, steps.end_us
     busy = [union(start[device == d], end[device == d]) for d in np.unique(device)]
     gaps = np.concatenate([np.clip(starts[1:], *window) - np.clip(ends[:-1], *window) for starts, ends in busy])

@@ -164,8 +164,7 @@ def _reasonless_waits(timeline: Timeline, launches: Launches, steps: Steps, star
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.SYNC)
     rows = rows[matches(calls, WAITS_IN_THE_RUNTIME)[rows]]
     rows = rows[steps.issued_at(calls["start_us"][rows])]
-    start = calls["start_us"][rows]
-    end = start + calls["dur_us"][rows]
+    start, end = calls.bounds(rows)
     seen = joined(*(spans_of(frame, np.arange(len(frame))) for frame in (timeline.gpu_ops, timeline.overheads)), startup.once)
     return np.maximum(end - start - overlap_with(start, end, seen) - REASONLESS_US, 0.0)
 
@@ -178,7 +177,7 @@ def _late_starts(timeline: Timeline, launches: Launches, steps: Steps, startup: 
     before = np.r_[-np.inf, np.maximum.accumulate(start + ops["dur_us"])[:-1]]
     # What ran before the first op, before the recording began, nobody knows.
     rows = np.flatnonzero((launches.call >= 0) & np.isfinite(before) & steps.holds(start) & steps.issued_at(launches.start_us) & launched_ops(timeline))
-    issued = (calls["start_us"] + calls["dur_us"])[launches.call[rows]]
+    issued = calls.ends[launches.call[rows]]
     return np.maximum(start[rows] - np.maximum(np.maximum(before[rows], issued), startup.earlier_us) - REASONLESS_US, 0.0)
 
 

@@ -305,8 +305,7 @@ def host_between(work: GpuWork, patterns: Iterable[Ints], gone: Ints) -> Spans:
     Both are positions. Views and autograd nodes without launches in between disappear too when the pattern becomes a single op.
     """
     ops = work.timeline.cpu_ops
-    start = ops["start_us"]
-    end = start + ops["dur_us"]
+    start, end = ops.bounds()
     issued = [op[op >= 0] for op in (work.op[members] for members in patterns)]
     issued = [op for op in issued if len(op)]
     staying = np.unique(np.delete(work.op, gone))

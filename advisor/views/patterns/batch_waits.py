@@ -78,8 +78,7 @@ def loading_evidence(timeline: Timeline, spans: Spans, slowest: Evidence | None)
     ops = timeline.cpu_ops
     if len(inner := np.flatnonzero(begins_inside(ops, spans))):
         # Ops of the loader's own: outermost ones only, so that no time stands twice.
-        start = ops["start_us"][inner]
-        end = start + ops["dur_us"][inner]
+        end = ops.ends[inner]
         outer = np.r_[True, end[1:] > np.maximum.accumulate(end)[:-1]]
         kept = inner[outer]
         names = [f"{n} in the data loader" for n in ops["name"][kept]]

@@ -85,8 +85,7 @@ def _turns(work: GpuWork, host: HostActivity) -> tuple[Ints, Floats, Floats]:
     notes = work.timeline.annotations
     rows = np.flatnonzero(matches(notes, _TURN) & host.on_threads(notes))
     rows = rows[np.argsort(notes["start_us"][rows], kind="stable")]
-    start = notes["start_us"][rows]
-    end = start + notes["dur_us"][rows]
+    start, end = notes.bounds(rows)
     innermost = np.r_[end[:-1] <= start[1:], True][: len(rows)]
     names = notes["name"]
     numbers = np.array([int(found[1]) if (found := _TURN.fullmatch(name)) else -1 for name in names.categories], np.int64)

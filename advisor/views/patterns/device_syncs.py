@@ -35,8 +35,7 @@ def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
     resumed, reads = np.flatnonzero(region & nested), np.flatnonzero(reading & nested)
     if not len(resumed) or not len(reads):
         return union(np.empty(0), np.empty(0))
-    start = cpu["start_us"]
-    end = start + cpu["dur_us"]
+    start, end = cpu.bounds()
     # When each region's own part first and last launches.
     at = np.flatnonzero(calls.op >= 0)
     op = ops.outermost_where(nested & ~region)[calls.op[at]]

@@ -85,7 +85,7 @@ def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
     compared = work.kernel & ~adds & ~fills & ~exchanges & (work.op >= 0)
     notes = work.timeline.annotations
     marks = notes[matches(notes, _OPTIMIZER)]
-    marked = marks["start_us"], (marks["start_us"] + marks["dur_us"])
+    marked = marks.bounds()
     found, sends = np.full(len(work.op), -1), work.named(_TO_ONE)
     order = np.lexsort((work.launched_us, work.step))
     count = 0

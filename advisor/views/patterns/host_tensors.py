@@ -97,7 +97,7 @@ def _handles(timeline: Timeline, ops: Ops) -> Mask:
     if not len(rows) or len(ranges) < FEWEST_REPEATS:
         return found
     threads = thread_ids(ranges, cpu)
-    of_range, end = threads[: len(ranges)], (cpu["start_us"] + cpu["dur_us"])
+    of_range, end = threads[: len(ranges)], cpu.ends
     begun, opened = ranges["start_us"], 0
     for thread in np.unique(of_range).tolist():
         mine = rows[threads[len(ranges) :][rows] == thread]

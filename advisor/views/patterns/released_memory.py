@@ -54,7 +54,7 @@ def _behind_copies(timeline: Timeline, launches: Launches, ops: Ops) -> Spans:
     thread = thread_ids(*tables)
     start: Floats = np.concatenate([table["start_us"] for table in tables])
     order = np.lexsort((start, thread))
-    end = (cpu["start_us"] + cpu["dur_us"])[op]
+    end = cpu.ends[op]
     begins, until = np.full(len(op), np.nan), np.full(len(op), np.nan)
     for one in np.unique(thread[op]).tolist():
         mine = thread[op] == one

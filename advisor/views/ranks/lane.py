@@ -88,8 +88,7 @@ class Lane(msgspec.Struct, frozen=True):
             raise TraceError("it holds no GPU work in its steps", "Record this rank's GPU too, and look whether its file is whole.")
         window = (steps.start_us, steps.end_us)
         ops = timeline.gpu_ops
-        start = ops["start_us"]
-        end = start + ops["dur_us"]
+        start, end = ops.bounds()
         device = partition.main.device
         own = (ops["device"] == device) & ~kernels.communication & (end > window[0]) & (start <= window[1] + 1e-3)
         compute = union(start[own & kernels.compute], end[own & kernels.compute])
@@ -163,8 +162,7 @@ def _after_reads(gaps: Spans, timeline: Timeline, own: Ints, host: HostActivity,
     if not len(own) or not len(collectives.end_us):
         return EMPTY
     ops = timeline.gpu_ops[own]
-    start = ops["start_us"]
-    end = start + ops["dur_us"]
+    start, end = ops.bounds()
     reads = np.flatnonzero(ops["copy_kind"] == CopyKind.DTOH.value)
     ends = np.sort(collectives.end_us)
     behind = np.searchsorted(ends, start[reads] + CLOCK_SKEW_US, side="right") - 1

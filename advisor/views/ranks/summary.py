@@ -382,7 +382,7 @@ def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: 
     """
     ops = timeline.gpu_ops
     own = np.flatnonzero((ops["device"] == device) & ~kernels.communication)
-    end = (ops["start_us"] + ops["dur_us"])[own]
+    end = ops.ends[own]
     order = np.argsort(end, kind="stable")
     end, launch = end[order], launches.start_us[own][order]
     made = np.full(len(found.start_us), np.nan)

@@ -137,7 +137,7 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
         return start
     ops, gpu = timeline.cpu_ops, timeline.gpu_ops
     begins = np.sort(ops["start_us"][host.on_threads(ops)])
-    busy = union(gpu["start_us"], (gpu["start_us"] + gpu["dur_us"]))
+    busy = union(*gpu.bounds())
     since, until = end[long - 1], start[long]
     waits = (np.searchsorted(begins, since) == np.searchsorted(begins, until)) & (overlap_with(since, until, busy) > IN_VAIN * (until - since))
     begun = start.copy()
@@ -147,7 +147,7 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
 
 def ended_before_us(ops: Table, op_row: Ints, stream: Ints) -> Floats:
     """(n_streams,) when what ran on each stream before its first op of the window ended, -inf if nothing did. stream: of each op of the window."""
-    start, end = ops["start_us"], (ops["start_us"] + ops["dur_us"])
+    start, end = ops.bounds()
     first, found = np.full(int(stream.max(initial=-1)) + 1, np.inf), np.full(int(stream.max(initial=-1)) + 1, -np.inf)
     np.minimum.at(first, stream, start[op_row])
     groups = Groups.by_keys(ops["device"], ops["stream"])
@@ -162,7 +162,7 @@ def ended_before_us(ops: Table, op_row: Ints, stream: Ints) -> Floats:
 
 def _idle_us(ops: Table, rows: Ints) -> Callable[[Floats, Ints], Floats]:
     """Of moments and positions among these rows, how long each op's device ran nothing between the moment and the op's start."""
-    device, start, end = ops["device"], ops["start_us"], (ops["start_us"] + ops["dur_us"])
+    device, start, end = ops["device"], *ops.bounds()
     busy = {int(d): union(start[device == d], end[device == d]) for d in np.unique(device)}
 
     def idle_us(since: Floats, at: Ints) -> Floats:

@@ -44,8 +44,7 @@ class HostSpans(msgspec.Struct, frozen=True):
         if not len(rows) or rows[0] < 0:
             zero = np.zeros(len(rows))
             return cls(zero, zero, (0.0, 0.0), schedule.host_us)
-        start = timeline.api_calls["start_us"][rows]
-        end = start + timeline.api_calls["dur_us"][rows]
+        start, end = timeline.api_calls.bounds(rows)
         reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
         last = float(end.max())
         wrap = (last, max(steps.host_end_us, last)) if steps.periodic else (last, last)

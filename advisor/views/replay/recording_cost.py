@@ -307,7 +307,7 @@ def _view_us(timeline: Timeline, ops: Table, edges: Floats, steps: Steps) -> flo
         return None
     names = ops["name"]
     makes_view = np.array([bool(recording_cost.MAKES_A_VIEW.match(name)) for name in names.categories.tolist()], bool)[names.codes]
-    start, end = ops["start_us"], (ops["start_us"] + ops["dur_us"])
+    start, end = ops.bounds()
     order = np.argsort(start, kind="stable")
     reach = np.r_[-np.inf, np.maximum.accumulate(end[order])[:-1]]
     called = np.zeros(len(ops), bool)

@@ -224,7 +224,7 @@ def _working_us(timeline: Timeline, steps: Steps) -> float:
     ops = timeline.gpu_ops
     waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].categories], bool)
     works = (ops["kind"] == "kernel") & ~waits[ops["name"].codes]
-    start, end, device = (ops["start_us"][works], (ops["start_us"] + ops["dur_us"])[works], ops["device"][works])
+    start, end, device = (ops["start_us"][works], ops.ends[works], ops["device"][works])
     window = steps.start_us, steps.end_us
     return max((length(clip(union(start[device == d], end[device == d]), *window)) for d in np.unique(device)), default=0.0) / steps.steps
 

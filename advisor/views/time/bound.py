@@ -335,8 +335,7 @@ def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
     """The operating system's call in which the issuing threads spend most of the device's idle time, if they do."""
     calls = timeline.os_calls
     mine = calls[host.on_threads(calls)]
-    start = mine["start_us"]
-    inside = overlap_with(start, start + mine["dur_us"], (gaps.start_us, gaps.end_us))
+    inside = overlap_with(*mine.bounds(), (gaps.start_us, gaps.end_us))
     if inside.sum() < 0.5 * gaps.causes["host"].sum() or not inside.sum():
         return ""
     return f", blocked in {_longest(mine['name'], inside)}"

@@ -84,8 +84,7 @@ RETURN_US = cost("return-to-host")
 def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:
     """Where the window begins on the side that bounds it: the host's, unless the GPU still had earlier work to do."""
     ops = timeline.gpu_ops
-    start = ops["start_us"]
-    end = start + ops["dur_us"]
+    start, end = ops.bounds()
     first = schedule.op_row[int(np.argmin(start[schedule.op_row]))]
     launched = timeline.api_calls["start_us"][schedule.call_row[schedule.op_call[0]]]
     behind = bool(((start < start[first]) & (end > launched)).any())
@@ -95,10 +94,8 @@ def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:
 def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: float) -> CriticalPath:
     """Back from the last thing that a schedule's calls and ops did to `from_us`, always to what was waited for."""
     calls, ops = timeline.api_calls, timeline.gpu_ops
-    call_start = calls["start_us"][schedule.call_row]
-    call_end = call_start + calls["dur_us"][schedule.call_row]
-    start = ops["start_us"][schedule.op_row]
-    end = start + ops["dur_us"][schedule.op_row]
+    call_start, call_end = calls.bounds(schedule.call_row)
+    start, end = ops.bounds(schedule.op_row)
     waits = np.flatnonzero(schedule.waits_for > EARLIER + 1)
     waited_for = schedule.waits_for[waits]
     # Calls that did wait, in order of time.

@@ -40,8 +40,7 @@ class Partition(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels) -> Partition:
         frame = timeline.gpu_ops
-        start = frame["start_us"]
-        end = start + frame["dur_us"]
+        start, end = frame.bounds()
         device = frame["device"]
         window = steps.start_us, steps.end_us
         classes = (kernels.compute, kernels.communication, kernels.copy, kernels.memset)

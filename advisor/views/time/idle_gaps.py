@@ -83,7 +83,7 @@ class Gaps(msgspec.Struct, frozen=True):
 
     def wait_after_us(self, ops: Table) -> float:
         """What the device waits, a step, directly behind these GPU ops of the steps replayed."""
-        ends = np.sort(ops["start_us"] + ops["dur_us"])
+        ends = np.sort(ops.ends)
         after = np.searchsorted(ends, self.start_us + NANOSECOND_US) > np.searchsorted(ends, self.start_us - NANOSECOND_US)
         return float(self.dur_us[after].sum()) / self.replayed_steps
 
@@ -139,7 +139,7 @@ def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Float
     call = np.where(next_op >= 0, launches.call[next_op], -1)
     mine = np.isin(call, launches.calls_with(ApiRole.LAUNCH)) & (call >= 0)
     returned: Floats = np.full(len(next_op), -np.inf)
-    returned[mine] = (calls["start_us"] + calls["dur_us"])[call[mine]]
+    returned[mine] = calls.ends[call[mine]]
     return returned
 
 

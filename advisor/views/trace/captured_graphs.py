@@ -271,7 +271,7 @@ def _concatenated(timelines: Sequence[Timeline]) -> tuple[Timeline, list[int], l
     frames: dict[str, list[Table]] = {name: [] for name in names}
     shift, before = 0.0, ([0], [0])
     for one in timelines:
-        ends = [float((frame["start_us"] + frame["dur_us"]).max()) for name in names if len(frame := getattr(one, name))]
+        ends = [float(frame.ends.max()) for name in names if len(frame := getattr(one, name))]
         for name in names:
             frames[name].append(getattr(one, name).with_columns(start_us=getattr(one, name)["start_us"] + shift))
         shift += max(ends, default=0.0) + 1.0

@@ -58,8 +58,7 @@ def _calls_that_compile(timeline: Timeline, host: HostActivity, spans: Spans) ->
     """Calls of jitted functions that compiled before they ran."""
     ops = timeline.cpu_ops
     rows = np.flatnonzero(matches(ops, _JITTED) & host.on_threads(ops))
-    start = ops["start_us"][rows]
-    end = start + ops["dur_us"][rows]
+    start, end = ops.bounds(rows)
     compiled = overlap_with(start, end, spans) > 0
     return union(start[compiled], end[compiled])
 

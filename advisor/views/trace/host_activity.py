@@ -99,7 +99,7 @@ def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     rows = rows[~_asynchronous(timeline, launches, rows)]
     caller = launches.call[rows]
     op_start, op_dur = ops["start_us"][rows], ops["dur_us"][rows]
-    call_end = (calls["start_us"] + calls["dur_us"])[caller]
+    call_end = calls.ends[caller]
     return np.unique(caller[held_by_copy(op_start, op_dur, call_end)])
 
 

@@ -287,8 +287,7 @@ def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
 def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> OwnWork | None:
     """What the launching threads did in a pause, by the innermost frame that covers half of it; None for the framework."""
     calls = timeline.python_calls
-    first = calls["start_us"]
-    last = first + calls["dur_us"]
+    first, last = calls.bounds()
     covered = np.minimum(last, end_us) - np.maximum(first, start_us)
     rows = np.flatnonzero(covered >= MOST * (end_us - start_us))
     rows = rows[host.on_threads(calls[rows])]

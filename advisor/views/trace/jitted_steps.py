@@ -27,8 +27,7 @@ def may_mark(timeline: Timeline) -> np.ndarray | None:
     if not jitted.any():
         return None
     chosen = np.zeros(len(notes), bool)
-    start = notes["start_us"]
-    end = start + notes["dur_us"]
+    start, end = notes.bounds()
     for thread in np.unique(calls["tid"][jitted]).tolist():
         at = np.sort(calls["start_us"][jitted & (calls["tid"] == thread)])
         mine = np.flatnonzero(notes["tid"] == thread)
@@ -46,9 +45,7 @@ def jitted_calls(timeline: Timeline) -> tuple[str, Floats, Floats] | None:
     rows = np.flatnonzero(np.isin(frame["name"].codes, list(found)))
     if not found or len(np.unique(frame["tid"][rows])) != 1:
         return None
-    start = frame["start_us"][rows]
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], (start + frame["dur_us"][rows])[order]
+    start, end = frame.bounds(rows[np.argsort(frame["start_us"][rows], kind="stable")])
     # A call stands twice, once in Python and once below: the outer one is the call.
     outer = start >= np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
     return (next(iter(found.values())), start[outer], end[outer]) if outer.sum() >= FEWEST_REPEATS else None

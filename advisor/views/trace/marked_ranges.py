@@ -26,11 +26,6 @@ COVERED, UNEVEN = MOST, 3.0
 """Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
 
 
-def ends_of(rows: Table) -> tuple[Floats, Floats]:
-    start = rows["start_us"]
-    return start, start + rows["dur_us"]
-
-
 def of_one_process(rows: Table, timeline: Timeline, launches: Launches) -> tuple[Table, int]:
     """Of several processes in a recording, as ranks of a file, the process with most launches on the device with most work: that device's first kernels
     define steps. -1 if no process with marks launches.
@@ -60,7 +55,7 @@ def _named(frame: Table, kind_of: Callable[[str], str]) -> Table:
 def _by_kind(rows: Table, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:
     """Outermost ranges that each name their kind, as marks of a single kind (see `of_one_kind`)."""
     rows, outer = outermost(rows)
-    start, end = (side[outer] for side in ends_of(rows))
+    start, end = (side[outer] for side in rows.bounds())
     worked = _work_before(timeline, launches)
     done = np.array([worked(float(at)) for at in (*start, end[-1])])
     return of_one_kind([kind_of(name) for name in rows["name"][outer]], start, end, np.diff(done), process, fewest)
@@ -69,7 +64,7 @@ def _by_kind(rows: Table, kind_of: Callable[[str], str], timeline: Timeline, lau
 def outermost(rows: Table) -> tuple[Table, Mask]:
     """The ranges by start, the longer of two first, and (n,) which of them lie in no other."""
     rows = rows[np.lexsort((-rows["dur_us"], rows["start_us"]))]
-    end = ends_of(rows)[1]
+    end = rows.ends
     outer: Mask = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
     return rows, outer
 
@@ -93,7 +88,7 @@ def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_
         return bool(done[-1] - done[0] > MOST_WORK * worked(np.inf) and max(np.diff(done)) <= MOST_OF_ALL * (done[-1] - done[0]))
 
     phases = _named(own, phase)
-    several = len(set(map(phase, phases["name"]))) > 1 and holds_most(*ends_of(phases))
+    several = len(set(map(phase, phases["name"]))) > 1 and holds_most(*phases.bounds())
     if several and (marks := _by_kind(phases, phase, timeline, launches, process, FEWEST_REPEATS)) and not (marks.start[1:] < marks.end[:-1]).any():
         return marks
     _, stem_of_name = np.unique(stems, return_inverse=True)
@@ -117,7 +112,7 @@ def _opened_by_ops(own: Table, timeline: Timeline, process: int) -> Mask:
     """(n_own,) which ranges lie inside of an op, on any thread of the process: layers that are alike have them at an even pace."""
     ops = timeline.cpu_ops
     ops = ops[ops["pid"] == process] if process >= 0 else ops
-    start, end = ends_of(own)
+    start, end = own.bounds()
     around = spans_of(ops, matches(ops, _OP))
     inside: Mask = in_spans(start, around) & (overlap_with(start, end, around) >= end - start)
     return inside
@@ -181,7 +176,7 @@ def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, 
         frame = frame[frame["pid"] == process]
     mine = named[frame["name"].codes]
     thread = frame["tid"]
-    first, last = frame["start_us"], (frame["start_us"] + frame["dur_us"])
+    first, last = frame.bounds()
     others = ~mine & np.isin(thread, thread[mine])
     held = np.searchsorted(start, last, "left") - np.searchsorted(start, first, "left")
     # A range around all of them is the loop; one that comes again and again with several in it is the step.

@@ -19,8 +19,7 @@ def update_spans(timeline: Timeline, chosen: Mask) -> Spans:
     up to the end of the last backward node that begins in it is the closure's.
     """
     notes, ops = timeline.annotations, timeline.cpu_ops
-    start = notes["start_us"][chosen]
-    end = start + notes["dur_us"][chosen]
+    start, end = notes.bounds(chosen)
     nodes = ops[matches(ops, _BACKWARD)]
     begins = nodes["start_us"]
     order = np.argsort(begins, kind="stable")

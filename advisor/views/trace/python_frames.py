@@ -21,8 +21,7 @@ class PythonFrames(msgspec.Struct, frozen=True):
         frame = timeline.python_calls
         parent_id, python_id = frame["parent_id"], frame["python_id"]
         if not (parent_id >= 0).any():
-            start = frame["start_us"]
-            return cls(forest(nest(thread_ids(frame), start, start + frame["dur_us"])))
+            return cls(forest(nest(thread_ids(frame), *frame.bounds())))
         order = np.argsort(python_id, kind="stable")
         at = np.minimum(np.searchsorted(python_id[order], parent_id), len(order) - 1)
         found = order[at]

@@ -39,8 +39,7 @@ class Recomputed(msgspec.Struct, frozen=True):
         if not runs:
             return cls(chosen, EMPTY, 0)
         frame = timeline.cpu_ops
-        start = frame["start_us"]
-        end = start + frame["dur_us"]
+        start, end = frame.bounds()
         chosen[np.concatenate([run for _, run in runs])] = True
         # What a node does before the region and between its ops is part of it: the random state that is put back, hooks of saved tensors.
         around = np.array([at for at, _ in runs])

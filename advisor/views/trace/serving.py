@@ -14,7 +14,7 @@ from advisor.knowledge.shares import MOST
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.marked_ranges import ends_of, outermost, server_rows
+from advisor.views.trace.marked_ranges import outermost, server_rows
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps, first_kernel_of_steps
 from advisor.views.trace.table_filters import matches
@@ -84,7 +84,7 @@ class Serving(msgspec.Struct, frozen=True):
         rows, outer = outermost(rows)
         marks = _marks(rows, outer)
         of_phases = np.array([mark.phase in PHASES for mark in marks])
-        start, end = (side[outer] for side in ends_of(rows))
+        start, end = (side[outer] for side in rows.bounds())
         made = _steps(timeline, launches.of_process(timeline, process), process, marks, start, end, startup, steps)
         served = tuple(step for step, known in zip(made, of_phases, strict=True) if known)
         return cls(engine_of(dict.fromkeys(rows["name"])), served, phases(served))
@@ -167,7 +167,7 @@ def _periods(timeline: Timeline, launches: Launches, start: Floats, end: Floats,
     begins = np.where(np.isnan(begins), start, begins)
     ops = timeline.gpu_ops
     ended = end.copy()
-    np.maximum.at(ended, of_op[of_op >= 0], (ops["start_us"] + ops["dur_us"])[of_op >= 0])
+    np.maximum.at(ended, of_op[of_op >= 0], ops.ends[of_op >= 0])
     following = np.r_[begins[1:], np.nan]
     whole = following > begins
     return begins, np.where(whole, following - begins, ended - begins), whole

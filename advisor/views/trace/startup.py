@@ -90,7 +90,7 @@ def _earlier(timeline: Timeline, launches: Launches) -> tuple[float, float]:
     lead_in = np.r_[0.0, np.cumsum(dur)[:-1]] <= LEAD_IN * dur.sum()
     calls = timeline.api_calls
     # Where the launching call itself was still at work, it was the host that was late.
-    returned = np.where(launches.call >= 0, (calls["start_us"] + calls["dur_us"])[launches.call], np.inf) if len(calls) else np.inf
+    returned = np.where(launches.call >= 0, calls.ends[launches.call], np.inf) if len(calls) else np.inf
     waited = np.flatnonzero(lead_in & (seemed_idle > HELD_UP_US) & (returned < start - 0.5 * seemed_idle))
     if not len(waited):
         return -np.inf, 0.0
@@ -129,9 +129,8 @@ def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float
     that continues on an idle device loads its kernel.
     """
     calls, ops = timeline.api_calls, timeline.gpu_ops
-    called = calls["start_us"][rows]
-    returns = called + calls["dur_us"][rows]
-    reach = np.r_[-np.inf, np.maximum.accumulate(ops["start_us"] + ops["dur_us"])]
+    called, returns = calls.bounds(rows)
+    reach = np.r_[-np.inf, np.maximum.accumulate(ops.ends)]
     done = np.maximum(reach[np.searchsorted(ops["start_us"], returns)], called)
     late = np.flatnonzero(returns - done >= FIRST_US)
     names = calls["name"][rows[late]].tolist()
@@ -143,12 +142,12 @@ def _op_time_around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints
     takes longer around it than any launch does.
     """
     calls, cpu, of = timeline.api_calls, timeline.cpu_ops, ops.of_call
-    start, end = calls["start_us"], (calls["start_us"] + calls["dur_us"])
+    start, end = calls.bounds()
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     issued = issued[np.isin(of[issued], of[rows])]
     # Calls of one op in order, once by their ends and once by their starts: the neighbours of a moment among them.
     by_end, by_start = issued[np.lexsort((end[issued], of[issued]))], issued[np.lexsort((start[issued], of[issued]))]
-    spans = np.c_[cpu["start_us"][of[rows]], (cpu["start_us"] + cpu["dur_us"])[of[rows]]]
+    spans = np.c_[cpu["start_us"][of[rows]], cpu.ends[of[rows]]]
     a, b = np.searchsorted(of[by_end], of[rows], "left").tolist(), np.searchsorted(of[by_end], of[rows], "right").tolist()
     launching = launches.roles == list(ApiRole).index(ApiRole.LAUNCH)
     for i, row in enumerate(rows.tolist()):
@@ -178,14 +177,12 @@ def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
 def _on_idle_device(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
     """Of these calls those that leave the device idle, each with name, start and end."""
     calls = timeline.api_calls
-    start = calls["start_us"][rows]
-    return _idle(timeline, calls["name"][rows].tolist(), start, start + calls["dur_us"][rows])
+    return _idle(timeline, calls["name"][rows].tolist(), *calls.bounds(rows))
 
 
 def _idle(timeline: Timeline, names: Sequence[str], start: Floats, end: Floats) -> tuple[tuple[str, float, float], ...]:
     """Of these spans those that leave the device idle."""
-    op_start = timeline.gpu_ops["start_us"]
-    busy = union(op_start, op_start + timeline.gpu_ops["dur_us"])
+    busy = union(*timeline.gpu_ops.bounds())
     idle: Floats = 1 - overlap_with(start, end, busy) / np.maximum(end - start, 1e-9)
     return tuple((str(names[i]), float(start[i]), float(end[i])) for i in np.flatnonzero(idle >= IDLE_DURING).tolist())
 
@@ -202,8 +199,7 @@ def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
     waits = np.flatnonzero(matches(calls, _EVENT_WAIT))
     if not len(rows) or len(waits) < FEWEST_REPEATS:
         return ()
-    start = ops["start_us"][rows]
-    end = start + ops["dur_us"][rows]
+    start, end = ops.bounds(rows)
     found = []
     for pid, tid in {*zip(ops["pid"][rows].tolist(), ops["tid"][rows].tolist(), strict=True)}:
         mine = np.flatnonzero((ops["pid"][rows] == pid) & (ops["tid"][rows] == tid))

@@ -15,7 +15,7 @@ from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.marked_ranges import ends_of, of_one_process, outermost, repeated_range, server_steps
+from advisor.views.trace.marked_ranges import of_one_process, outermost, repeated_range, server_steps
 from advisor.views.trace.marks import Marks
 from advisor.views.trace.repeats import FEWEST_REPEATS, repeats
 from advisor.views.trace.table_filters import matches
@@ -64,7 +64,7 @@ def _profiler_steps(timeline: Timeline, launches: Launches) -> Marks | None:
         if len(frame):
             rows, process = of_one_process(frame[matches(frame, PROFILER_STEP)], timeline, launches)
             if len(rows):
-                return Marks(*ends_of(rows), process)
+                return Marks(*rows.bounds(), process)
     return None
 
 
@@ -74,7 +74,7 @@ def _optimizer_steps(timeline: Timeline, launches: Launches) -> Marks | None:
         return None
     frame, process = of_one_process(frame[matches(frame, _OPTIMIZER)], timeline, launches)
     frame, outer = outermost(frame)  # an optimizer may call another's step inside its own
-    start, end, name = (column[outer] for column in (*ends_of(frame), frame["name"].codes))
+    start, end, name = (column[outer] for column in (*frame.bounds(), frame["name"].codes))
     if len(end) > 1:  # of several in a step, the last: behind it comes the next forward pass
         behind = np.r_[start[1:] - end[:-1], -np.inf]
         usual = {one: float(np.median(behind[:-1][name[:-1] == one])) for one in np.unique(name[:-1]).tolist()}

@@ -18,7 +18,6 @@ from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.layer_repeats import one_pass
-from advisor.views.trace.marked_ranges import ends_of
 from advisor.views.trace.marks import Marks, Unjudged
 from advisor.views.trace.program import Program
 from advisor.views.trace.repeats import FEWEST_REPEATS
@@ -325,8 +324,7 @@ def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
     window_start, window_end, ran_ahead = start, end, False
     clock: Literal["gpu", "host"] = "host"
     if inside.any():
-        op_start = ops["start_us"]
-        op_end = op_start + ops["dur_us"]
+        op_start, op_end = ops.bounds()
         backlog = (launched < start) & (op_end > start)
         if backlog.any():
             window_start = float(op_start[inside].min())
@@ -361,10 +359,9 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
     if not len(timeline.gpu_ops):
         frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
         start = min(float(f["start_us"].min()) for f in frames)
-        end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
+        end = max(float(f.ends.max()) for f in frames)
         return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")
-    op_start = timeline.gpu_ops["start_us"]
-    first, end = float(op_start.min()), float((op_start + timeline.gpu_ops["dur_us"]).max())
+    first, end = float(timeline.gpu_ops["start_us"].min()), float(timeline.gpu_ops.ends.max())
     launched = launches.start_us[~np.isnan(launches.start_us)]
     start = host_start = min(first, float(launched.min())) if len(launched) else first
     batch = _batch_before(timeline, start)
@@ -390,7 +387,7 @@ def _batch_before(timeline: Timeline, start: float) -> float | None:
     notes = timeline.annotations
     if not len(notes):
         return None
-    begun, end = ends_of(notes[matches(notes, _MADE_HERE)])
+    begun, end = notes.bounds(matches(notes, _MADE_HERE))
     # One that was made long before was for something else.
     before = begun[(end <= start) & (start - end <= end - begun)]
     return float(before.max()) if len(before) else None

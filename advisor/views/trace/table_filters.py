@@ -30,8 +30,7 @@ def begins_inside(frame: Table, spans: Spans) -> Mask:
 
 def spans_of(frame: Table, chosen: np.ndarray) -> Spans:
     """Disjoint, sorted spans that cover the chosen rows of a host table."""
-    start = frame["start_us"][chosen]
-    return union(start, start + frame["dur_us"][chosen])
+    return union(*frame.bounds(chosen))
 
 
 def line_around(timeline: Timeline, mine: Mask, start_us: float, end_us: float) -> SourceLine | None:
