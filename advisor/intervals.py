@@ -97,8 +97,7 @@ def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
     def covered_up_to(t: Floats) -> Floats:
         i = np.searchsorted(spans[0], t, side="right")
         inside = np.where(i > 0, np.maximum(spans[1][np.maximum(i, 1) - 1] - t, 0.0), 0.0)
-        result: Floats = covered[i] - inside
-        return result
+        return covered[i] - inside
 
     return np.maximum(covered_up_to(ends) - covered_up_to(starts), 0.0)
 
@@ -106,8 +105,7 @@ def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
 def in_spans(times: Floats, spans: Spans) -> Mask:
     """(n,) whether each time lies in a disjoint, sorted set; not if it is NaN."""
     at = np.searchsorted(spans[0], times, side="right") - 1
-    found: Mask = (at >= 0) & (times < np.r_[spans[1], -np.inf][at])
-    return found
+    return (at >= 0) & (times < np.r_[spans[1], -np.inf][at])
 
 
 def nest(group: Ints, starts: Floats, ends: Floats) -> Ints:

@@ -101,5 +101,4 @@ def _in_runs(work: GpuWork, collective: Mask, overlapped_us: Floats, product: Ma
     exposed, run = (collective & ~hidden)[order], np.cumsum(product[order])
     members, run = order[exposed], run[exposed]
     length = np.bincount(run) if len(run) else np.empty(0, np.int64)
-    found: Ints = np.sort(members[length[run] >= least])
-    return found
+    return np.sort(members[length[run] >= least])

@@ -55,8 +55,7 @@ class Sampled:
 
     def time_of(self, parts: Iterable[Part]) -> Floats:
         """(captures,) time of these parts together."""
-        found: Floats = sum((self.us[_key(p)] for p in parts), np.zeros(len(self.steps_us)))
-        return found
+        return sum((self.us[_key(p)] for p in parts), np.zeros(len(self.steps_us)))
 
 
 def _key(part: Part) -> PartKey:

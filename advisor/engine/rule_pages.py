@@ -17,8 +17,7 @@ _OTHERS = "Others"
 
 def groups(folder: Path) -> Mapping[str, list[str]]:
     """Ids of rules by group, from `groups.toml` in their folder."""
-    found: Mapping[str, list[str]] = read(folder / "groups.toml")
-    return found
+    return read(folder / "groups.toml")
 
 
 def list_as_markdown(rules: Iterable[Rule], link: str = "{module}.py") -> str:

@@ -21,5 +21,4 @@ def load(name: str) -> dict[str, Any]:
 
 def read(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, none if there is no such file."""
-    tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return tables
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

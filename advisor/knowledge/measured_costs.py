@@ -9,8 +9,7 @@ from advisor.knowledge import data
 
 def cost(name: str) -> float:
     """One number, in the unit that its entry says."""
-    value: float = _entry(name)["value"]
-    return value
+    return _entry(name)["value"]
 
 
 def costs(name: str) -> tuple[float, ...]:
@@ -19,5 +18,4 @@ def costs(name: str) -> tuple[float, ...]:
 
 
 def _entry(name: str) -> dict[str, Any]:
-    entry: dict[str, Any] = data.load("measured_costs")[name]
-    return entry
+    return data.load("measured_costs")[name]

@@ -83,8 +83,7 @@ class Fit(msgspec.Struct, frozen=True):
     def limiter(self) -> np.ndarray:
         """(n,) what allows fewest, by kernel; where several do, the first of threads, blocks, registers, shared memory."""
         order = [LIMITERS.index(name) for name in _FIRST]
-        found: np.ndarray = np.asarray(_FIRST, object)[self.limits[order].argmin(axis=0)]
-        return found
+        return np.asarray(_FIRST, object)[self.limits[order].argmin(axis=0)]
 
 
 def lowest(limits: Sequence[int]) -> str:

@@ -170,8 +170,7 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
     # One row a resample: which runs, and by how much each one's median moves when its steps are drawn again.
     chosen = rng.integers(0, n, (RESAMPLES, n))
     moved = np.stack([np.median(rng.choice(run, (RESAMPLES, len(run))), axis=1) - np.median(run) for run in runs], axis=1)
-    values: np.ndarray = np.median(middle + wider * (medians[chosen] - middle) + np.take_along_axis(moved, chosen, axis=1), axis=1)
-    return values
+    return np.median(middle + wider * (medians[chosen] - middle) + np.take_along_axis(moved, chosen, axis=1), axis=1)
 
 
 def verify(before: Callable[[], object], after: Callable[[], object], *, rounds: int = 10, min_s: float = 0.1) -> Verification:

@@ -41,8 +41,7 @@ class _Events:
     def in_step(self, step: tuple[float, float], thread: int) -> Ints:
         """Those of one thread that began in a step."""
         first, last = np.searchsorted(self.start_us, step)
-        found: Ints = first + np.flatnonzero(self.thread[first:last] == thread)
-        return found
+        return first + np.flatnonzero(self.thread[first:last] == thread)
 
 
 def attributed(light: Timeline, deep: Timeline) -> Timeline:

@@ -84,8 +84,7 @@ class _Launched:
         turn = work.out_of_turn()
         before_us, after_us = self.start_us - work.start_us, work.start_us - np.minimum(self.waited_us, self.over_us)
         early = before_us > SLACK_US
-        found: Mask = (early & turn) | (np.maximum(before_us, after_us) > self.extent_us) | _only_row(early) | _computing(work.table, _only_row(turn))
-        return found
+        return (early & turn) | (np.maximum(before_us, after_us) > self.extent_us) | _only_row(early) | _computing(work.table, _only_row(turn))
 
     def race(self, work: Queued, before: int | None, row: int, after: int | None) -> bool:
         """Whether two threads launched into one stream at once: then the numbers of their calls do not tell which came first."""

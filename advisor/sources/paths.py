@@ -137,7 +137,6 @@ def _store(path: str) -> tuple[Any, str]:
     except ImportError:
         raise TraceError(f"{path} is in a store, which needs fsspec", INSTALL) from None
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(path)
-        return found
+        return fsspec.core.url_to_fs(path)
     except (ImportError, ValueError) as error:
         raise TraceError(f"{path} cannot be reached: {error}", INSTALL) from None

@@ -60,8 +60,7 @@ def whole(value: Value) -> int:
 def real(value: Value) -> float:
     """A double (8 bytes) or a float (4). Raises ValueError if it is neither."""
     if not isinstance(value, int) and len(value) in (4, 8):
-        number: float = struct.unpack("<d" if len(value) == 8 else "<f", value)[0]
-        return number
+        return struct.unpack("<d" if len(value) == 8 else "<f", value)[0]
     raise ValueError("a floating-point number has neither 4 nor 8 bytes")
 
 

@@ -23,8 +23,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def rows(self) -> Ints:
         """(n_groups,) how many rows each has."""
-        rows: Ints = np.bincount(self.of, minlength=len(self.first))
-        return rows
+        return np.bincount(self.of, minlength=len(self.first))
 
     def sums(self, **columns: Floats | Ints) -> dict[str, Floats]:
         """(n_groups,) the sum of each column over each group; NaN counts as nothing. In the machine's widest floats: the same times in
@@ -36,8 +35,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
     def least(self, values: np.ndarray) -> np.ndarray:
         """(n_groups,) the smallest of each group's values."""
         order, begins = self._in_order
-        found: np.ndarray = np.minimum.reduceat(values[order], begins) if len(begins) else values[:0]
-        return found
+        return np.minimum.reduceat(values[order], begins) if len(begins) else values[:0]
 
     def medians(self, values: Floats) -> Floats:
         """(n_groups,) the median of each group's values, without those that are NaN."""

@@ -58,8 +58,7 @@ class Workspace:
             if way is None:
                 raise LookupError(f"this recording gives no {view.__name__}")
             self._made[view] = self.call(way)
-        made: T = self._made[view]
-        return made
+        return self._made[view]
 
     @property
     def views(self) -> tuple[object, ...]:

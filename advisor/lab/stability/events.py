@@ -117,8 +117,7 @@ def moved_event(event: Event, start_ns: int, end_ns: int | None = None) -> Event
 
 
 def arguments(event: Event) -> dict[str, Any]:
-    found: dict[str, Any] = event.get("args", {})
-    return found
+    return event.get("args", {})
 
 
 def spans(trace: Recorded, categories: frozenset[str]) -> Iterator[Event]:

@@ -70,8 +70,7 @@ def _idle_times(times: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.
         return times
     before = np.searchsorted(starts, times, side="right")
     reached = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(stops)]
-    outside: np.ndarray = times[reached[before] <= times]
-    return outside
+    return times[reached[before] <= times]
 
 
 def device_later(trace: Recorded, rng: Random) -> Recorded | None:

@@ -184,16 +184,14 @@ def _drift(base: Ran, other: Ran) -> np.ndarray:
     both = ~np.isfinite(a) & ~np.isfinite(b)
     apart[both] = 0.0
     apart[~np.isfinite(apart)] = np.inf
-    found: np.ndarray = np.maximum.accumulate(apart)
-    return found
+    return np.maximum.accumulate(apart)
 
 
 def _padded(drift: np.ndarray, count: int) -> np.ndarray:
     """As long as another: from its end on it stays as it is."""
     if not len(drift):
         return np.zeros(count)
-    found: np.ndarray = drift[np.minimum(np.arange(count), len(drift) - 1)]
-    return found
+    return drift[np.minimum(np.arange(count), len(drift) - 1)]
 
 
 def loss_noise(base: Ran, twin: Ran) -> float | None:

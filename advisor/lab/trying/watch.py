@@ -161,8 +161,7 @@ def _numbers(scalars: list[Any]) -> list[float]:
     if not scalars:
         return []
     device = scalars[0].device
-    numbers: list[float] = torch.stack([one.to(device, torch.float64 if device.type == "cpu" else torch.float32) for one in scalars]).tolist()
-    return numbers
+    return torch.stack([one.to(device, torch.float64 if device.type == "cpu" else torch.float32) for one in scalars]).tolist()
 
 
 def _tf32() -> str:

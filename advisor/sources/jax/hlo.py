@@ -92,8 +92,7 @@ class Computation:
         """What a function says of the computation, which is asked once: thousands of instructions may call one."""
         if question not in self._answers:
             self._answers[question] = question(self)
-        answer: T = self._answers[question]
-        return answer
+        return self._answers[question]
 
     def parts(self, at: int) -> Parts:
         """Fields of the instruction at a place."""
@@ -130,8 +129,7 @@ class Computation:
     def origins(self) -> list[int]:
         """For each instruction the place of the one whose array it shows, through bitcasts: of most, its own."""
         to = self._viewed.to
-        found: list[int] = over_ancestors(to, np.arange(len(to)), -1, outermost).tolist()
-        return found
+        return over_ancestors(to, np.arange(len(to)), -1, outermost).tolist()
 
     @property
     def cut(self) -> int:
@@ -175,8 +173,7 @@ class Frames:
     def _users(self) -> list[int]:
         """For each frame the place of the innermost around, itself among them, that is no library's; -1 if there is none."""
         own = [at if (file := self._line(at)[0]) and not LIBRARY.search(file) else -1 for at in range(len(self._frames))]
-        found: list[int] = over_ancestors(self._callers.to, np.array(own, np.int64), -1, innermost).tolist()
-        return found
+        return over_ancestors(self._callers.to, np.array(own, np.int64), -1, innermost).tolist()
 
     def _line(self, at: int) -> tuple[str, int]:
         """File and line of the frame at a place, "" and 0 if it does not say."""

@@ -218,8 +218,7 @@ def _parse_odd_types(text: bytes) -> list[Event]:
 def _event_of(raw: Raw) -> Event | None:
     """One event, None for what is no object."""
     try:
-        event: Event = _EVENT.decode(raw)
-        return event
+        return _EVENT.decode(raw)
     except _FAILURES:
         (item,) = _lenient(b"[" + bytes(raw) + b"]")
         return _as_struct(Event, item) if isinstance(item, dict) else None

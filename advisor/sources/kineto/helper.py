@@ -101,8 +101,7 @@ class Helper:
             raise MalformedError("not a sequence of JSON objects")
         if not answer or answer == _FAILED:
             return None
-        piece: Piece = pickle.loads(answer)
-        return piece
+        return pickle.loads(answer)
 
     def _receive(self) -> bytes:
         return take(self._process.stdout) if self._process else b""

@@ -25,8 +25,7 @@ class Brackets:
 
     def in_string(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each byte stands inside a string (an opening quote does not, a closing one does)."""
-        inside: NDArray[np.bool_] = (np.searchsorted(self.quotes, position) & 1).astype(bool)
-        return inside
+        return (np.searchsorted(self.quotes, position) & 1).astype(bool)
 
     def depth_at(self, position: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many brackets are open before each position."""

@@ -155,8 +155,7 @@ def _note(source: memoryview, binaries: dict[int, Binary]) -> None:
 
 
 def _size(stream: Stream) -> int:
-    size: int = struct.unpack("<I", _take(stream, 4))[0]
-    return size
+    return struct.unpack("<I", _take(stream, 4))[0]
 
 
 def _take(stream: Stream, n: int) -> memoryview:

@@ -106,8 +106,7 @@ def _values(column: Any, arrow: Any) -> list[Any]:
         column = column.dictionary_decode()
     if arrow.types.is_uint64(column.type):  # SQLite's integers are signed, and nsys puts the same bits there
         column = column.cast(arrow.int64(), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
+    return column.to_pylist()
 
 
 def _quoted(name: str) -> str:

@@ -71,8 +71,7 @@ def _packed(a: Ints, b: Ints) -> Ints:
     """One number for each pair, in as few bits as there are distinct values."""
     code_a, _ = numbered(a)
     code_b, values = numbered(b)
-    packed: Ints = code_a * max(len(values), 1) + code_b
-    return packed
+    return code_a * max(len(values), 1) + code_b
 
 
 def _first_rows(inverse: Ints, n: int) -> Ints:

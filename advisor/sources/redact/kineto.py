@@ -316,8 +316,7 @@ def _object(raw: Raw) -> dict[str, Raw] | None:
     """The members of an object, None for anything else."""
     if not bytes(raw).startswith(b"{"):
         return None
-    found: dict[str, Raw] = _OBJECT.decode(raw)
-    return found
+    return _OBJECT.decode(raw)
 
 
 def _value(raw: Raw | None) -> Any:

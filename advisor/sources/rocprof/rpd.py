@@ -76,8 +76,7 @@ def _look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-    found: Ints = np.where((keys[order][at] == wanted) & (wanted != ABSENT), values[order][at], -1)
-    return found
+    return np.where((keys[order][at] == wanted) & (wanted != ABSENT), values[order][at], -1)
 
 
 def _streams(db: Database, of_call: Ints, queue: Ints) -> Ints:

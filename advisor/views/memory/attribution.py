@@ -50,8 +50,7 @@ class Runs(msgspec.Struct, frozen=True):
 
     def run_of(self, event: Ints) -> Ints:
         """The run that each event lies in, -1 before the first."""
-        found: Ints = np.searchsorted(self.start, event, side="right") - 1
-        return found
+        return np.searchsorted(self.start, event, side="right") - 1
 
     def starts_of(self, phase: Phase) -> Ints:
         return self.start[self.phase == phase]
@@ -81,8 +80,7 @@ class Attribution(msgspec.Struct, frozen=True, dict=True):
 
     def in_categories(self, *categories: Category) -> Bools:
         """The allocations of these categories."""
-        chosen: Bools = np.isin(self.category, [CATEGORIES.index(c) for c in categories])
-        return chosen
+        return np.isin(self.category, [CATEGORIES.index(c) for c in categories])
 
     @cached_property
     def backwards(self) -> int:
@@ -184,8 +182,7 @@ def _last_start(runs: Runs) -> int:
 def _replaced(a: Allocations, runs: Runs) -> Bools:
     """What is given back in the middle of an optimizer's step: an update that is not in place makes its state anew."""
     run = np.maximum(runs.run_of(a.freed), 0)
-    inside: Bools = (runs.phase[run] == Phase.OPTIMIZER) & (a.freed < _last_birth_of_run(a, runs)[run])
-    return inside
+    return (runs.phase[run] == Phase.OPTIMIZER) & (a.freed < _last_birth_of_run(a, runs)[run])
 
 
 def _name_older(a: Allocations, chosen: npt.NDArray[np.int8], sets_up: Bools, known: Bools, kept: Bools, replaced: Bools) -> None:

@@ -36,8 +36,7 @@ class Allocations(msgspec.Struct, frozen=True):
 
     def alive(self, event: int) -> Bools:
         """Those held just after that event."""
-        alive: Bools = (self.born <= event) & (self.freed > event)
-        return alive
+        return (self.born <= event) & (self.freed > event)
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, dict=True):
@@ -66,8 +65,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, dict=True):
         change = np.zeros(n + 2, "i8")
         np.add.at(change, np.maximum(self.allocations.born if born is None else born, 0), size)
         np.subtract.at(change, np.maximum(self.allocations.freed if freed is None else freed, 0), size)
-        held: Ints = np.cumsum(change)[: max(n, 1)]
-        return held
+        return np.cumsum(change)[: max(n, 1)]
 
     @cached_property
     def reserved(self) -> Ints:

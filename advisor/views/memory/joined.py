@@ -101,8 +101,7 @@ def _tensors(timeline: Timeline) -> Iterator[int]:
 
 
 def _in_blocks(size: Ints) -> Ints:
-    blocks: Ints = -(-size // BLOCK_BYTES) * BLOCK_BYTES
-    return blocks
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def _shared_sizes(sizes: Ints, attribution: Attribution) -> float | None:

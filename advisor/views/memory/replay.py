@@ -163,5 +163,4 @@ def _by_event(event: Ints, requested: Ints) -> dict[int, list[int]]:
 def _releases(device: DeviceMemory) -> list[int]:
     """Events at which cached segments went back to the driver: the first of each run of them."""
     freed = np.flatnonzero(np.isin(device.events.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)))
-    first: list[int] = freed[np.diff(freed, prepend=-2) > 1].tolist()
-    return first
+    return freed[np.diff(freed, prepend=-2) > 1].tolist()

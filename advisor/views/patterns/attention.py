@@ -204,8 +204,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _of_scores(self, at: Ints, scores: int) -> Mask:
         """(n,) which kernels work on about as many elements as there are scores: not on all words that may come next."""
-        found: Mask = (self.size[at] * 2 >= scores) & (self.size[at] <= MOST_AS_MANY * scores)
-        return found
+        return (self.size[at] * 2 >= scores) & (self.size[at] <= MOST_AS_MANY * scores)
 
     def _biased(self, between: Ints, scores: int) -> bool:
         """Whether a bias is added that has a value of its own for each score of each head and sequence."""

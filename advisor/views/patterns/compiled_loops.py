@@ -97,8 +97,7 @@ def _turn_of(times_us: Floats, start: Floats, end: Floats) -> Ints:
     if not len(start):
         return np.full(len(times_us), -1, np.int64)
     found = np.searchsorted(start, times_us, side="right") - 1
-    inside: Ints = np.where((found >= 0) & (times_us <= end[np.maximum(found, 0)]), found, -1)
-    return inside
+    return np.where((found >= 0) & (times_us <= end[np.maximum(found, 0)]), found, -1)
 
 
 def _tested(of_op: Ints, read: Mask, turns: int) -> Mask:
@@ -106,8 +105,7 @@ def _tested(of_op: Ints, read: Mask, turns: int) -> Mask:
     last = np.full(turns + 1, -1, np.int64)
     at = np.flatnonzero(read)
     last[of_op[at]] = at
-    found: Mask = (of_op >= 0) & (np.arange(len(of_op)) <= last[of_op])
-    return found
+    return (of_op >= 0) & (np.arange(len(of_op)) <= last[of_op])
 
 
 def _idle_us(work: GpuWork, of_op: Ints, loop: Ints) -> float:

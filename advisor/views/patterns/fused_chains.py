@@ -29,8 +29,7 @@ class Chains(msgspec.Struct, frozen=True):
 
     def saved_us(self, work: GpuWork) -> Floats:
         """(n,) in all steps, what each is likely to save on the GPU."""
-        saved: Floats = np.array([work.dur_us[chain].sum() for chain in self.at]) - self.durations_us[:, 1]
-        return saved
+        return np.array([work.dur_us[chain].sum() for chain in self.at]) - self.durations_us[:, 1]
 
 
 class FusedChains(msgspec.Struct, frozen=True):

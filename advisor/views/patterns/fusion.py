@@ -145,8 +145,7 @@ def _takes_complex(work: GpuWork) -> Mask:
     """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
     types = work.timeline.cpu_ops["types"]
     has = np.array([*("complex" in text for text in types.categories), False], bool)
-    found: Mask = has[np.where(work.op >= 0, np.r_[types.codes, -1][work.op], -1)]
-    return found
+    return has[np.where(work.op >= 0, np.r_[types.codes, -1][work.op], -1)]
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
@@ -332,8 +331,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _narrow(self) -> Mask:
         """(n,) whether a softmax that is worth the question leaves half of its device idle."""
         blocks, sms, dur_us = self.work.column("grid_blocks"), self.work.timeline.sm_counts(self.work.column("device")), self.work.dur_us
-        narrow: Mask = self.work.in_families(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
-        return narrow
+        return self.work.in_families(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
 
     @cached_property
     def _pointwise(self) -> set[int]:

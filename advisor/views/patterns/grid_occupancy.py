@@ -159,13 +159,11 @@ def undecided(work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_k
 
 def _divisible(work: GpuWork, grids: Grids, min_kernel_us: float) -> Mask:
     long = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
-    found: Mask = long & ~work.named(FEW_ON_PURPOSE) & ~work.in_families(Family.COMMUNICATION, Family.OPTIMIZER)
-    return found
+    return long & ~work.named(FEW_ON_PURPOSE) & ~work.in_families(Family.COMMUNICATION, Family.OPTIMIZER)
 
 
 def _with_tail(work: GpuWork, grids: Grids, max_fill: float) -> Mask:
-    found: Mask = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.in_families(*EQUAL_BLOCKS)
-    return found
+    return (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.in_families(*EQUAL_BLOCKS)
 
 
 def filled_edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:

@@ -43,8 +43,7 @@ class LittleWork(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def of_network(self) -> Mask:
         """(n,) ops of a network: products, convolutions, attention and recurrent layers."""
-        found: Mask = self.work.in_families(*PRODUCTS) | self.work.launched_by(_RECURRENT.search)
-        return found
+        return self.work.in_families(*PRODUCTS) | self.work.launched_by(_RECURRENT.search)
 
     @property
     def network_share(self) -> float:

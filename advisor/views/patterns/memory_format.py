@@ -59,8 +59,7 @@ def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
     images = np.array([*(bool(_IMAGE.search(text)) for text in operands), False], bool)
     untold = np.array([*(not text for text in operands), True], bool)
     at = work.column("compiled")
-    found: Mask = (images[at] | (untold[at] & work.named(_XLA))) & (conv_share >= MIN_CONV_SHARE)
-    return found
+    return (images[at] | (untold[at] & work.named(_XLA))) & (conv_share >= MIN_CONV_SHARE)
 
 
 def _turning_copies(work: GpuWork) -> Mask:
@@ -160,8 +159,7 @@ class ChannelsLast(msgspec.Struct, frozen=True, eq=False):
         gone = FewerLaunches(turned[:0], turned, np.empty(0))
 
         def takes_us(at: Ints, forward: float, back: float) -> Floats:
-            took: Floats = np.where(backward[at], back, forward) * limit_us[at]
-            return took
+            return np.where(backward[at], back, forward) * limit_us[at]
 
         # Of small tensors they take no longer than any kernel.
         fastest_us = np.maximum(takes_us(of_library, NORM_FORWARD_BEST, NORM_BACKWARD_BEST), SHORTEST_US)

@@ -204,8 +204,7 @@ def _compiled_of_doubles(work: GpuWork) -> Mask:
     """(n,) kernels that a compiler made of an op whose floating operands are all FP64."""
     operands = work.timeline.compiled_ops["operands"]
     doubles = np.array([*("float64[" in text and not _SHORT_OPERAND.search(text) for text in operands), False], bool)
-    found: Mask = doubles[work.column("compiled")]
-    return found
+    return doubles[work.column("compiled")]
 
 
 def _takes_doubles(work: GpuWork) -> Mask:

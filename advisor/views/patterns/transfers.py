@@ -38,8 +38,7 @@ class HostCopies(msgspec.Struct, frozen=True):
         kind = work.column("copy_kind")[self.at]
         keys = [f"{k} {n:.0f}" for k, n in zip(kind.tolist(), self.bytes[self.at].tolist(), strict=True)]
         _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-        found: Mask = count[group] >= FEWEST_REPEATS
-        return found
+        return count[group] >= FEWEST_REPEATS
 
     def to_device(self, work: GpuWork) -> Ints:
         """The copies (positions) that go to the device."""

@@ -109,5 +109,4 @@ def _spans(job: Job, at: int, low: float, high: float, begin: float) -> tuple[Ra
 
 
 def _edges(one: RankSummary) -> Floats:
-    edges: Floats = np.linspace(one.facts.start_us, one.facts.end_us, STRIP + 1)
-    return edges
+    return np.linspace(one.facts.start_us, one.facts.end_us, STRIP + 1)

@@ -250,8 +250,7 @@ class Job(msgspec.Struct, frozen=True, dict=True):
 
     def part(self, name: str) -> Floats:
         """(ranks,) µs a step of one of `PARTS`."""
-        found: Floats = self.totals[:, PARTS.index(name)]
-        return found
+        return self.totals[:, PARTS.index(name)]
 
 
 def common(ranks: Sequence[int], of: Sequence[int]) -> str:

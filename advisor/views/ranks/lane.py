@@ -64,8 +64,7 @@ class Lane(msgspec.Struct, frozen=True):
         if not len(edges):
             return np.zeros((len(start_us), len(PARTS)))
         low, high = (np.column_stack([np.interp(at, edges, cumulative[:, part]) for part in range(len(PARTS))]) for at in (start_us, end_us))
-        between: Floats = np.maximum(high - low, 0.0)
-        return between
+        return np.maximum(high - low, 0.0)
 
     def since_computing(self, at_us: Floats) -> Floats:
         """(m, len(PARTS)) what lies between each moment and the end of the last kernel before it."""
@@ -198,5 +197,4 @@ def _holds(sync: Spans, ended: Floats, launch: Floats) -> Mask:
         return np.zeros(len(ended), bool)
     at = np.searchsorted(sync[0], ended, side="right") - 1
     inside = (at >= 0) & (sync[1][np.maximum(at, 0)] >= ended - CLOCK_SKEW_US)
-    held: Mask = inside & (launch >= sync[1][np.maximum(at, 0)] - CLOCK_SKEW_US)
-    return held
+    return inside & (launch >= sync[1][np.maximum(at, 0)] - CLOCK_SKEW_US)

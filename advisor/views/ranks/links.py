@@ -19,8 +19,7 @@ def bus_gbps(job: Job) -> np.ndarray:
     matched = job.matched
     factor = np.array([bus_factor(KINDS[k], n) for k, n in zip(matched.kind.tolist(), matched.size.tolist(), strict=True)])
     usable = (matched.bytes > 0) & (matched.transfer_us > 1.0)
-    made: np.ndarray = np.where(usable, matched.bytes * factor / np.maximum(matched.transfer_us, 1.0) / 1e3, 0.0)
-    return made
+    return np.where(usable, matched.bytes * factor / np.maximum(matched.transfer_us, 1.0) / 1e3, 0.0)
 
 
 def nodes(job: Job) -> np.ndarray:

@@ -73,14 +73,12 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n,) whether the kernel's name matches."""
         names, codes = self._names
-        found: Mask = np.array([bool(pattern.search(name)) for name in names], bool)[codes]
-        return found
+        return np.array([bool(pattern.search(name)) for name in names], bool)[codes]
 
     def launched_by(self, wanted: Callable[[str], object]) -> Mask:
         """(n,) whether the op that launched it is one of those wanted by name; not if none was recorded."""
         matching = np.array([*(bool(wanted(name)) for name in self.ops.categories), False], bool)
-        found: Mask = matching[self.ops.codes(self.op)]
-        return found
+        return matching[self.ops.codes(self.op)]
 
     def launched_inside(self, spans: Spans) -> Mask:
         """(n,) whether each was launched inside disjoint, sorted spans of host time."""
@@ -98,14 +96,12 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     def backward(self) -> Mask:
         """(n,) whether autograd launched it; not where no op was recorded."""
         nodes = np.array([*(name.startswith(AUTOGRAD) for name in self.ops.categories), False], bool)
-        found: Mask = nodes[self.ops.codes(np.r_[self.ops.outermost, -1][self.op])]
-        return found
+        return nodes[self.ops.codes(np.r_[self.ops.outermost, -1][self.op])]
 
     @cached_property
     def pageable(self) -> Mask:
         """(n,) whether each copies from or to pageable memory; not where the kind was not recorded."""
-        found: Mask = (self.column("src_kind") == MemoryKind.PAGEABLE.value) | (self.column("dst_kind") == MemoryKind.PAGEABLE.value)
-        return found
+        return (self.column("src_kind") == MemoryKind.PAGEABLE.value) | (self.column("dst_kind") == MemoryKind.PAGEABLE.value)
 
     @cached_property
     def held_up(self) -> Mask:
@@ -118,8 +114,7 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
         of_op = np.r_[dims.codes, -1][self.op]
         groups = Groups.by_keys(self._names[1], of_op)
         usual = groups.medians(self.dur_us)[groups.of]
-        found: Mask = self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
-        return found
+        return self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
 
     def kernel_name(self, position: int) -> str:
         """The name on the GPU."""
@@ -148,8 +143,7 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
     def kind(self) -> Ints:
         """(n,) the op that launched each, or if none was recorded the kernel's name, as numbers."""
         codes = self.timeline.gpu_ops["name"].codes[self.rows].astype(np.int64)
-        found: Ints = np.where(self.op >= 0, self.ops.codes(self.op), -1 - codes)
-        return found
+        return np.where(self.op >= 0, self.ops.codes(self.op), -1 - codes)
 
     def column(self, name: str) -> Any:
         """(n,) a column of `gpu_ops`."""

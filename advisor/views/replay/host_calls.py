@@ -65,8 +65,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
         """(n,) whether most of each of the calls at some positions, as recorded, passes inside these spans."""
         calls = self.timeline.api_calls
         start, dur = calls["start_us"][self.rows[at]], calls["dur_us"][self.rows[at]]
-        found: Mask = overlap_with(start, start + dur, spans) > MOSTLY * dur
-        return found
+        return overlap_with(start, start + dur, spans) > MOSTLY * dur
 
     def names(self, at: Ints) -> list[str]:
         """Names of the calls at some positions."""
@@ -92,8 +91,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
         """(n,) recorded time of the calls at some positions that copy, with that of the sync of the same op right behind."""
         took = self.timeline.api_calls["dur_us"][self.rows]
         behind = np.minimum(calls + 1, len(took) - 1)
-        found: Floats = took[calls] + np.where((behind > calls) & self.waits_of_copies(calls)[behind], took[behind], 0.0)
-        return found
+        return took[calls] + np.where((behind > calls) & self.waits_of_copies(calls)[behind], took[behind], 0.0)
 
     def held_unasked(self, pageable: Mask) -> Mask:
         """(n,) the asynchronous copies that held the host all the same, for they are of pageable memory (a mask over positions): no op asked for
@@ -105,8 +103,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
     def waited_for_at(self, copying: Ints, waits: Ints) -> Mask:
         """(n,) whether the copy that each of the calls `copying` makes is waited for at one of `waits` (positions both)."""
         op = self.op[copying]
-        found: Mask = np.isin(copying, waits) | np.isin(copying + 1, waits) | ((op >= 0) & np.isin(op, self.op[waits]))
-        return found
+        return np.isin(copying, waits) | np.isin(copying + 1, waits) | ((op >= 0) & np.isin(op, self.op[waits]))
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:

@@ -66,5 +66,4 @@ class HostTime(msgspec.Struct, frozen=True):
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    ratio: Floats = np.clip(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0), 0.0, 1.0)
-    return ratio
+    return np.clip(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0), 0.0, 1.0)

@@ -185,8 +185,7 @@ def _nodes(timeline: Timeline, schedule: Schedule) -> Ints:
 def _count_within(times_us: Floats, start_us: Floats, end_us: Floats) -> Ints:
     """(n,) how many of the times lie in each span."""
     times = np.sort(times_us)
-    found: Ints = np.searchsorted(times, end_us) - np.searchsorted(times, start_us)
-    return found
+    return np.searchsorted(times, end_us) - np.searchsorted(times, start_us)
 
 
 ENOUGH_STEPS = 500

@@ -88,8 +88,7 @@ class Replay:
         """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""
         host = self.recorded.host_us
         inside = overlap_with(self.call_start_us - host, self.call_start_us, spans)
-        kept: Floats = np.clip(1 - np.divide(inside, host, out=np.zeros(len(host)), where=host > 0), 0.0, 1.0)
-        return kept
+        return np.clip(1 - np.divide(inside, host, out=np.zeros(len(host)), where=host > 0), 0.0, 1.0)
 
     @property
     def basis(self) -> Basis:
@@ -215,8 +214,7 @@ def _staged(timeline: Timeline, schedule: Schedule) -> Mask:
     """(n,) whether the host moves each op's data itself: copies from or to pageable memory."""
     ops = timeline.gpu_ops
     pageable = (ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)
-    found: Mask = pageable[schedule.op_row]
-    return found
+    return pageable[schedule.op_row]
 
 
 def _working_us(timeline: Timeline, steps: Steps) -> float:

@@ -277,8 +277,7 @@ def _narrow(timeline: Timeline) -> np.ndarray:
     ops = timeline.gpu_ops
     blocks = ops["grid_blocks"]
     sms = timeline.sm_counts(ops["device"])
-    found: np.ndarray = (blocks > 0) & (blocks < NARROW * sms) & (ops["dur_us"] > LONG_US)
-    return found
+    return (blocks > 0) & (blocks < NARROW * sms) & (ops["dur_us"] > LONG_US)
 
 
 def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:

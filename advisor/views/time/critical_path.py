@@ -61,8 +61,7 @@ def parts_of_schedule(schedule: Schedule, timeline: Timeline) -> tuple[PathPart,
 
 def _kinds(timeline: Timeline, schedule: Schedule) -> list[Link]:
     """Of each op of a schedule, which link it is."""
-    kinds: list[Link] = np.where((timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value)[schedule.op_row], "copy", "kernel").tolist()
-    return kinds
+    return np.where((timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value)[schedule.op_row], "copy", "kernel").tolist()
 
 
 def _parts(links: Sequence[str], us: Floats) -> tuple[PathPart, ...]:
@@ -192,8 +191,7 @@ def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> 
     # Always to what began before: within the skew between clocks, two ops may each end before the other begins.
     at = np.arange(len(start))
     before_it = (start[last] < start) | ((start[last] == start) & (last < at))
-    found: Ints = np.where((last >= 0) & before_it & ((end[last] >= launched) | seamless), last, -1)
-    return found
+    return np.where((last >= 0) & before_it & ((end[last] >= launched) | seamless), last, -1)
 
 
 def _split(links: list[Link], first: Floats, last: Floats, rows: Ints, host: HostActivity, issuing: Spans) -> CriticalPath:

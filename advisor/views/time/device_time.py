@@ -61,5 +61,4 @@ class Partition(msgspec.Struct, frozen=True):
 
 def total(spans: Spans) -> Floats:
     """Lengths of disjoint spans. Shape (n,)."""
-    lengths: Floats = spans[1] - spans[0]
-    return lengths
+    return spans[1] - spans[0]

@@ -56,13 +56,11 @@ class Gaps(msgspec.Struct, frozen=True):
     @property
     def dur_us(self) -> Floats:
         """(n,) length of each gap."""
-        lengths: Floats = self.end_us - self.start_us
-        return lengths
+        return self.end_us - self.start_us
 
     def together_us(self, *causes: str) -> Floats:
         """(n,) µs of each gap that some of the causes take together."""
-        together: Floats = np.sum([self.causes[cause] for cause in causes], axis=0)
-        return together
+        return np.sum([self.causes[cause] for cause in causes], axis=0)
 
     def main_causes(self, rows: Ints | int) -> Any:
         """(n,) the cause that takes most of each of these gaps; of one gap, its."""

@@ -84,8 +84,7 @@ def _parts(of: Ints, dur_us: Floats, counted: Mask | None = None) -> Floats:
     mine = np.ones(len(of), bool) if counted is None else counted | (np.bincount(of, counted) == 0)[of]
     weight = np.where(mine, dur_us, 0.0)
     spent, count = np.bincount(of, weight)[of], np.bincount(of, mine)[of]
-    found: Floats = np.where(spent > 0, weight / np.maximum(spent, 1e-12), mine / count)
-    return found
+    return np.where(spent > 0, weight / np.maximum(spent, 1e-12), mine / count)
 
 
 def _captured(captured: CapturedGraphs, frame: Table, computes: Mask) -> tuple[Floats, Floats]:

@@ -67,8 +67,7 @@ class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
         """(n_gpu,) whether the dims of what an op works on are known."""
         dims = self.timeline.cpu_ops["dims"]
         known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
-        found: np.ndarray = known[np.r_[dims.codes, -1][self.op]] & (self.op >= 0)
-        return found
+        return known[np.r_[dims.codes, -1][self.op]] & (self.op >= 0)
 
     @classmethod
     def build(cls, captures: CaptureTraces, timeline: Timeline, launches: Launches, serving: Serving) -> CapturedGraphs:
@@ -176,8 +175,7 @@ class _Read(msgspec.Struct, frozen=True, eq=False):
 def _kinds(frame: Table, rows: Ints) -> Ints:
     kind = frame["kind"]
     of_name = np.array([_KINDS.get(str(name), KERNEL) for name in kind.categories])
-    found: Ints = of_name[kind.codes[rows]]
-    return found
+    return of_name[kind.codes[rows]]
 
 
 def _replays(timeline: Timeline, launches: Launches, replay: Ints, serving: Serving) -> Iterator[tuple[ServedStep | None, list[Ints]]]:

@@ -49,8 +49,7 @@ class FirstPass(msgspec.Struct, frozen=True, eq=False):
         """
         if not self.only:
             return np.ones(len(next_op), bool)
-        found: Mask = ~(self.met[next_op] & (next_op >= 0)) & (overlap_with(start_us, end_us, self.allocating) == 0)
-        return found
+        return ~(self.met[next_op] & (next_op >= 0)) & (overlap_with(start_us, end_us, self.allocating) == 0)
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, startup: StartUp, program: Program, host: HostActivity) -> FirstPass:

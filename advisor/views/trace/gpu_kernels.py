@@ -29,14 +29,12 @@ class Kernels(msgspec.Struct, frozen=True):
     @property
     def compute(self) -> np.ndarray:
         """(n_gpu,) neither communication nor copy nor memset."""
-        compute: np.ndarray = ~(self.communication | self.copy | self.memset)
-        return compute
+        return ~(self.communication | self.copy | self.memset)
 
     def in_families(self, *families: Family) -> np.ndarray:
         """(n_gpu,) whether an op is a kernel of one of these families."""
         wanted = np.array([family in families for family in FAMILIES], bool)
-        found: np.ndarray = wanted[self.family]
-        return found
+        return wanted[self.family]
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops) -> Kernels:
@@ -77,5 +75,4 @@ class Kernels(msgspec.Struct, frozen=True):
 def _codes(timeline: Timeline, column: str) -> Ints:
     """(n_gpu,) codes of the compiler's description of each op, -1 without one."""
     codes = timeline.compiled_ops[column].codes.astype(np.int64)
-    found: Ints = np.r_[codes, -1][timeline.gpu_ops["compiled"]]
-    return found
+    return np.r_[codes, -1][timeline.gpu_ops["compiled"]]

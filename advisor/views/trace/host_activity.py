@@ -113,8 +113,7 @@ def _asynchronous(timeline: Timeline, launches: Launches, copies: Ints) -> np.nd
         reached &= ops[side].isin([MemoryKind.PINNED.value, MemoryKind.DEVICE.value])[copies]
     named = np.array([cuda_api.ASYNCHRONOUS.search(name) is not None for name in calls.categories], bool)
     queued = timeline.api_calls["dur_us"][called] < DISPATCH_PAUSE_US
-    found: np.ndarray = reached & queued & named[calls.codes[called]]
-    return found
+    return reached & queued & named[calls.codes[called]]
 
 
 def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarray:
@@ -122,8 +121,7 @@ def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarr
 
     A pageable copy's call returns once the last piece is staged, some 10 µs before the transfer ends.
     """
-    held: np.ndarray = call_end >= op_start + 0.5 * op_dur
-    return held
+    return call_end >= op_start + 0.5 * op_dur
 
 
 def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[int, int]]:
@@ -139,8 +137,7 @@ def _can_hold(overheads: Table, issuing: frozenset[tuple[int, int]]) -> np.ndarr
     their setup, delays only those.
     """
     known = (overheads["pid"] > 0) & (overheads["tid"] > 0)
-    found: np.ndarray = ~known | _on_threads(overheads, issuing)
-    return found
+    return ~known | _on_threads(overheads, issuing)
 
 
 def _on_threads(frame: Table, threads: frozenset[tuple[int, int]]) -> np.ndarray:

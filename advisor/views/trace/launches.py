@@ -37,8 +37,7 @@ class Launches(msgspec.Struct, frozen=True):
 
     def by_process(self, timeline: Timeline) -> Ints:
         """(n_gpu,) the process that launched each GPU op, -1 where no call is known."""
-        pids: Ints = np.r_[timeline.api_calls["pid"], -1][self.call]
-        return pids
+        return np.r_[timeline.api_calls["pid"], -1][self.call]
 
     def of_process(self, timeline: Timeline, process: int) -> Launches:
         """Launches of a process, if several share a recording: ops of other processes then have no launch. All launches for -1."""
@@ -106,11 +105,9 @@ def behind_reads(timeline: Timeline, launches: Launches, times_us: Floats) -> Ma
 
 def computing_ops(timeline: Timeline) -> Mask:
     """(n_gpu,) ops that compute: no copies, no fills."""
-    found: Mask = ~timeline.gpu_ops["kind"].isin([GpuKind.MEMCPY.value, GpuKind.MEMSET.value])
-    return found
+    return ~timeline.gpu_ops["kind"].isin([GpuKind.MEMCPY.value, GpuKind.MEMSET.value])
 
 
 def launched_ops(timeline: Timeline) -> Mask:
     """(n_gpu,) ops that the program asked for: pages of managed memory migrate by themselves."""
-    found: Mask = ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value])
-    return found
+    return ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value])

@@ -46,8 +46,7 @@ def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us:
 
 
 def _threads(timeline: Timeline, launches: Launches, rows: Mask | Ints) -> Ints:
-    found: Ints = timeline.api_calls["tid"][launches.call[rows]]
-    return found
+    return timeline.api_calls["tid"][launches.call[rows]]
 
 
 def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us: float, end_us: float) -> bool:
@@ -61,8 +60,7 @@ def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us:
 def _enclosing_spans(frame: Table, start_us: float, end_us: float) -> Mask:
     """Spans that hold all from start_us to end_us, and more."""
     start = frame["start_us"]
-    found: Mask = (start <= start_us) & (start + frame["dur_us"] > end_us)
-    return found
+    return (start <= start_us) & (start + frame["dur_us"] > end_us)
 
 
 ON_ONE_THREAD = 0.95

@@ -114,8 +114,7 @@ def _opened_by_ops(own: Table, timeline: Timeline, process: int) -> Mask:
     ops = ops[ops["pid"] == process] if process >= 0 else ops
     start, end = own.bounds()
     around = spans_of(ops, matches(ops, _OP))
-    inside: Mask = in_spans(start, around) & (overlap_with(start, end, around) >= end - start)
-    return inside
+    return in_spans(start, around) & (overlap_with(start, end, around) >= end - start)
 
 
 MOST_OF_ALL = NEARLY_ALL
@@ -163,8 +162,7 @@ def _as_long(name: Ints, start: Floats, end: Floats) -> bool:
 
 def _alike(lasts: Floats) -> np.ndarray:
     usual = float(np.median(lasts))
-    alike: np.ndarray = (lasts * ORDER >= usual) & (lasts <= usual * ORDER)
-    return alike
+    return (lasts * ORDER >= usual) & (lasts <= usual * ORDER)
 
 
 def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, process: int, start: Floats, end: Floats) -> bool:
@@ -193,8 +191,7 @@ def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: F
     at = np.searchsorted(launches.start_us[known], start)
     inside = at < len(known)
     inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]
-    found: Ints = timeline.gpu_ops["name"].codes[known[at[inside]]].astype(np.int64)
-    return found
+    return timeline.gpu_ops["name"].codes[known[at[inside]]].astype(np.int64)
 
 
 def _paces(start: Floats, end: Floats) -> bool:

@@ -62,8 +62,7 @@ def _is_kind(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
     groups = Groups.by_keys(collectives.codes, names.codes)
     told, kernels = [*map(str, collectives.categories), ""], list(map(str, names.categories))
     pairs = zip(collectives.codes[groups.first].tolist(), names.codes[groups.first].tolist(), strict=True)
-    found: Mask = np.array([kind_of(told[of], kernels[kernel]) in wanted for of, kernel in pairs], bool)[groups.of]
-    return found
+    return np.array([kind_of(told[of], kernels[kernel]) in wanted for of, kernel in pairs], bool)[groups.of]
 
 
 def _kernels_between(start: Floats, computes: Floats) -> Mask:

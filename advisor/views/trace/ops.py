@@ -53,24 +53,20 @@ class Ops(msgspec.Struct, frozen=True):
 
     def within_chosen(self, chosen: np.ndarray) -> Mask:
         """(n_cpu,) whether each op is chosen or is inside a chosen op."""
-        found: Mask = self.outermost_where(chosen) >= 0
-        return found
+        return self.outermost_where(chosen) >= 0
 
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n_cpu,) whether each op's name matches; each distinct name is looked at once."""
         by_name = np.array([*(pattern.search(name) is not None for name in self.categories), False], bool)
-        found: Mask = by_name[self.names]
-        return found
+        return by_name[self.names]
 
     def codes(self, rows: Ints) -> Ints:
         """Category codes of the names of ops by their rows, -1 for -1."""
-        found: Ints = np.r_[self.names, -1][rows]
-        return found
+        return np.r_[self.names, -1][rows]
 
     def around(self, rows: Ints, pattern: re.Pattern[str]) -> Ints:
         """The outermost op with such a name around, or equal to, each of these rows; -1 if there is none."""
-        found: Ints = np.r_[self.outermost_where(self.named(pattern)), -1][rows]
-        return found
+        return np.r_[self.outermost_where(self.named(pattern)), -1][rows]
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:

@@ -102,8 +102,7 @@ def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
 
 
 def _by_name(ops: Ops, wanted: Callable[[str], bool]) -> Mask:
-    found: Mask = np.array([*map(wanted, ops.categories), False], bool)[ops.names]
-    return found
+    return np.array([*map(wanted, ops.categories), False], bool)[ops.names]
 
 
 def _letters(ops: Ops, rows: Ints) -> str:

@@ -150,8 +150,7 @@ def _steps(
 def _range_of(times_us: Floats, start: Floats, end: Floats) -> Ints:
     """(n,) which of these ranges, sorted and apart, each time lies in; -1 for none."""
     at = np.searchsorted(start, times_us, side="right") - 1
-    found: Ints = np.where((at >= 0) & (times_us < end[at]), at, -1)
-    return found
+    return np.where((at >= 0) & (times_us < end[at]), at, -1)
 
 
 def _count(of_step: Ints, n: int, weights: Floats | None = None) -> np.ndarray:
@@ -176,8 +175,7 @@ def _periods(timeline: Timeline, launches: Launches, start: Floats, end: Floats,
 def _gaps_before(op_start: Floats, op_end: Floats, begins: Floats) -> Floats:
     """For how long nothing ran before each time."""
     until = np.r_[np.nan, np.maximum.accumulate(op_end)][np.searchsorted(op_start, begins)]
-    gaps: Floats = np.maximum(begins - until, 0.0)
-    return gaps
+    return np.maximum(begins - until, 0.0)
 
 
 def _padded(timeline: Timeline, by_graph: np.ndarray, of_op: Ints, marks: Sequence[ServerMark]) -> list[int]:

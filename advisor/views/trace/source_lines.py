@@ -81,8 +81,7 @@ class Sources(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _end(self) -> Floats:
         frame = self.timeline.python_calls
-        end: Floats = frame["start_us"] + frame["dur_us"]
-        return end
+        return frame["start_us"] + frame["dur_us"]
 
     @cached_property
     def _far(self) -> tuple[Ints, Floats]:

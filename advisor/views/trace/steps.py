@@ -76,8 +76,7 @@ class Steps(msgspec.Struct, frozen=True):
     @property
     def edges_us(self) -> Floats:
         """(steps + 1,) start of each step of the window, and the end of the last."""
-        edges: Floats = self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
-        return edges
+        return self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
 
     @property
     def begun_us(self) -> float:
@@ -125,18 +124,15 @@ class Steps(msgspec.Struct, frozen=True):
 
     def holds(self, times_us: Floats) -> Mask:
         """(n,) whether each time on the device lies in the window."""
-        found: Mask = (times_us >= self.start_us) & (times_us < self.end_us)
-        return found
+        return (times_us >= self.start_us) & (times_us < self.end_us)
 
     def issued_at(self, times_us: Floats) -> Mask:
         """(n,) whether the host issued the window's steps at each time."""
-        found: Mask = (times_us >= self.host_start_us) & (times_us < self.host_end_us)
-        return found
+        return (times_us >= self.host_start_us) & (times_us < self.host_end_us)
 
     def of_host_time(self, times_us: Floats) -> Ints:
         """Which step the host was issuing at each time: 0 to steps - 1, -1 before and `steps` after the window."""
-        found: Ints = np.searchsorted(self.host_edges_us, times_us, side="right") - 1
-        return found
+        return np.searchsorted(self.host_edges_us, times_us, side="right") - 1
 
     @property
     def repeats(self) -> bool:

@@ -19,8 +19,7 @@ def matches(frame: Table, pattern: re.Pattern[str]) -> np.ndarray:
         return np.zeros(0, bool)
     names = frame["name"]
     by_name = np.array([pattern.search(name) is not None for name in names.categories.tolist()], bool)
-    found: np.ndarray = by_name[names.codes]
-    return found
+    return by_name[names.codes]
 
 
 def begins_inside(frame: Table, spans: Spans) -> Mask:
