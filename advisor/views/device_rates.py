@@ -1,4 +1,4 @@
-"""Peak rates of the devices that were recorded: what the user said, the table of known devices, an estimate by generation."""
+"""Peak rates of the recorded devices: by the user, by the table of known devices, or estimated by generation."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class DeviceRates(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls) -> DeviceRates:
-        """Where the user said nothing."""
+        """Rates without the user's."""
         return cls()

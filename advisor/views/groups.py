@@ -61,7 +61,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _in_order(self) -> tuple[Ints, Ints]:
-        """(n,) the rows by group, those of one as they are, and (n_groups,) where each group begins among them."""
+        """(n,) rows sorted by group in stable order, and (n_groups,) start of each group."""
         return np.argsort(self.of, kind="stable"), np.cumsum(self.rows) - self.rows
 
     @classmethod

@@ -26,7 +26,7 @@ class InSteps(msgspec.Struct, frozen=True, eq=False):
 
 
 class KernelWork(msgspec.Struct, frozen=True, eq=False):
-    """Kernels in the steps of a timeline, or measured one by one. With both the timeline's: there a gain is one of the step."""
+    """Kernels in a timeline's steps, or measured separately. With both, the timeline's: a gain is then a part of the step."""
 
     of: InSteps | MeasuredKernels
 

@@ -39,11 +39,11 @@ def names_a_view(need: Any) -> bool:
 class Workspace:
     """The parts of a recording and the views made of them so far.
 
-    A view is a class whose `build` names its needs by annotation; a part is one that says which kind of recording it is
-    `part_of`, and sources make it. A view
-    that can be made of several kinds of parts lists its ways in `builds`: the first whose parts are here is taken.
+    A view is a class with a `build` that names its needs by annotation. A part says which kind of recording it is `part_of`; sources make parts. A view
+    that
+    can be made of several kinds of parts lists its ways in `builds`; the first with all its parts is used.
 
-    given: the parts, and views that are not made of them, as what the user said.
+    given: the parts, and views that are given directly, such as the user's settings.
     """
 
     def __init__(self, *given: object) -> None:
@@ -82,11 +82,11 @@ class Workspace:
             self._depth, self._within_ms = depth, outer_ms + took_ms
 
     def plan(self) -> tuple[Made, ...]:
-        """What was made, in the order of being asked for: below each what it needed first. A view that is missing is tried each time it is asked for."""
+        """The views made, in order of requests, each with its needs below it. A missing view is tried at each request."""
         return tuple(self._plan)
 
     def _need(self, need: Any) -> Any:
-        """A view; None where `View | None` is asked for and what was recorded gives none."""
+        """A view; None for `View | None` if the recording has no data for it."""
         view, optional = _asked(need)
         if not optional:
             return self.get(view)

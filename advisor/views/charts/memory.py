@@ -47,7 +47,7 @@ class TracedPeaks(msgspec.Struct, frozen=True):
 
 
 def _peaks(curve: MemoryCurve) -> TracedMemory:
-    """What is summed is what was asked of the driver."""
+    """Sums memory requested from the driver."""
     if curve.summed:
         return TracedMemory(curve.device, peak_reserved_bytes=curve.peak_bytes)
     return TracedMemory(curve.device, curve.peak_bytes, int(curve.reserved_bytes.max(initial=0)) or None)

@@ -16,7 +16,7 @@ KNOWN = MOST
 
 
 def curves(timeline: Timeline, launches: Launches, steps: Steps) -> tuple[QueueCurve, ...]:
-    """One a device whose launches were recorded. An op that begins before its launch is damage, and is in no queue."""
+    """A queue per device with recorded launches. An op that starts before its launch is damaged and in no queue."""
     ops = timeline.gpu_ops
     begin_us, device, asked = ops["start_us"], ops["device"], launched_ops(timeline)
     made = []

@@ -1,4 +1,4 @@
-"""Where in the trace a finding's evidence lies, and the cut that shows it."""
+"""Places of a finding's evidence in the trace, and the section that shows them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def moment(cutter: Cutter, finding: Finding) -> Moment | None:
 
 
 def _margin_us(dur_us: float) -> float:
-    """How much to show on either side: the neighbours of what is short, a third of what is long."""
+    """Context on either side: the neighbours of a short span, a third of a long one."""
     return max(0.35 * dur_us, min(3 * dur_us, 150.0), 25.0)
 
 

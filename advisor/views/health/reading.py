@@ -1,4 +1,4 @@
-"""What reading the file found: what it lost, what it cannot hold, whose device it is of."""
+"""Results of reading the file: losses, unsupported data, and its device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRAPH_SHARE = 0.2
 
 
 def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing: Missing = "") -> Health:
-    """What the reader found wrong of one kind."""
+    """Problems of the same kind that the reader found."""
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:
         return Health(check=check, status="ok", detail=good, reason="absent")
@@ -41,8 +41,10 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing
 
 
 def complete(timeline: Timeline) -> Health:
-    """Whether the file was read to its end. One that was cut lacks what was written last, mostly kernels: what is there can be looked at, but
-    nothing is sure; if no GPU work is left, nobody can look, and to record that too would not help."""
+    """Whether the file was read to its end. A cut file lacks the last events, mostly kernels, so nothing is certain. Without GPU work nothing can be judged,
+    and
+    a hint to record GPU work would not help.
+    """
     again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends, and copy the whole file"
     made = as_read(timeline, "complete-file", "the file was read to its end, and no event in it was unreadable", again, "file-end")
     if not timeline.source.cut or made.status == "failed":
@@ -82,7 +84,7 @@ def recorded_links(timeline: Timeline, frames: PythonFrames) -> tuple[Health, ..
 
 
 def unnamed(timeline: Timeline) -> tuple[Health, ...]:
-    """Kernels and calls whose names the file lacks: what they do is not known."""
+    """Kernels and calls without names in the file: their purpose is unknown."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
     kernels = ops[ops["kind"] == GpuKind.KERNEL.value]
     found = []
@@ -113,7 +115,9 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
 
 
 def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
-    """What another file holds that was not read, or not this one: of the same recording, or of the same process; it touches no rule, since those that need it are skipped."""
+    """Contents of files that were not read, or not instead of this: of the same recording, or of the same process. Touches no rule, since rules that need
+    them are skipped.
+    """
     hints = {
         "poorer-format": "give the .xplane.pb that it was made from",
         "fuller-file": "",

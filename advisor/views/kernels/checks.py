@@ -60,7 +60,7 @@ WASTE = 0.3
 
 
 def _wasteful(kernel: MeasuredKernel) -> bool:
-    """Whether the kernel asks memory for much more than it uses: what it waits for is then no sign of a device that is well used."""
+    """Whether the kernel requests much more memory than it uses, so its memory waits do not show a well used device."""
     access = global_access(kernel.profile)
     return access is not None and access.excess >= WASTE
 

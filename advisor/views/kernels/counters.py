@@ -1,4 +1,4 @@
-"""What a measured kernel did, as the questions of its rules put it. None: what it takes was not collected."""
+"""Counters of a measured kernel, as rules need them. None if they were not collected."""
 
 from __future__ import annotations
 
@@ -85,8 +85,10 @@ _REQUESTS = ("l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed", "sm__ins
 
 
 def wavefronts_a_request(kernel: KernelProfile) -> float | None:
-    """Wavefronts of L1 and shared memory for each load or store of a warp, from how busy the pipe of each is, which takes one a cycle of both at
-    the most; None where Tensor Cores, which read shared memory without loads, share the pipe."""
+    """Wavefronts of L1 and shared memory per load or store of a warp, from how busy each pipe is (at most one per cycle for both). None if Tensor Cores,
+    which
+    read shared memory without loads, share the pipe.
+    """
     wavefronts, requests = kernel.get(_WAVEFRONTS), [pct for name in _REQUESTS if (pct := kernel.get(name))]
     if wavefronts is None or not requests or (pipe_busy(kernel, "tensor") or 0.0) >= 0.05:
         return None
@@ -127,8 +129,7 @@ def atomics(kernel: KernelProfile) -> Atomics | None:
 
 
 QUEUED = 0.2
-"""Share of the time that the busiest atomic unit works from which a kernel waits for it: additions of floats to one address keep it
-busy for a third."""
+"""Busy share of the busiest atomic unit from which a kernel waits for it: float additions to a single address keep it busy for a third."""
 SPREAD = 4.0
 """How many times as busy as the mean of all slices that one is."""
 
@@ -216,8 +217,10 @@ def pipe_busy(kernel: KernelProfile, pipe: str) -> float | None:
 
 
 def fused_share(kernel: KernelProfile) -> float | None:
-    """Share of the FP32 instructions that are fused multiply-adds. If they were not counted, from how much of the peak the
-    units reach for their time: a fused one does two operations, another one."""
+    """Share of fused multiply-adds in FP32 instructions. If not counted, from the reached share of the peak and the units' busy time: a fused instruction
+    does
+    two operations, another does one.
+    """
     ops = {op: thread_ops(kernel, op) for op in ("fadd", "fmul", "ffma")}
     total = sum(n or 0.0 for n in ops.values())
     if all(n is not None for n in ops.values()):

@@ -14,7 +14,7 @@ def warps(kernel: MeasuredKernel) -> int:
 
 
 def fill(kernel: MeasuredKernel) -> float:
-    """Blocks over SMs. A block of one warp leaves all schedulers of its SM but one without work."""
+    """Blocks per SM. A block with a single warp leaves all but one scheduler of its SM idle."""
     return kernel.profile.blocks * min(warps(kernel), SCHEDULERS) / (kernel.sm_count * SCHEDULERS)
 
 

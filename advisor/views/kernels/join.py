@@ -17,7 +17,7 @@ Key = tuple[str, int, int]
 """A kernel's name as compared, its blocks and the threads of each."""
 
 EVERY = -1
-"""Stands for every launch of a kernel in a step, if it is not known which one was measured."""
+"""Every launch of a kernel in a step, if the measured one is unknown."""
 
 
 SHARED = LITTLE
@@ -27,9 +27,9 @@ SHARED = LITTLE
 class Join(msgspec.Struct, frozen=True, eq=False):
     """Positions of the schedule by kernel.
 
-    turn: (n,) of each position, how many launches of the same kernel its step made before. turns: of each measured launch, which of a step's
-    it is, `EVERY` where the report's launches do not follow each other as a step's do. share: of the GPU's time, what measured kernels take.
-    known: of the report's time, what kernels take whose names are anywhere in the timeline, with whatever grid.
+    turn: (n,) earlier launches of the same kernel in the step. turns: of each measured launch, its place in a step, `EVERY` if the report's order differs
+    from
+    a step's. share: of the GPU's time in measured kernels. known: of the report's time in kernels with names in the timeline, whatever their grid.
     """
 
     work: GpuWork
@@ -68,7 +68,7 @@ class Join(msgspec.Struct, frozen=True, eq=False):
         return cls(work, found, *_turns(number, work.step, [list(found).index(_key(k)) for k in kernels], list(found.values())), share, known)
 
     def positions(self, kernel: KernelProfile, turn: int = EVERY) -> Ints:
-        """Where in the schedule this kernel runs, or that one of a step's launches of it; empty if it does not."""
+        """Positions of this kernel in the schedule, or of one of a step's launches; empty without any."""
         at = self.at.get(_key(kernel), np.empty(0, np.int64))
         return at if turn == EVERY else at[self.turn[at] == turn]
 

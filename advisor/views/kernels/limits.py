@@ -1,4 +1,4 @@
-"""What a measured kernel is limited by, and how its time changes where a fix takes load off a resource."""
+"""Limits of a measured kernel, and its time after a fix reduces the load on a resource."""
 
 from __future__ import annotations
 
@@ -89,8 +89,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     @property
     def limiter(self) -> str:
-        """The busiest resource; "latency" if none is busy (ncu: under 0.6 of its peak), "" if that cannot be told: what was not
-        collected may be."""
+        """The busiest resource; "latency" if none is busy (ncu: below 0.6 of its peak); "" if unknown, since a resource without counters may be the busiest."""
         if self.highest >= BUSY:
             return max(self.busy, key=lambda name: self.busy[name])
         return "latency" if self.known else ""

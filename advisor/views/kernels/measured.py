@@ -33,9 +33,9 @@ class Occupancy(msgspec.Struct, frozen=True):
 
 
 class MeasuredKernel(msgspec.Struct, frozen=True):
-    """Launches of one kernel with one grid and block: `profile` is the one of median duration.
+    """Launches of a kernel with the same grid and block: `profile` has the median duration.
 
-    turn: which of a step's launches of it these are, in the timeline that it was joined to; `EVERY` if that is not known.
+    turn: its place among a step's launches in the joined timeline; `EVERY` if unknown.
     """
 
     profile: KernelProfile
@@ -78,7 +78,7 @@ class MeasuredKernel(msgspec.Struct, frozen=True):
 
 
 class MeasuredKernels(msgspec.Struct, frozen=True):
-    """Every kernel, most time first. join: where in a timeline they run, where one was given with them."""
+    """All kernels, most time first. join: their places in an attached timeline."""
 
     kernels: tuple[MeasuredKernel, ...]
     source: KernelProfiles
@@ -111,7 +111,7 @@ MeasuredKernels.builds = (MeasuredKernels.joined, MeasuredKernels.without_timeli
 
 
 def _grouped(profiles: KernelProfiles, turns: Sequence[int], rates: DeviceRates) -> tuple[MeasuredKernel, ...]:
-    """Launches of one name, grid, block, device and turn are one kernel. Most time first."""
+    """Groups launches by name, grid, block, device and turn, most time first."""
     groups: dict[tuple[str, Dim, Dim, int, int], list[KernelProfile]] = {}
     for profile, turn in zip(profiles.kernels, turns, strict=True):
         groups.setdefault((profile.name, profile.grid, profile.block, profile.device, turn), []).append(profile)

@@ -1,7 +1,7 @@
-"""PyTorch's caching allocator (`c10/cuda/CUDACachingAllocator.cpp`), simulated: what it would reserve for a sequence of requests.
+"""A simulation of PyTorch's caching allocator (`c10/cuda/CUDACachingAllocator.cpp`): reserved memory for a sequence of requests.
 
-Requests are rounded, taken from the smallest free block of their stream and pool that fits, else from a new segment. Free
-neighbours merge. With expandable segments each stream and pool has one segment that grows at its end.
+Requests are rounded and served from the smallest fitting free block of their stream and pool, else from a new segment. Free neighbours merge.
+With expandable segments each stream and pool has a single segment that grows at its end.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Pool(msgspec.Struct):
     free: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(size, address) of its free blocks, smallest first."""
     end: int = -1
-    """Of an expandable segment: where its mapped part ends; -1 before there is one."""
+    """Of an expandable segment: end of its mapped part; -1 before it exists."""
 
 
 class Allocator:

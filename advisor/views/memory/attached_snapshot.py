@@ -31,9 +31,10 @@ class _Cause(NamedTuple):
 
 
 class MemoryBeside(msgspec.Struct, frozen=True):
-    """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" if the snapshot shows no cause.
-    start_us, end_us: of its events, µs since the epoch; 0 if they were not recorded. trains: whether it allocates in backward passes or updates, None
-    where no stacks tell."""
+    """workspace: of the snapshot, for its own rules. memory: contents of the peak, and the curve. why, advice: of driver calls, "" without a cause in the
+    snapshot. start_us, end_us: of its events, µs since the epoch; 0 if not recorded. trains: whether it allocates in backward passes or updates, None
+    without stacks.
+    """
 
     workspace: Workspace
     memory: Memory
@@ -54,7 +55,7 @@ class MemoryBeside(msgspec.Struct, frozen=True):
 
 
 def _trains(attribution: Attribution) -> bool | None:
-    """Whether the program trains; None if nothing tells: a backward pass has no stack where only Python's frames were recorded."""
+    """Whether the program trains; None if unknown: a backward pass has no stack if only Python frames were recorded."""
     known = [origin for origin in attribution.origins.of if origin.known]
     if any(origin.phase is not Phase.FORWARD for origin in known):
         return True

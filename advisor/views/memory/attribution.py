@@ -1,4 +1,4 @@
-"""What each allocation is for, told by if it was made and how long it lived."""
+"""The purpose of each allocation, by its birth and lifetime."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Category(str, Enum):
     LEAKED = "leaked"
     """More of it with each step."""
     OLDER = "older than the history"
-    """Held since before the first event, and of no size that tells what it is."""
+    """Allocated before the first event, with a size that does not show its purpose."""
     UNKNOWN = "unknown"
 
 
@@ -89,7 +89,7 @@ class Attribution(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def named_share(self) -> float:
-        """Share of the bytes at the peak of which it is known what they are for."""
+        """Share of the bytes at the peak with a known purpose."""
         size, at_peak = self.device.allocations.size, self.device.at_peak
         total = int(size[at_peak].sum())
         return 1.0 - int(size[at_peak & self.in_categories(Category.UNKNOWN, Category.OLDER)].sum()) / total if total else 1.0
@@ -148,7 +148,7 @@ def _categories(device: DeviceMemory, origins: Origins, phase: npt.NDArray[np.in
 
 
 LONG_LIFE = MOST
-"""Share of what is left of the window after which something held is not part of one step: a window holds several."""
+"""Share of the remaining window from which an allocation outlives a step, since a window holds several."""
 LARGEST_WORKSPACE = 64 << 20
 """cuBLAS keeps 32 MiB on the largest devices; what is larger is a result that its call allocates."""
 
@@ -186,8 +186,10 @@ def _replaced(a: Allocations, runs: Runs) -> Bools:
 
 
 def _name_older(a: Allocations, chosen: npt.NDArray[np.int8], sets_up: Bools, known: Bools, kept: Bools, replaced: Bools) -> None:
-    """Name what is older than the window. A gradient's size tells its parameter; what else is held of such a size is the
-    optimizer's, as Adam holds two more of each: kept, or replaced by its step."""
+    """Names allocations older than the window. A gradient's size identifies its parameter. Other blocks of that size belong to the optimizer (Adam has two
+    per
+    parameter): kept, or replaced by its step.
+    """
     left = held_at_once(a, chosen == CATEGORIES.index(Category.GRADIENTS))
     sized = set(left)
     for row in np.flatnonzero(a.born < 0).tolist():

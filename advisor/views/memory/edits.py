@@ -16,8 +16,9 @@ from advisor.views.memory.replay import Lives
 TINY = 0.02
 """Of the largest activation of a layer: below it a tensor is a statistic or a flag, not what the next layer gets."""
 TURN = 0.04
-"""Share of a step's events: what lives shorter is made as the forward pass ends and used as the backward one begins, as a loss's
-logits. Checkpointing cannot help it."""
+"""Share of a step's events: shorter lives start at the end of the forward pass and end at the start of the backward pass, like a loss's logits. Checkpointing
+does not free them.
+"""
 REPEATED = 0.8
 """Share of a forward pass's activation bytes that must lie in layers that repeat."""
 

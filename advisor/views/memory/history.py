@@ -52,7 +52,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, dict=True):
     segments_end: tuple[Segment, ...]
     """As the snapshot found them."""
     truncated: bool
-    """Whether blocks are held whose stack is known and whose event is not: the history began, or was cut, later."""
+    """Whether live blocks have a stack but no event: the history started, or was cut, later."""
 
     @cached_property
     def allocated(self) -> Ints:

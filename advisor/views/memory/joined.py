@@ -31,15 +31,14 @@ TELLING = 3
 """Sizes at the peak that are no powers of two, as tensors of any program are: fewer say nothing of a program."""
 
 SHARED = LITTLE
-"""Of those sizes. A program's own tensors have most of them; of 264 pairs of programs that have nothing to do with each other, one in nine shares more."""
+"""Share of equal sizes: a program's own tensors have most; of 264 pairs of unrelated programs one in nine has more."""
 
 _LIBRARY = re.compile(IN_LIBRARY)
 
 
 class MemoryJoined(msgspec.Struct, frozen=True):
-    """same_run: whether both were recorded at the same time, None if a time was not recorded. sizes: of the sizes at the snapshot's peak, the share
-    of which the timeline has tensors; files: the program's own that both name; each None if one of both does not tell. differ: how they
-    contradict each other on whether the program trains, "" if they do not.
+    """same_run: whether both were recorded at the same time, None if a time is missing. sizes: share of the sizes at the snapshot's peak that the timeline's
+    tensors have. files: program files that both name. Each is None if either side lacks it. differ: their contradiction about training, or "".
     """
 
     same_run: bool | None
@@ -81,7 +80,7 @@ class MemoryJoined(msgspec.Struct, frozen=True):
 
 
 def _sizes(timeline: Timeline, program: Program) -> Ints:
-    """The sizes of a timeline's tensors: of all that its allocator gave out, or else of the inputs of ops, of which compiled code has few."""
+    """Sizes of a timeline's tensors: of all allocations, or else of op inputs, which are few in compiled code."""
     allocated = timeline.memory["bytes"][timeline.memory["device"] >= 0]
     known = allocated if len(allocated) or program.compiled else np.array([*_tensors(timeline)], np.int64)
     return np.unique(_in_blocks(np.abs(known)))

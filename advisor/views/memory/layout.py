@@ -63,10 +63,9 @@ def lives_of(device: DeviceSnapshot) -> tuple[Lives, int]:
 
 
 def sizes_of(lives: Lives, seeded: int, segments: Iterable[Segment], device: DeviceSnapshot, settings: Settings) -> list[int]:
-    """The bytes of each allocation's block: requests rounded, and what could not be split off added.
+    """Block bytes of each allocation: the rounded request, plus a remainder too small to split off.
 
-    A free block of the large pool is never as small as what splitting must leave, so in a segment laid out at the
-    window's start what lies between a block and the next is its own if it is that small.
+    A free block of the large pool is never as small as the minimum remainder. So at the window's start such a small gap after a block belongs to it.
     """
     exact = {b.address: b.size for segment in device.segments for b in segment.blocks if b.allocated}
     sizes = [settings.rounded(r) for r in lives.requested]
@@ -115,7 +114,7 @@ def _free_at_start(lives: Lives, seeded: int, starts: dict[int, int], sizes: lis
 
 
 def _close(free: dict[int, int], sizes: list[int], previous: int, at: int, until: int, settings: Settings) -> None:
-    """What lies between two old blocks: free, or the rest of the one before."""
+    """The gap between two old blocks: free, or the remainder of the first."""
     if until <= at:
         return
     if previous >= 0 and not settings.splits(until - at + sizes[previous], sizes[previous]):
@@ -125,9 +124,9 @@ def _close(free: dict[int, int], sizes: list[int], previous: int, at: int, until
 
 
 class _Layout:
-    """Free blocks by address as the recorded events leave them: how large a block was when it was taken.
+    """Free blocks by address, as recorded events leave them: the size of a block when it was taken.
 
-    Where the history's start was overwritten events may contradict each other, and free blocks overlap: what is not found is left out.
+    If the start of the history was overwritten, events may contradict and free blocks overlap; unknown blocks are left out.
     """
 
     def __init__(self, settings: Settings, free: dict[int, int], segments: dict[int, int]) -> None:

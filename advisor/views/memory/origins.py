@@ -1,4 +1,4 @@
-"""Where each allocation comes from: what its stack says of the op, the line of the program, the module and the phase of a step."""
+"""Origin of each allocation, by its stack: op, line of the program, module and phase of a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Phase(IntEnum):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What one stack says; "" and 0 if it does not."""
+    """Contents of a stack; "" and 0 if missing."""
 
     op: str = ""
     """As torch names it: `addmm`, `_softmax`; a Python function where C++ frames were not recorded."""

@@ -1,4 +1,4 @@
-"""Patterns over steps: what is kept from every step, what grows by copying itself, what stands out for a moment."""
+"""Patterns over steps: memory kept from every step, buffers that grow by copies, and short peaks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Leaks(msgspec.Struct, frozen=True):
     """In which step each allocation was born."""
     steps: MemorySteps
     unplaced: Bools
-    """What is kept in the same way and has no stack: growth, of which nothing says whether it is one place's."""
+    """Memory kept in the same way without a stack: growth, possibly of several places."""
 
     @classmethod
     def build(cls, attribution: Attribution, steps: MemorySteps) -> Leaks:
@@ -53,16 +53,17 @@ class Leaks(msgspec.Struct, frozen=True):
 
 
 def _leaks(born_in: Ints, some_given_back: bool, steps: int) -> bool:
-    """Whether a place whose survivors were born in these steps leaks: in enough of them, up to the end, and none given back late
-    (a queue of bounded length keeps the last few)."""
+    """Whether a place leaks, with survivors born in these steps: in enough steps, up to the end, and none freed late (a bounded queue keeps the last few)."""
     if len(born_in) < FEWEST_REPEATS or some_given_back:
         return False
     return born_in[-1] >= steps - 2 and len(born_in) >= LEAKING_STEPS * (steps - 1 - int(born_in[0]))
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """One buffer that grew: its allocations in order of size, each a copy of the one before with a little more. The first may be
-    of another place: what the first copy was made from."""
+    """A buffer that grew: its allocations by size, each a copy of the previous and a little larger. The first may be of another place, the source of the
+    first
+    copy.
+    """
 
     rows: Ints
 
@@ -120,8 +121,10 @@ def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
 
 
 class Returned(NamedTuple):
-    """Cached segments given back to the driver: the events of that, those of asking, the first of each run of the former, and in
-    how many of the runs at least half of what was given back was asked for again before the next."""
+    """Cached segments returned to the driver: release events, request events, the first of each run of releases, and the number of runs of which at least
+    half
+    was requested again before the next.
+    """
 
     given: Ints
     asked: Ints
@@ -147,7 +150,7 @@ MOMENT = 0.34
 
 
 APART = HARDLY_ANY
-"""Share of a step's events that lies between two rises: less, and they are one."""
+"""Share of a step's events between two rises; closer rises count as one."""
 
 
 class Excursion(NamedTuple):

@@ -16,9 +16,9 @@ from advisor.views.memory.history import Bools, DeviceMemory, MemoryHistory
 
 
 class Lives(NamedTuple):
-    """What a program asks for: one row an allocation, edited. A size of 0 is not asked for.
+    """Requests of a program: an edited row per allocation. A size of 0 is not requested.
 
-    Events are those of the history; one before the window is -1.
+    Events are of the history; events before the window are -1.
     """
 
     row: Ints
@@ -117,7 +117,7 @@ class MemoryReplay(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _private(self) -> list[tuple[int, int]]:
-        """Of each allocation, the private pool of the segment it lies in; (0, 0) where the segment is gone."""
+        """Private pool of each allocation's segment; (0, 0) if the segment is gone."""
         segments = [s for s in self.device.segments_end if s.pool != (0, 0)]
         pools = [(0, 0)] * len(self.device.allocations)
         for segment in segments:

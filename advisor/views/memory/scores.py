@@ -14,7 +14,7 @@ _PRODUCT = names_of("frame_product")
 _BACKWARD = names_of("frame_attention_backward")
 _BACKWARD_BY_HAND = names_of("frame_softmax_backward_by_hand")
 ITEM_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Sizes that tensors of one shape have: a mask of bytes beside scores of two or four."""
+"""Bytes per element of tensors of the same shape: a mask of bytes next to scores of two or four."""
 SQUARE_LIKE = 4 << 20
 """Bytes below which a softmax is of something small: a router, a pooling."""
 
@@ -50,7 +50,7 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 def _written_out(attribution: Attribution, place: np.ndarray) -> Bools:
-    """Exponentials of a softmax that the program writes out: in one function a difference, its exponential and a quotient, of one shape."""
+    """Exponentials of a softmax in the program's code: a difference, its exponential and a quotient of the same shape in a function."""
     a = attribution.device.allocations
     op = np.array([o.op for o in attribution.origins.of])[a.stack]
     file = np.array([bool(o.file) for o in attribution.origins.of])[a.stack]

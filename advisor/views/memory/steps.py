@@ -23,7 +23,7 @@ COVERS = MOST
 
 
 class MemorySteps(msgspec.Struct, frozen=True):
-    """start: the event at which each step starts; a step ends where the next one starts, the last one with the window."""
+    """start: first event of each step; a step ends at the next start, the last one with the window."""
 
     start: Ints
     basis: Basis
@@ -39,7 +39,7 @@ class MemorySteps(msgspec.Struct, frozen=True):
         return np.r_[self.start[1:], self.n_events + 1]
 
     def step_of(self, event: Ints) -> Ints:
-        """The step that each event lies in; 0 also for what lies before the first."""
+        """The step of each event; 0 also before the first."""
         return np.maximum(np.searchsorted(self.start, event, side="right") - 1, 0)
 
     @classmethod
@@ -65,7 +65,7 @@ class MemorySteps(msgspec.Struct, frozen=True):
 
 
 def _starts(ends: Ints) -> Ints:
-    """Each step starts where the one before it ends."""
+    """Each step starts at the end of the one before."""
     return np.unique(np.r_[0, ends[:-1]]).astype("i8")
 
 

@@ -93,7 +93,7 @@ def _held(attribution: Attribution, category: Ints, steps: MemorySteps) -> Itera
 
 
 def _span(device: DeviceMemory, born: int, freed: int) -> tuple[float, float]:
-    """The times of two events, from the first one; the window's where they lie outside."""
+    """Times of two events, relative to the first event; the window's outside it."""
     time = device.events.time_us
     if not len(time):
         return 0.0, 0.0

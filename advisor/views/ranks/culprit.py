@@ -12,7 +12,7 @@ from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
 
 CANDIDATES = 4
-"""Ranks by lateness, and as many by their own work, that are replayed one by one: a job waits for few."""
+"""Ranks by lateness, and as many by their own work, that are replayed individually: a job rarely waits for more."""
 
 CAUSES: dict[str, tuple[str, ...]] = {
     "compute": ("compute", "other"),
@@ -20,7 +20,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "host": ("host", "launch", "sync"),
     "copy": ("copy",),
 }
-"""What is said of an excess, and the parts of a rank's time that it is."""
+"""Name of an excess, and the parts of a rank's time that it sums."""
 
 STEADY = 0.4
 """A rank holds the job up steadily where its excess in every step is at least this share of its mean excess."""
@@ -30,15 +30,12 @@ SAME_WORK = 1.05
 
 
 class Culprit(msgspec.Struct, frozen=True):
-    """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
-    by_cause: the same gain for each cause alone. excess_us: a step as it runs when nobody records, by cause. steady: in every step.
-    late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is no culprit.
-    uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
-    conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
-    dispatch: its host's excess is the cost of issuing kernels, all over the step, which recording itself makes; not work of the
-    program's own, which is done in some place of it.
-    guessed: its host's excess is counted as waiting for input because it lies between steps and the trace, which holds no ranges of
-    the framework, would not show a loader.
+    """at: position of the rank. gain: share of the job's step saved with this rank at the median of the others. by_cause: the same for each cause alone.
+    excess_us: per step without a profiler, by cause. steady: in every step. late_share: of all lateness in collectives; 1 if only messages join the ranks.
+    A rank that nobody waits for is no culprit. uneven_work: more work (kernels, threads or tokens), not slower work. conserved: work that the others would
+    get instead: tokens of experts, pipeline layers. dispatch: the host's excess is launch overhead all over the step, which recording adds to; not CPU
+    code
+    at a certain place. guessed: the host's excess counts as waiting for input because it is between steps, and the trace has no framework ranges.
     """
 
     at: int
@@ -99,7 +96,7 @@ def _other_ranks(values: np.ndarray, at: int) -> float:
 
 
 def _excess(job: Job, at: int, parts: tuple[str, ...], totals: np.ndarray | None = None) -> float:
-    """What the rank spends on these parts a step beyond the median of the others: by (ranks, parts) totals, as recorded where None."""
+    """Time per step that the rank spends on these parts beyond the median of the others: by (ranks, parts) totals, as recorded if None."""
     spent = (job.totals if totals is None else totals)[:, [PARTS.index(part) for part in parts]].sum(axis=1)
     return float(spent[at]) - _other_ranks(spent, at)
 

@@ -25,7 +25,7 @@ class JobEdit(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobEdits(NamedTuple):
-    """What a fix does to the job if it reaches least, what is likely, and most."""
+    """The effect of a fix on the job at the low end, as expected, and at the high end."""
 
     low: JobEdit
     expected: JobEdit
@@ -78,7 +78,7 @@ class Evened(JobEdit, frozen=True):
 
 
 class LessComputing(JobEdit, frozen=True):
-    """Kernels of each rank (all alike where one figure is given) take so many µs less a step; more if it is negative."""
+    """Kernels of each rank (all equal for a single figure) take so many µs less per step; more if negative."""
 
     us: tuple[float, ...]
 
@@ -108,8 +108,7 @@ class Transfers(JobEdit, frozen=True):
 
 
 class Ahead(JobEdit, frozen=True):
-    """Collectives (numbers among the job's) run beside computing: a gather begins when the work before it does, not when that is
-    done, and what follows it waits for it no longer than that takes."""
+    """Collectives (numbers of the job's) overlap computing. A gather starts with the work before it, not after it, and later work waits only for the gather."""
 
     collectives: tuple[int, ...]
 
@@ -126,8 +125,9 @@ class Ahead(JobEdit, frozen=True):
 
 
 class FasterHost(JobEdit, frozen=True):
-    """Each rank's host (all alike where one figure is given) issues a step in so many µs less; where its device idles for it, it
-    idles so much less, at these parts in turn."""
+    """Each rank's host (all equal for a single figure) launches a step in so many µs less; idle time of its device shrinks accordingly, at these parts in
+    turn.
+    """
 
     us: tuple[float, ...]
     parts: tuple[str, ...] = ("launch", "host")

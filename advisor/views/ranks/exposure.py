@@ -1,4 +1,4 @@
-"""Communication that nothing runs beside: how much of it moves data, and which of it could have run beside computing."""
+"""Exposed communication: the part that moves data, and the part that could overlap computing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BETWEEN_US = 50.0
 
 
 class Exposure(msgspec.Struct, frozen=True):
-    """collectives: numbers (of `Matched`) of those in the window that could run beside computing and do not. gathers: which of
-    them are gathers and scatters. transfer_us: what of their transfers is exposed, a step, on the mean rank. all_us: of all
-    collectives, whether they could or not. step_us: the job's step. each_us: (n,) what of each is exposed. needed: those whose result the next op needs
-    (`NeededSums`), which could not; needed_us: what of their transfers is exposed, a step.
+    """collectives: numbers (of `Matched`) in the window that could overlap computing and do not. gathers: gathers and scatters among them. transfer_us: their
+    exposed transfers per step on the mean rank. all_us: of all collectives. step_us: the job's step. each_us: (n,) exposed part of each. needed: those
+    with
+    a result that the next op needs (`NeededSums`); needed_us: their exposed transfers per step.
     """
 
     collectives: tuple[int, ...]

@@ -21,10 +21,9 @@ REPEATS = 6
 
 
 class JobGraph(msgspec.Struct, frozen=True):
-    """Nodes: dur_us (n,), rank (n,) position of the rank whose segment it is, -1 for a collective; ordered so that an edge goes
-    forward within `level`. Edges: source, target, lag_us. Carried: edges from one run of the window to the next.
-    begin, begin_us: nodes with the time before which they cannot start in the first run. closing: (ranks,) each rank's last node.
-    steps: in the window. host_us: (ranks,) what each host needs for a step by itself: no step is shorter.
+    """Nodes: dur_us (n,), rank (n,) position of the segment's rank, -1 for a collective; edges go forward within `level`. Edges: source, target, lag_us.
+    Carried: edges from one run of the window to the next. begin, begin_us: nodes, and their earliest start in the first run. closing: (ranks,) each rank's
+    last node. steps: in the window. host_us: (ranks,) each host's own time per step, a minimum for the step.
     """
 
     dur_us: Floats

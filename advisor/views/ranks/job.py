@@ -35,8 +35,7 @@ class UnreadRank(msgspec.Struct, frozen=True):
 
 
 class RankSummaries(msgspec.Struct, frozen=True):
-    """The part that a job is made of: one summary a rank, by rank; ranks that could not be read; what was said while reading, and
-    what their traces were chosen from."""
+    """The part of a job's recording: a summary per rank, by rank; unreadable ranks; messages from reading; and the candidates for its traces."""
 
     part_of: ClassVar[Kind] = "job"
     ranks: tuple[RankSummary, ...]
@@ -100,7 +99,7 @@ class Job(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def true_step(self) -> TrueStep:
-        """The step as it runs when nobody records; where the job cannot be replayed, the mean of what each rank's own trace tells."""
+        """The step without a profiler; the mean of the ranks' own estimates if the job cannot be replayed."""
         try:
             return self.replay.true_step
         except Unavailable:
@@ -121,7 +120,7 @@ class Job(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def matching(self) -> Matching:
-        """What is said of the matching, missing ranks with it."""
+        """The result of matching, with missing ranks."""
         import msgspec
 
         said, missing = self.matched.said, self.missing
@@ -236,7 +235,7 @@ class Job(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def frameworks(self) -> tuple[Framework, ...]:
-        """Those in whose words fixes are said of most ranks."""
+        """The frameworks that word the fixes on most ranks."""
         return self._common("frameworks", ())
 
     def _common(self, fact: str, otherwise: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A rank's own lane: what its device did beside communication, cut where it meets other ranks.
+"""A rank's own lane: the work of its device besides communication, cut at meetings with other ranks.
 
-The lane is the busiest device's compute, copies and memsets together. Its gaps are of two kinds: in some the next op waits for a
-collective of this rank, which is nobody's work; the rest is the rank's own, split by what the host did (`idle_gaps`).
+The lane is compute, copies and memsets of the busiest device. In some gaps the next op waits for a collective of this rank. The rest belongs to the
+rank, split by host activity (`idle_gaps`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ STREAM_WAIT_US = cost("stream-wait")
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Disjoint, sorted pieces that cover the window of one rank's device, and the gaps that wait for collectives.
+    """Disjoint, sorted pieces that cover the window of a rank's device, and the gaps that wait for collectives.
 
-    start_us, end_us: (n,). parts: (n, len(PARTS)) µs; a row sums to its piece.
-    waits: disjoint spans in which the lane waits. wait_collective: (n_waits,) row of the collective that ends each.
+    start_us, end_us: (n,). parts: (n, len(PARTS)) µs; a row sums to its piece. waits: disjoint spans in which the lane waits. wait_collective: (n_waits,)
+    row of the collective that ends each.
     """
 
     start_us: Floats
@@ -55,7 +55,7 @@ class Lane(msgspec.Struct, frozen=True):
     waits: Spans
     wait_collective: Ints
     held: Spans
-    """Gaps, disjoint and sorted, in which the host starts again after it waited for a collective or read what one made."""
+    """Disjoint, sorted gaps in which the host restarts after waiting for a collective or reading its result."""
 
     def parts_between(self, start_us: Floats, end_us: Floats) -> Floats:
         """(m, len(PARTS)) what spans of the window are made of; a piece that a span cuts counts in proportion."""
@@ -118,11 +118,10 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, blocked: Spans, collectives: RankCollectives) -> tuple[Spans, Ints, Spans]:
-    """The parts of gaps in which the lane waits for collectives, which collective ends each, and what of the gaps comes after one
-    that held the host.
+    """Parts of gaps that wait for collectives, the collective that ends each, and the rest of the gap after a collective that blocked the host.
 
-    A gap waits where a collective ends in it and the op that ends the gap depends on that: it was launched before and starts
-    right after; or it runs on the collective's stream; or the host was held by the collective until it launched the op.
+    A gap waits if a collective ends in it and the next op depends on it: the op was launched before and starts directly after; or it runs on the
+    collective's stream; or the host was blocked by the collective until the launch.
     """
     none = EMPTY, np.empty(0, np.int64), EMPTY
     if not len(collectives.start_us) or not len(own) or not len(gaps[0]):
@@ -180,7 +179,7 @@ def _after_reads(gaps: Spans, timeline: Timeline, own: Ints, host: HostActivity,
 
 
 def _from_queue(collectives: RankCollectives) -> Floats:
-    """(n,) start of each collective; the end of the one before where it stood in its stream's queue by then and followed at once."""
+    """(n,) start of each collective; the end of its predecessor if it was queued by then and followed immediately."""
     start = collectives.start_us.copy()
     for stream in np.unique(collectives.stream):
         rows = np.flatnonzero(collectives.stream == stream)

@@ -1,7 +1,7 @@
-"""Which collectives of different ranks are the same one, and the proof of it.
+"""Matches collectives of different ranks, with proof.
 
-All ranks leave a collective together, so the ends of matched ones differ by the ranks' clocks and little else: a matching is
-accepted only if that holds. Heads of a trace, work from before it began, carry no metadata and are left out.
+All ranks leave a collective together, so the ends of matched collectives differ only by the ranks' clocks: a matching is accepted only if that holds.
+Starts of traces, with work from before, have no metadata and are left out.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ Token = tuple[int, str, int]
 
 
 class Matched(msgspec.Struct, frozen=True):
-    """The collectives of a job, numbered 0 to count - 1 in order of their ends.
+    """The collectives of a job, numbered 0 to count - 1 by their ends.
 
-    Entries, one a collective and rank: of (position in the job's ranks), collective, row (of that rank's summary), arrival_us and
-    end_us on the job's clock, wait_us. Of collectives: kind (position in `KINDS`), group (position in `groups`), bytes, size (ranks in it),
-    begin_us (when the last one arrived), transfer_us, first and last (entries, by arrival).
-    offsets_us: (ranks,) what each rank's clock is ahead of the job's.
+    Entries per collective and rank: of (position in the job's ranks), collective, row (of that rank's summary), arrival_us and end_us on the job's clock,
+    wait_us. Of collectives: kind (position in `KINDS`), group (position in `groups`), bytes, size (ranks in it), begin_us (last arrival), transfer_us,
+    first and last (entries, by arrival). offsets_us: (ranks,) each rank's clock minus the job's.
     """
 
     groups: tuple[str, ...]
@@ -234,7 +233,7 @@ def _aligned(ranks: Sequence[RankSummary], rows: dict[int, list[int]], shift: Fl
 
 
 def _token(one: RankSummary, row: int) -> Token:
-    """What the ranks of a collective agree on: sizes not where each sends what it has."""
+    """Fields on which the ranks of a collective agree; not sizes if each sends its own data."""
     kind = KINDS[one.kind[row]]
     varies = kind is Collective.ALL_TO_ALL or one.facts.splits[one.split[row]] not in ("", "[]")
     return int(one.kind[row]), one.facts.dtypes[one.dtype[row]], -1 if varies else int(max(one.sent[row], one.received[row]))

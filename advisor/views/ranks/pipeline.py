@@ -20,9 +20,10 @@ FORWARD = cost("forward-share")
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """ranks: positions' ranks in the order of the stages, none if there is no pipeline. micro_batches: a step. bubble_share: the
-    mean stage's waits in messages, of the step. own_us: (stages,) a step. kernels: (stages,) a step that micro-batches repeat.
-    hop_us: from the end of one stage's part to the start of the next's. host_us: (stages,) a step.
+    """ranks: of the stages in order, empty without a pipeline. micro_batches: per step. bubble_share: the mean stage's waits in messages, as a share of the
+    step.
+    own_us: (stages,) per step. kernels: (stages,) per step, repeated by micro-batches. hop_us: from the end of a stage's part to the next stage's start.
+    host_us: (stages,) per step.
     """
 
     ranks: tuple[int, ...]
@@ -97,8 +98,7 @@ def _messages(job: Job) -> Counter[tuple[int, int]]:
 
 
 def _chain(sent: Counter[tuple[int, int]]) -> list[int]:
-    """The ranks in the order of stages: each talks with the next both ways, the first and last with one other. One chain, of several
-    alike the first."""
+    """The ranks in stage order: each exchanges messages with the next, first and last with a single neighbour. Of several equal chains the first."""
     near: dict[int, set[int]] = {}
     for a, b in sent:
         if (b, a) in sent and a != b:

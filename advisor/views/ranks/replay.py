@@ -34,7 +34,7 @@ class JobReplay(msgspec.Struct, frozen=True):
 
     @property
     def step_us(self) -> float:
-        """The recorded step of the job, in whose time savings are said; the engine turns them into parts of `true_step`."""
+        """The recorded step of the job, the time base of savings; the engine converts them to `true_step`."""
         return self.true_step.recorded_us
 
     @property
@@ -47,7 +47,7 @@ class JobReplay(msgspec.Struct, frozen=True):
         return max(0.0, 1 - edit.apply(schedule).graph.step_us() / before) if before > 0 else 0.0
 
     def most_saved(self, edit: JobEdit) -> float:
-        """Share of the job's step that an edit saves at most, however far off the replay is: what a rank's device has to do is left."""
+        """Maximum share of the job's step that an edit saves, whatever the replay's error: the device's remaining work stays."""
         before, working = self.corrected.graph.step_us(), [PARTS.index("compute"), PARTS.index("copy")]
         left = edit.apply(self.corrected).totals[:, working].sum(axis=1).max() / recording_cost.spread().gpu_faster
         return max(0.0, 1 - float(left) / before) if before > 0 else 0.0
@@ -73,8 +73,9 @@ def replay_of(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
 
 
 def _corrected(schedule: JobSchedule, ranks: Sequence[RankSummary]) -> JobSchedule:
-    """The job as it runs when nobody records: where a device idles for its host, it idles less by what recording added to the step
-    of that rank. Most of what recording costs a host hides behind its device; that only lets no host be faster than it is."""
+    """The job without a profiler: a device's waits for its host shrink by the overhead of that rank's step. Most overhead hides behind the device; that only
+    limits how fast the host can be.
+    """
     added = np.array([s.facts.recording_us for s in ranks])
     host_us = np.minimum([s.facts.host_us for s in ranks], schedule.graph.host_us)
     return FasterHost(tuple(added.tolist()), HOST_PARTS).apply(schedule).edited(host_us=host_us)

@@ -12,10 +12,9 @@ from advisor.views.ranks.lane import PARTS
 
 
 class JobSchedule(msgspec.Struct, frozen=True):
-    """A graph and what its nodes are. Of segments (m,): nodes 0 to m - 1, segment_rank, own (m, parts), held (whether it begins
-    when a collective lets the host go on), stretch (which of the rank's stretches between collectives it is in, alike on all ranks;
-    0 where their collectives are not alike). Of collectives (k,): nodes m to m + k - 1; collective: number in `Matched`, -1 for one
-    that a single rank has; transfer_us.
+    """A graph and its nodes. Segments (m,): nodes 0 to m - 1, segment_rank, own (m, parts), held (starts when a collective releases the host), stretch (the
+    rank's interval between collectives, equal on all ranks; 0 if their collectives differ). Collectives (k,): nodes m to m + k - 1; collective: number in
+    `Matched`, -1 for a collective of a single rank; transfer_us.
     """
 
     graph: JobGraph

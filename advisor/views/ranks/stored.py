@@ -1,7 +1,6 @@
-"""The arrays of a stored rank's summary: unpacked within bounds, and held against what they say they are.
+"""Arrays of a stored rank summary: unpacked within bounds and checked against their declaration.
 
-Summaries are copied between machines, so that a file may be damaged, or made by anybody: positions must lie inside what they
-point into, or a job would be judged from other rows than those meant.
+Summaries are copied between machines, so a file may be damaged or malicious: positions must be in range, or a job would be judged by wrong rows.
 """
 
 from __future__ import annotations
@@ -64,8 +63,9 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
 
 
 def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) -> None:
-    """Raises ValueError if an array is not what it says. kinds: by name, numpy's letter of its type (b, i, f).
-    lists: by name of an array of positions, how many entries the list has that it points into."""
+    """Raises ValueError if an array differs from its declaration. kinds: numpy's type letter by name (b, i, f). lists: for position arrays, the length of the
+    list that they index.
+    """
     for name in kinds:
         if not arrays[name].ndim:
             raise ValueError(f"{name} is no array")

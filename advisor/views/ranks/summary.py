@@ -1,4 +1,4 @@
-"""One rank's trace reduced to what its job needs: kilobytes, plain arrays, no path of the machine."""
+"""A rank's trace reduced to the data that its job needs: kilobytes of plain arrays, without paths of the machine."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ LAUNCH_US = cost("collective-start")
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said once of a rank. Times in µs, `base_ns` is the absolute time of their zero."""
+    """Facts of a rank. Times in µs; `base_ns` is the absolute time of their zero."""
 
     schema: int = SCHEMA
     rank: int
     label: str = ""
-    """The name of its trace's file, or of what it is in one of several."""
+    """The name of its trace's file, or of its part of a file with several."""
     rank_from: str = ""
     """What says which rank it is: distributedInfo, name or order."""
     conflict: str = ""
@@ -83,7 +83,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     threads: float = 0.0
     """Threads that they were launched with: a measure of the work that does not depend on the device."""
     collective_host_us: float = 0.0
-    """What the host takes to issue one collective, as recorded."""
+    """Host time to launch a collective, as recorded."""
     trains: bool = True
     """Whether its program computes gradients or updates parameters, as far as its trace tells; a program of JAX may."""
     framework: str = "torch"
@@ -91,7 +91,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     """The inference server that its program is, "" if it is none."""
     frameworks: tuple[Framework, ...] = ()
-    """Those in whose words fixes are said, as of `Stack.likely`."""
+    """The frameworks that word the fixes, as `Stack.likely`."""
     accumulations: float = 1.0
     """Times a step that the same gradients are averaged."""
     contended_us: float = 0.0
@@ -119,7 +119,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recording_us(self) -> float:
-        """What recording added to a step, by this rank's trace alone; nothing if it does not tell how long one takes without."""
+        """Overhead per step by this rank's trace alone; 0 if the trace does not show the step without a profiler."""
         true_us = self.true_step_us.expected
         return max(self.step_us - true_us, 0.0) if true_us > 0 else 0.0
 
@@ -421,9 +421,9 @@ def _cut(steps: Steps, lane: Lane, triggers: Floats) -> Cuts:
 
 
 def _order(found: RankCollectives, trigger_us: Floats) -> tuple[Ints, Floats, Floats]:
-    """The collective before each on its stream, the time that it starts after that one, and after its trigger.
+    """The predecessor of each collective on its stream, and the time of its start after that, and after its trigger.
 
-    Whichever of the two came last is what it waited for, and keeps the time between; the other only has to come before.
+    The later of the two is the one it waited for, and keeps the time between; the other only has to come before.
     """
     n = len(found.start_us)
     after = np.full(n, -1, np.int64)

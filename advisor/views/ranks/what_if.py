@@ -1,8 +1,8 @@
-"""What a job would take if its ops took what they usually take: how much slow ranks, stages and kinds of op cost it.
+"""The time of a job with usual op times: the cost of slow ranks, stages and kinds of op.
 
-Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025): the job replayed with every op at
-the usual time of its kind is the ideal; the slowdown S is the replayed job over the ideal; S of some ops is that of a job in which
-only these keep their times; M of some ops is the share of all that is lost that returns when only these take their usual times.
+Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025). The ideal is the job replayed with every op at the
+usual time of its kind. The slowdown S is the replayed job over the ideal. S of some ops: only these keep their times. M of some ops: the share of the
+lost time that returns when only these take their usual times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORST_SHARE = 0.03
 """Of the ranks, the slowest that count as stragglers together; one at least."""
 
 SHOWN = 8
-"""Ranks whose own slowdown is said."""
+"""Ranks for which the slowdown is given."""
 
 Keep: TypeAlias = Mask
 """(n,) of ops."""
@@ -44,7 +44,7 @@ def usual_us(took_us: Floats, kind: Ints, moves: Mask) -> Floats:
 
 @dataclass(frozen=True)
 class ChangedDurations:
-    """took_us, usual_us: (n,) of ops. time_us: what the job takes where its ops take such times."""
+    """took_us, usual_us: (n,) of ops. time_us: the job's time for given op times."""
 
     took_us: Floats
     usual_us: Floats

@@ -1,4 +1,4 @@
-"""Where each microsecond of a step went: every moment of the window belongs to one kernel or to one cause of idleness."""
+"""Where each microsecond of a step went: each moment of the window belongs to a kernel or to a cause of idle time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ _SHAPES = 160  # characters of an op's shapes in a table
 
 
 class Breakdown(msgspec.Struct, frozen=True):
-    """Parts of a step on the busiest device, in the order in which they first ran; they sum to the true step.
+    """Parts of a step on the busiest device, in order of their first run; they sum to the true step.
 
-    Time in which several ops run belongs to computing before communication, copies and memsets, and within one of these
-    classes to the op that started first.
+    Time with several ops belongs to computing before communication, copies and memsets, and within a class to the op that started first.
     """
 
     parts: tuple[Part, ...]

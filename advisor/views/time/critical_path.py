@@ -21,10 +21,10 @@ from advisor.views.trace.steps import Steps
 
 
 class CriticalPath(msgspec.Struct, frozen=True):
-    """The path from the start of the window to the end of its last work, in order of time. The links follow without a gap.
+    """The path from the start of the window to the end of its last work, in order of time, without gaps between links.
 
-    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is no op. unrecorded: the parts
-    of the path of a step that nobody records, where recording slowed the host so much that the path in the trace is another.
+    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 if the link is no op. unrecorded: parts of the path of a step without a
+    profiler, if recording changed the path.
     """
 
     links: tuple[Link, ...]
@@ -74,8 +74,9 @@ def _parts(links: Sequence[str], us: Floats) -> tuple[PathPart, ...]:
 
 
 SEAMLESS = 0.02
-"""An op that begins within this share of the one before it followed that one, whenever its launch was recorded: no host that did
-not wait for the device hits the end of each op so exactly."""
+"""An op that starts within this share of its predecessor followed it, whatever its launch: a host that did not wait cannot hit the end of each op so
+exactly.
+"""
 
 RETURN_US = cost("return-to-host")
 
@@ -169,8 +170,9 @@ def _without_busy_gaps(timeline: Timeline, links: list[Link], first: Floats, las
 
 
 def _issuing(call_end: Floats, call_start: Floats, host: HostActivity) -> Spans:
-    """When the host issued ops: not between the end of a call (n+1,) and the start of the next (n,) where these lie so far apart that
-    it was at something else within an op."""
+    """Time in which the host launched ops: not between the end of a call (n+1,) and the start of the next (n,) if these are so far apart that it did
+    something else within an op.
+    """
     first, last = np.maximum.accumulate(call_end)[:-1], call_start
     apart = last > first
     first, last = first[apart], last[apart]

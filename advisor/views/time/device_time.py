@@ -12,7 +12,7 @@ from advisor.views.trace.steps import Steps
 
 
 class DevicePartition(msgspec.Struct, frozen=True):
-    """Disjoint, sorted spans that together are the window. A lower class counts only where no higher one runs."""
+    """Disjoint, sorted spans that together are the window. A lower class counts only while no higher one runs."""
 
     device: int
     compute: Spans

@@ -68,7 +68,7 @@ class HostProfile(msgspec.Struct, frozen=True):
 
 
 def _main_thread(timeline: Timeline) -> tuple[int, int]:
-    """The process and thread whose steps are marked, or else whose ops take most time."""
+    """The process and thread with marked steps, or else with most op time."""
     notes, ops = timeline.annotations, timeline.cpu_ops
     marked = notes[matches(notes, _STEP)] if len(notes) else notes
     frame = marked if len(marked) else ops

@@ -1,8 +1,8 @@
-"""Why the device was idle: every gap in its work, split by what the host did meanwhile.
+"""Causes of idle time: every gap of a device's work, split by host activity.
 
-A gap ends with the start of an op. If the host launched that op only after the gap began, the device was starved: the
-part before the launch belongs to what the host did then, the rest to the launch's own latency, which lasts until its call
-returns. If the op had been launched earlier, the device waited for other device work. What recording added to the host's part counts as `profiler`.
+A gap ends with the start of an op. If the host launched that op after the gap began, the device was starved: time before the launch belongs to the host's
+activity, the rest to launch latency, which lasts until the call returns. If the op was launched earlier, the device waited for other device work.
+Profiler overhead in the host's part counts as `profiler`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ STAGED_BYTES = 65536
 """From pageable memory less than this goes along with the call; what is more the host first copies into a buffer of the driver."""
 
 STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"])
-"""Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""
+"""Causes that recording lengthens: first those in which the host runs through events, then the rest if these are too short for the overhead."""
 
 
 class Gaps(msgspec.Struct, frozen=True):
     """Idle gaps of the busiest device in the window.
 
-    start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end.
-    causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device. run_us: the window
-    as it runs when nobody records. recording_us: of `profiler`, what is there because recording slowed the host down. replayed_steps: of a long
-    window, those that the replay holds.
+    start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end. causes: (n, len(CAUSES)) µs; each row sums to its
+    gap.
+    by_device: total by cause for every device. run_us: the window without a profiler. recording_us: part of `profiler` due to a slower host.
+    replayed_steps: steps of a long window that the replay holds.
     """
 
     start_us: Floats
@@ -75,7 +75,7 @@ class Gaps(msgspec.Struct, frozen=True):
         return self.most_us.get(cause, 0.0) / self.slowest_us if self.slowest_us else self.share(cause)
 
     def waited_for_us(self, rows: Ints, steps: Steps) -> float:
-        """What the device waits, a step, for these GPU ops of the steps replayed to be launched; where steps repeat, also in the host's pauses before them."""
+        """The device's waits per step for launches of these GPU ops in the replayed steps; if steps repeat, also during the host's pauses before them."""
         lost = self.together_us("launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else []))
         return float(lost[np.isin(self.next_op, rows)].sum()) / self.replayed_steps
 
@@ -104,7 +104,7 @@ class Gaps(msgspec.Struct, frozen=True):
 
 
 def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, Table]:
-    """The gaps of one device: where each starts and ends, the GPU op that ends it (row, -1 at the window's end), and its causes."""
+    """The gaps of a device: start and end, the GPU op that ends each (row, -1 at the window's end), and causes."""
     start, end = idle
     next_op = _next_ops(timeline, device, end)
     launch = np.where(next_op >= 0, launches.start_us[next_op], np.nan)

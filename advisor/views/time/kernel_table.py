@@ -22,7 +22,7 @@ ROWS = 200
 
 
 def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
-    """Theoretical occupancy of kernels (rows of `gpu_ops`), 0 to 1, and what limits it; "" where what it takes was not recorded."""
+    """Theoretical occupancy of kernels (rows of `gpu_ops`), 0 to 1, and its limit; "" if their resources were not recorded."""
     frame = timeline.gpu_ops
     device, threads, registers, shared = (frame[c][rows] for c in ("device", "block_threads", "registers", "shared_bytes"))
     theoretical, limiter = np.full(len(rows), np.nan), np.full(len(rows), "", object)
@@ -79,7 +79,7 @@ class KernelTable(msgspec.Struct, frozen=True):
 
 
 class _Name(NamedTuple):
-    """Ops of one name: its code among the categories, family and precision, the op of the first of them, and how many fit on the device."""
+    """Ops of the same name: its code among the categories, family and precision, the op of the first, and how many fit on the device."""
 
     code: int
     family: int
@@ -93,8 +93,10 @@ _COLUMNS = ("total", "occupancy", "sms", "bytes", "flops")
 
 
 def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origins, roofline: Roofline) -> tuple[list[_Name], Ints, dict[str, Floats]]:
-    """The window's GPU ops by name, family and precision, most time first: what they are, how many, and `_COLUMNS`: their time; over
-    that of those of which it is known, mean occupancy and share of the SMs, bytes and FLOPs a µs."""
+    """The window's GPU ops by name, family and precision, most time first, with counts and `_COLUMNS`: time; over ops with known values, mean occupancy and
+    share
+    of the SMs, bytes and FLOPs per µs.
+    """
     frame = timeline.gpu_ops
     start = frame["start_us"]
     inside = np.flatnonzero(steps.holds(start))

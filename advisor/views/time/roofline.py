@@ -1,5 +1,4 @@
-"""FLOPs and bytes of each GPU op, from the shapes of the framework op that launched it or of what a compiler made it from, and the least time
-they allow."""
+"""FLOPs and bytes of each GPU op, from shapes of its framework op or of the compiler's source ops, and the least time for them."""
 
 from __future__ import annotations
 
@@ -30,12 +29,11 @@ ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 
 
 class Roofline(msgspec.Struct, frozen=True):
-    """flops, bytes: (n_gpu,) each op's part of its framework op's or compiled op's work, NaN if shapes or formula are missing.
+    """flops, bytes: (n_gpu,) each op's part of the work of its framework or compiled op, NaN without shapes or formula.
 
-    The work of one op is divided among the kernels it launched, by their time: it is never counted twice. Its FLOPs are those of the kernels
-    that compute, if it has any: next to a convolution, turning its input and output is none of them.
-    cost_op: (n_gpu,) the framework op whose work that is, -1 where none. limit_us: (n_gpu,) the least time for that
-    work at the rates that the device reaches in practice, NaN if they are not known; peak_us: at the datasheet's rates. peaks: by device id.
+    An op's work is divided among its kernels by time, so it is never counted twice. FLOPs go to kernels that compute, if there are any: not to layout
+    conversions next to a convolution. cost_op: (n_gpu,) the framework op of that work, or -1. limit_us: (n_gpu,) least time at rates that the device
+    reaches in practice, NaN if unknown; peak_us: at the datasheet's rates. peaks: by device id.
     """
 
     flops: Floats
@@ -80,7 +78,7 @@ class Roofline(msgspec.Struct, frozen=True):
 
 
 def _parts(of: Ints, dur_us: Floats, counted: Mask | None = None) -> Floats:
-    """(n,) each one's part of the work of the op it is `of`, by its time; alike where none took any. Of those not counted none, unless the op has no other."""
+    """(n,) each one's part of the work of its op `of`, by time; equal parts if none took any. Uncounted kernels get none, unless the op has no other."""
     mine = np.ones(len(of), bool) if counted is None else counted | (np.bincount(of, counted) == 0)[of]
     weight = np.where(mine, dur_us, 0.0)
     spent, count = np.bincount(of, weight)[of], np.bincount(of, mine)[of]
@@ -103,9 +101,9 @@ def _captured(captured: CapturedGraphs, frame: Table, computes: Mask) -> tuple[F
 
 
 def _compiled(timeline: Timeline, computes: Mask) -> tuple[Floats, Floats]:
-    """FLOPs and bytes of each GPU op (n_gpu,) by what the compiler made it from.
+    """FLOPs and bytes of each GPU op (n_gpu,) by the compiler's source ops.
 
-    Kernels of one compiled op stand one after another on their stream; where a kernel's name comes again, it runs again.
+    Kernels of a compiled op follow each other on their stream; a recurring kernel name starts another run.
     """
     frame = timeline.gpu_ops
     flops, moved = np.full(len(frame), np.nan), np.full(len(frame), np.nan)

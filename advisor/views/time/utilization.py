@@ -1,4 +1,4 @@
-"""What the hardware measured of itself in the window, where its counters were sampled."""
+"""Hardware counters that were sampled in the window."""
 
 from __future__ import annotations
 

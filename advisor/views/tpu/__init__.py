@@ -1,1 +1,1 @@
-"""What a TPU did: its steps, and where the time of each core goes."""
+"""A TPU's steps, and the time of each core."""

@@ -17,7 +17,7 @@ Class = Literal["compute", "communication", "copy"]
 _COMMUNICATION = names_of("xla_collective")
 _COPY = names_of("xla_copy")
 _WRAPS = names_of("xla_async")
-"""Asynchronous ops whose category does not say what is asynchronous in them; their names do."""
+"""Asynchronous ops with a category that does not show their kind; their names do."""
 
 
 def class_of(op: TpuOp) -> Class:
@@ -28,8 +28,9 @@ def class_of(op: TpuOp) -> Class:
 
 @dataclass(frozen=True)
 class CoreTime:
-    """One core's window in µs. The classes sum to the window: computing, collectives and waits for other cores, transfers, idle while a
-    program runs, idle while none does. own_us: of each run in `rows` of its ops, without the ops inside of it, in the window."""
+    """A core's window in µs. The classes sum to the window: computing, collectives and waits for other cores, transfers, idle inside a program, idle between
+    programs. own_us: of each run in `rows` of its ops, without nested ops, in the window.
+    """
 
     core: TpuCore
     compute_us: float

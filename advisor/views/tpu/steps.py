@@ -15,12 +15,12 @@ from advisor.views.trace.repeats import FEWEST_REPEATS
 MOST_OF_TIME = MOST
 """A step is made of the program that takes most of all programs' time: a small one that repeats is a helper of another."""
 ALIKE = LITTLE
-"""Steps whose periods differ by more than this from their median, in the median, are not of one kind."""
+"""Median deviation from the median period above which steps are of several kinds."""
 
 
 @dataclass(frozen=True)
 class TpuSteps:
-    """The window of whole steps, in µs, the same for all cores. period_us: of each step; one for the whole profile where nothing repeats."""
+    """The window of whole steps, in µs, the same for all cores. period_us: of each step; of the whole profile if nothing repeats."""
 
     start_us: float
     end_us: float

@@ -22,8 +22,9 @@ _WAITS = "waiting for other cores"
 
 @dataclass(frozen=True)
 class TpuTables:
-    """categories sum to what a core works; parts, with its idle time, to the step. flops: of a step of one core. known: the share of
-    the time of ops that compute whose FLOPs are known."""
+    """categories sum to a core's work; parts, with idle time, to the step. flops: of a step of a core. known: share of computing ops' time with known
+    FLOPs.
+    """
 
     categories: tuple[CategoryRow, ...]
     ops: tuple[KernelRow, ...]
