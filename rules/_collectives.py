@@ -1,4 +1,4 @@
-"""How much of a collective moves data, as far as one rank can tell."""
+"""The part of a collective that moves data, as far as a single rank shows it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from advisor.views.replay.edits import Edits, combine
 
 
 def in_double(found: InSteps, min_busy_share: float) -> Found | None:
-    """What works on FP64, if that takes enough: arrays of NumPy are FP64 where nothing else is said, and so are the tensors made of them."""
+    """The finding about FP64 work, if it takes enough: NumPy arrays are FP64 by default, and so are tensors made of them."""
     work, double = found.work, DoubleWork.build(found.work, found.roofline, found.program.framework == "jax")
     share = float(work.dur_us[double.at].sum()) / max(work.busy_us, 1e-9)
     if share < min_busy_share or not len(double.at):

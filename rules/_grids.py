@@ -1,4 +1,4 @@
-"""Few blocks in kernels that were measured one by one."""
+"""Small grids in separately measured kernels."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ QUESTION = Question(
 def measured_grid(
     kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill: float, min_kernel_us: float, max_limit_share: float
 ) -> Seen | Fine | None:
-    """Of one measured kernel: its limit is what its counters say of the whole device.
+    """Of a measured kernel: its limit by counters of the whole device.
 
-    A kernel of no family that is known to divide may gain twofold at the least; twofold at best likely, and perhaps nothing, where its
-    warps wait for each other most of the time: then its parts depend on each other, and blocks cannot wait for blocks.
+    A kernel of a family that may not be divisible gains at least twofold; expected twofold, perhaps nothing, if its warps mostly wait for each other: its
+    parts then depend on each other, and blocks cannot wait for blocks.
     """
     blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
     if not blocks or not sms or not dur_us or not kernel.limits.known:

@@ -1,4 +1,4 @@
-"""What the rules for measured kernels share: each asks one question of every kernel."""
+"""Shared by rules for measured kernels: each asks a question about every kernel."""
 
 from __future__ import annotations
 
@@ -42,15 +42,14 @@ class Fine(NamedTuple):
 
 
 class Question(NamedTuple):
-    """clear: what to say where no kernel has the fault, with {0} for the largest value and {count} for the kernels.
-    sections: of ncu, which collect what it takes."""
+    """clear: text if no kernel has the fault, with {0} for the largest value and {count} for the kernels. sections: of ncu that collect the counters."""
 
     clear: str
     sections: tuple[str, ...]
 
 
 def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredKernel], Seen | Fine | None]) -> Outcome:
-    """One finding for each kernel that `look` sees the fault in; `look` gives None if what it takes was not collected."""
+    """A finding per kernel in which `look` sees the fault; `look` gives None if counters are missing."""
     found: list[Found] = []
     values: list[float] = []
     unknown = 0

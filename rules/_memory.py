@@ -18,14 +18,14 @@ from advisor.views.memory.origins import Phase
 
 
 def with_history(attribution: Attribution) -> DeviceMemory:
-    """The device that holds most, of which the snapshot says what was allocated and freed. Raises Unavailable if it does not."""
+    """The device with the highest peak, with a history of allocations. Raises Unavailable without one."""
     if not len(attribution.device.events):
         raise Unavailable("without events only current memory is known, not earlier allocations", HISTORY)
     return attribution.device
 
 
 def with_stacks(attribution: Attribution) -> DeviceMemory:
-    """As with_history. Raises Unavailable also where no allocation has a stack: then nothing says whose it is or what it is for."""
+    """As with_history. Also raises Unavailable if no allocation has a stack, so owners and purposes are unknown."""
     device = with_history(attribution)
     if not (device.allocations.stack >= 0).any():
         raise Unavailable("no stacks were recorded, so the purpose of allocations is unknown", STACKS)
@@ -52,10 +52,9 @@ MOST_BATCH = 10.0
 
 
 def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: bool) -> Fix:
-    """The fix with one step more: what batch the same memory then holds. As it is if that is not known or not worth a word.
+    """The fix with another step: the batch that fits the same memory then. Unchanged if unknown or negligible.
 
-    Activations and temporaries at the peak, but for the optimizer's, grow with the batch, all else stays. of_batch: whether what is
-    freed grows with it too.
+    Activations and temporaries at the peak, except the optimizer's, grow with the batch; the rest stays. of_batch: whether the freed memory grows too.
     """
     device = attribution.device
     growing = attribution.in_categories(*GROWS_WITH_BATCH) & (attribution.phase != Phase.OPTIMIZER)

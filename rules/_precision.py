@@ -1,4 +1,4 @@
-"""Products off Tensor Cores in kernels that were measured one by one."""
+"""GEMMs without Tensor Cores in separately measured kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ one that does less waits for something else first."""
 
 
 def measured_precision(kernel: MeasuredKernel) -> Seen | Fine | None:
-    """Of one measured kernel: a product whose fused multiply-adds run on CUDA cores while the Tensor Cores idle."""
+    """Of a measured kernel: a GEMM with fused multiply-adds on CUDA cores while the Tensor Cores idle."""
     profile, name = kernel.profile, kernel.profile.name
     fma, tensor = counters.pipe_busy(profile, "fma"), counters.pipe_busy(profile, "tensor")
     fused = counters.fused_share(profile)

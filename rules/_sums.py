@@ -74,7 +74,7 @@ def faster_sums(server: str, framework: str) -> Fix:
 
 
 def needed(one: OneRank, at: Ints, exposed: Floats) -> Found:
-    """Of one rank: sums that the next op needs, of which only a faster collective takes less."""
+    """Of a single rank: sums that the next op needs, which only faster collectives shorten."""
     work = one.work
     moving = np.where(work.dur_us[at] < ONE_SHOT_US, np.minimum(exposed, transfer_us(work, at, WAITING)), 0.0)
     spent = float(exposed.sum()) / work.schedule.steps

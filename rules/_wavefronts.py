@@ -19,13 +19,13 @@ class Crowded(NamedTuple):
     limits: Limits
 
     def seen(self, why: str, fix: Fix) -> Seen:
-        """The fault, named only by what these counters tell. At least what no width needs goes, at best all but one wavefront a request."""
+        """The fault, named only as far as these counters show. Low: excess at any width; high: all but one wavefront per request."""
         told = f"takes {self.times:.0f} wavefronts of L1 for each load or store; the widest needs {WIDEST:.0f}: {why}."
         return Seen(told, relieved(self.limits, {L1: 1 - self.excess}, {L1: 1 / self.times}), 0.65, fix)
 
 
 def many_wavefronts(kernel: MeasuredKernel, max_excess: float) -> Crowded | None:
-    """What can be said of banks and lines where the counters of accesses were not collected: nothing, unless L1's pipe is what is busiest."""
+    """The text about banks and lines without access counters: none, unless L1's pipe is the busiest."""
     times = wavefronts_a_request(kernel.profile)
     if not times or kernel.limits.limiter != L1:
         return None

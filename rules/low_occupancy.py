@@ -100,8 +100,9 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
 
 
 def _empty_lanes(kernel: MeasuredKernel, full: float) -> Seen:
-    """Blocks whose threads leave so many lanes of their warps empty: whole ones do the same work with fewer instructions and requests, unless memory
-    is as busy with it (likely), or the items have nothing to do with each other (perhaps nothing)."""
+    """Blocks with many empty lanes per warp: full warps do the same work with fewer instructions and requests, unless memory is as busy (expected), or items
+    are independent (perhaps nothing).
+    """
     best, likely, _ = REACHED
     gain = Gain.of_time(max(full, full * kernel.limits.highest / best), max(full, min(kernel.limits.highest / likely, 1.0)), 1.0)
     return Seen(

@@ -16,7 +16,7 @@ from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.scores import Scores
 
 UNLIKE = 4
-"""Stretches dropped together for the low end where layers are unlike: where a program's own blocks end, stacks do not say."""
+"""Layers dropped together at the low end if layers differ, since stacks do not show the program's blocks."""
 URL = "https://docs.pytorch.org/docs/stable/checkpoint.html"
 
 

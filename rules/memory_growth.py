@@ -13,7 +13,7 @@ from advisor.views.memory.patterns import Growth
 from advisor.views.memory.replay import Lives, MemoryReplay, Peaks
 
 CACHED = 1.25
-"""Reserved over allocated from which the fix is told by what is reserved: the copies' old places are what costs."""
+"""Reserved over allocated from which the fix is about reserved memory: old places of the copies cost most."""
 
 
 @rule("memory-growth", relies_on=("memory",))

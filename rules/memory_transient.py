@@ -114,9 +114,9 @@ def memory_transient(
 
 
 def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, layers: Layers | None, least_bytes: float) -> Bools:
-    """Large short-lived allocations like those held at the peak, and at the next one once these are gone, in all steps.
+    """Large short-lived allocations like those at the peak, and at the next peak without them, in all steps.
 
-    The optimizer's have a rule of their own, and what each layer makes is no moment.
+    The optimizer's have a rule of their own, and allocations of each layer are not short peaks.
     """
     device = attribution.device
     a, n = device.allocations, len(device.events)

@@ -1,4 +1,4 @@
-"""Two sides of one program, each one or several captures: what changed, where, and whether it is more than noise."""
+"""Compares two sides of a program, each a capture or several: changes, their places, and whether they exceed noise."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _Captures: TypeAlias = "Report | Analysis | Sequence[Report | Analysis]"
 
 
 def compare(before: _Captures, after: _Captures) -> Comparison:
-    """What changed from one side to the other, per step, without what recording cost. A side is a report, or several captures, which are averaged.
+    """Changes from one side to the other, per step, without profiler overhead. A side is a report, or several captures, which are averaged.
 
-    Raises UsageError if a side is empty or holds no reports, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
-    earlier version).
+    Raises UsageError if a side is empty or has no reports, if kinds differ or have no step, or if a report lacks the breakdown (saved by an earlier
+    version).
     """
     before, after = _captures(before), _captures(after)
     kinds = sorted({report.kind for report in (*before, *after)})
@@ -86,7 +86,7 @@ def compare(before: _Captures, after: _Captures) -> Comparison:
 
 
 def _captures(side: _Captures) -> Sequence[Report]:
-    """The captures of a side, of which one may be given by itself."""
+    """The captures of a side; a single capture may be given without a list."""
     several = side if isinstance(side, Sequence) else (side,)
     reports = [report_in(one) for one in several]
     if all(isinstance(report, Report) for report in reports):

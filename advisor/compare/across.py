@@ -1,5 +1,5 @@
-"""One program on two devices, or under two frameworks: how far each side is from what its device allows. No verdict on the code: the
-devices differ, so a shorter step says nothing of the program.
+"""A program on two devices, or under two frameworks: the distance of each side from its device's limits. It does not judge the code, since a shorter step on
+another device says nothing about the program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from advisor.report.roofline import peaks_of, reach
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Kernels of one family on one side: time a step, its share of the step, and the mean share of the roofline if it is known."""
+    """Kernels of a family on one side: time per step, share of the step, and mean share of the roofline if known."""
 
     name: str
     us: float = 0.0

@@ -28,8 +28,7 @@ findings = { high = 0, sync-stall = 0, launch-gap = "low" }
 
 @dataclass(frozen=True)
 class Verdict:
-    """One budget held against one trace. `unknown`: the trace cannot tell, which is not good news. value: what was held against the limit,
-    more of it is worse."""
+    """A budget compared with a trace. `unknown`: the trace does not show it, which is no success. value: the compared value; higher is worse."""
 
     budget: str
     status: Literal["kept", "crossed", "unknown", "not checked"]
@@ -82,7 +81,7 @@ _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], Callable[[float]
     "reserved_bytes": (_peak("peak_reserved_bytes"), size, ""),
     "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices and r.kind == "trace" else None, _ms, " a step"),
 }
-"""Of each budget what it limits, how its values are written, and of what they are."""
+"""Per budget: its field, the format of its values, and their base."""
 
 _SHARES = [name for name, (_, write, _) in _MEASURES.items() if write is percent]
 REGRESSION = "regression_percent"
@@ -134,8 +133,7 @@ _WORST = ("crossed", "unknown", "not checked", "kept")
 
 
 def check_all(budgets: Mapping[str, Any], reports: Mapping[str, Report], against: Comparison | None = None) -> list[Verdict]:
-    """The same of several captures of one program, by their names: each has to keep a budget, and the verdict is that of the worst,
-    which it names where they differ."""
+    """The same for several captures of a program, by name: each must keep the budget. The verdict is that of the worst, named if they differ."""
     of_each = [check(budgets, report, against) for report in reports.values()]
     return [_worst(dict(zip(reports, verdicts, strict=True))) for verdicts in zip(*of_each, strict=True)]
 

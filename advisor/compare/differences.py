@@ -20,12 +20,13 @@ FLOPS_SHARE = LITTLE
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
 
 OTHER_WORK, SAME_MODULES, SAME_OPS = 1.5, 0.2, 0.4
-"""Steps of more than one and a half times the FLOPs, of whose time not a fifth is in modules of the same names, or two fifths in ops, as every program has
-some of these, are of two programs: a fix that renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
+"""Steps are of different programs if FLOPs differ by more than half, and less than a fifth of the time is in modules of the same names, or two fifths in
+ops. A fix that renames everything, such as compiling, keeps FLOPs; a larger batch keeps names.
+"""
 
 
 def differences_between(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:
-    """What differs next to the time between captures, of one side too: they are averaged as repetitions. Serious where times cannot be compared."""
+    """Differences besides time between captures, also within a side: these are averaged as repetitions. Serious if times cannot be compared."""
     every = (*before, *after)
 
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
@@ -56,7 +57,7 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
 
 
 _JUDGED_BY_TIME = ("trace", "job")
-"""Kinds whose step is in doubt where they cannot be judged: of a TPU and of measured kernels only advice is missing then."""
+"""Kinds with an unreliable step if they cannot be judged. Of TPUs and measured kernels only advice is missing then."""
 _JUDGED = {"no": "nothing", "partly": "a part", "yes": "everything"}
 
 
@@ -111,7 +112,7 @@ def _range_in_words(values: Sequence[float], write: Callable[[float], str]) -> s
 
 
 def basis_of(report: Report) -> str:
-    """What said where a step begins; of a recording without steps its kind."""
+    """The source of step boundaries; of a recording without steps its kind."""
     return report.window.basis if report.window else report.kind
 
 

@@ -21,7 +21,7 @@ def finding_changes(before: Report, after: Report) -> Iterable[FindingChange]:
 
 
 def applied(before: Report, after: Report) -> Iterable[Applied]:
-    """Findings whose fix shortens the step, by a hundredth of it or more, of which less is left after."""
+    """Findings with a fix that shortens the step by 1% or more, with less of it left after the change."""
     new = _by_rule(after)
     for rule, finding in _by_rule(before).items():
         left = _share(new.get(rule), after)

@@ -48,9 +48,10 @@ class Trend:
 
     @cached_property
     def breaks(self) -> tuple[Difference | None, ...]:
-        """Of each entry what keeps its step from being held against those before, by what a diff refuses; None if nothing does. Held against are
-        the one before and the first since the last break, from which a summary counts; reports that earlier versions saved have no breakdown and
-        tell nothing, so that neither is one of them."""
+        """Per entry, the reason that its step cannot be compared with earlier entries, by the rules of a diff; None without one. It is compared with its
+        predecessor
+        and with the first entry since the last break, from which a summary counts. Reports of earlier versions without a breakdown are skipped.
+        """
         found: list[Difference | None] = []
         first: Entry | None = None
         before: Entry | None = None

@@ -1,4 +1,4 @@
-"""Which parts of one step do the work of which parts of another, although kernels were renamed, fused or replaced."""
+"""Matches parts of two steps that do the same work, although kernels were renamed, fused or replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FUSED_BY_COMPILER = re.compile(r"^triton_[a-z]+_fused_(.+?)_\d+$")
 
 @dataclass(frozen=True)
 class Match:
-    """Parts before and after that do the same work; one side is empty for what is new or gone."""
+    """Parts before and after that do the same work; one side is empty for new or removed work."""
 
     before: tuple[Part, ...]
     after: tuple[Part, ...]
@@ -26,11 +26,11 @@ class Match:
 
 
 def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
-    """Every part of both sides in exactly one match. Parts are in the order in which they first ran.
+    """Every part of both sides in exactly one match, in order of their first run.
 
-    Equal kernels of equal ops first; then a kernel that moved to another op or module, or that another demangler spelled; then one
-    kernel for another under the same op with the same shapes; then, between matched neighbours, what stood there before and what
-    is there now.
+    First equal kernels of equal ops; then a kernel that moved to another op or module, or has another demangled name; then different kernels of the same
+    op
+    and shapes; then the rest between matched neighbours.
     """
     left, right = list(before), list(after)
     pairs: list[tuple[int, int, Relation]] = []
@@ -52,8 +52,7 @@ def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
 
 
 def _of_one_part(own: list[Part], other: list[Part], pairs: list[tuple[int, int, Relation]], free: dict[int, None]) -> dict[int, list[Part]]:
-    """What is left of kernels that the other side holds in one part each, as a profiler does that records no ops, by the place of that
-    part; taken out of `free`."""
+    """The rest of kernels that the other side has in a single part each (as without recorded ops), by the place of that part; removed from `free`."""
     whole = {_kernel(other[j]): j for _, j, relation in pairs if relation == "same" and not other[j].op}
     found: dict[int, list[Part]] = {}
     for i in list(free):

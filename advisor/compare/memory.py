@@ -74,7 +74,7 @@ _KEYS: dict[By, Callable[[HeldRow], str]] = {
 
 
 def compare_memory(before: Sequence[Report], after: Sequence[Report]) -> MemoryComparison:
-    """What changed of the peak from one snapshot to another. Raises UsageError if a side is not one snapshot."""
+    """Changes of the peak between two snapshots. Raises UsageError if a side is not a single snapshot."""
     old, new = _single_snapshot(before), _single_snapshot(after)
     allocated = _memory(new).peak_allocated_bytes - _memory(old).peak_allocated_bytes
     reserved = _memory(new).peak_reserved_bytes - _memory(old).peak_reserved_bytes

@@ -18,7 +18,7 @@ from advisor.report.model import Report
 from advisor.report.step import Part
 
 CAPTURES = 3
-"""Captures a side from which the noise can be told: two give a range of one number."""
+"""Captures per side that are needed to estimate noise: two give only a single range."""
 
 RESAMPLES = 10_000  # of the bootstrap: the ends of its interval move by less than what is printed
 
@@ -145,7 +145,7 @@ def _by_kernel(report: Report, named: Callable[[KernelRow], str]) -> Mapping[str
 
 
 def _steps(report: Report) -> int:
-    """Steps that a report's times are of; kernels that were measured one by one are of one run."""
+    """Steps that a report's times are of; separately measured kernels are of a single run."""
     return report.window.steps if report.window else 1
 
 

@@ -1,7 +1,6 @@
-"""What the tools answer: structs, so that each has a schema, cut to what fits an agent's window.
+"""Answers of the tools: structs, so that each has a schema, cut to fit an agent's context window.
 
-Whatever the traced program recorded, or a program printed, stands under `from_trace`, so that an agent can tell data from advice: a kernel may
-be named like an instruction.
+Recorded and printed text is under `from_trace`, so an agent can separate data from advice: a kernel's name may look like an instruction.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from advisor.report.serving import Phase
 FIRST_BYTES = 2_000
 """Of a first answer: it is read into a context window, and says how to ask for more."""
 REPLY_BYTES = 8_000
-"""Of an answer in full: what does not fit is counted, and how to ask for it said."""
+"""Of a cut answer: counts of omitted rows, and how to request them."""
 TEXT = 300  # characters of one text, so that thirty of them fit an answer
 _TEXTS = (4 * TEXT, 240, 120, 60)
 """Characters of a text, the most of these with which at least the head fits."""
@@ -45,7 +44,7 @@ class Analyzed(Brief, frozen=True, kw_only=True):
 
 
 class EvidencePlace(msgspec.Struct, frozen=True):
-    """One place that shows the problem, of one step."""
+    """A place that shows the problem, in a single step."""
 
     what: str
     count: float
@@ -204,7 +203,7 @@ class Checked(Answer, frozen=True, kw_only=True):
 
 
 class ServedPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one phase on as many requests, a step each. None where the recording does not say."""
+    """Steps of the same phase and number of requests, per step. None if not recorded."""
 
     phase: Phase
     requests: int | None
@@ -227,7 +226,7 @@ class Served(Answer, frozen=True, kw_only=True):
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The last of what the program printed, and what the recorder noted."""
+    """The end of the program's output, and the recorder's notes."""
 
     last_lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -257,7 +256,7 @@ class Gained(msgspec.Struct, frozen=True):
 
 
 class PredictedShare(msgspec.Struct, frozen=True):
-    """What a finding said: shares of the step."""
+    """Contents of a finding, as shares of the step."""
 
     finding: str
     low: float
@@ -332,7 +331,7 @@ def cleaned(text: str, most: int = TEXT) -> str:
 
 
 def fitted(answer: A, rows: str, limit: int = FIRST_BYTES, more: str = "", note: str = DATA) -> str:
-    """JSON of at most `limit` bytes: as many of `rows` as fit, and how to ask for the others; texts are cut where not even the head fits."""
+    """JSON of at most `limit` bytes: as many `rows` as fit, and how to request the rest; texts are cut if even the head does not fit."""
     every = getattr(answer, rows)
     for most in _TEXTS:
         for count in range(min(len(every), limit // 20), -1, -1):

@@ -27,7 +27,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def located(root: Path, trace: str) -> Path:
-    """Where a path below the root leads. Raises UsageError where that is out of it, TraceError where neither a file nor a directory is there."""
+    """Resolves a path below the root. Raises UsageError outside of it, TraceError if no file or directory is there."""
     shown, hint = cut(trace, 4 * SHOWN), "Give the path of a trace below the root."
     try:
         path = (root.resolve() / trace).resolve()
@@ -52,7 +52,7 @@ def check_paths(root: Path, given: Mapping[str, object]) -> None:
 
 
 def target(root: Path, path: str) -> Path:
-    """Where something new may be written. Raises UsageError where that is not below the root."""
+    """The place for a new file. Raises UsageError if it is not below the root."""
     try:
         found = (root.resolve() / path).resolve()
     except (OSError, ValueError, RuntimeError):
@@ -66,8 +66,9 @@ _OPTION = re.compile(r"(?:-{1,2}[\w-]+|[A-Za-z_]\w*)=")
 
 
 def check_command(root: Path, words: Sequence[str]) -> None:
-    """Raises UsageError for a program, or a file or directory that a word names, outside of the root. A command by its name alone is looked up as
-    ever. What the program itself then reads no word tells: this is no sandbox."""
+    """Raises UsageError for a program, file or directory argument outside of the root. Commands without a path are looked up as usual. Files that the program
+    then reads are not checked: this is no sandbox.
+    """
     home = root.resolve()
     program = next((at for at, word in enumerate(words) if at and not _OPTION.match(word)), 0) if words[0] == "env" else 0
     for at, word in enumerate(words):
@@ -94,7 +95,7 @@ def _leads_out(home: Path, word: str) -> bool:
 
 
 def check_arguments(tool: Callable[..., object], given: Mapping[str, object]) -> None:
-    """Raises UsageError for arguments that a tool does not take, lacks, or that are not what it takes: one that is ignored would answer another question."""
+    """Raises UsageError for unknown, missing or wrong arguments of a tool: an ignored argument would answer another question."""
     takes, types = inspect.signature(tool).parameters, get_type_hints(tool)
     for name, value in given.items():
         if name not in takes:

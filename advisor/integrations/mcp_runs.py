@@ -1,5 +1,6 @@
-"""Commands that an agent may have run, if the user allows it: record, try and verify. Each is a process of its own that tells how far it is, and
-that ends where the call is cancelled."""
+"""Commands that an agent may run with the user's permission: record, try and verify. Each is a process that reports progress and ends if the call is
+cancelled.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class _Ran(msgspec.Struct):
 
 
 class Runs:
-    """Runs of programs below one folder, one at a time: two would disturb each other's measurement."""
+    """Runs of programs below a folder, one at a time, because they would disturb each other's measurement."""
 
     def __init__(self, root: Path, allowed: bool, limit_s: float = RUN_S) -> None:
         if not 0 < limit_s < 1e7:
@@ -168,7 +169,7 @@ class Runs:
         return found
 
     async def _run(self, *arguments: str) -> _Ran:
-        """Run the command `advisor` in the root to its end. Raises UsageError where another run is under way, TraceError where it takes too long."""
+        """Runs the command `advisor` in the root to its end. Raises UsageError during another run, TraceError if it takes too long."""
         if self._busy:
             raise UsageError("another run is under way, and two would disturb each other", "Wait for its end, or cancel it.")
         self._busy = True
@@ -247,7 +248,7 @@ async def _end(process: Process) -> None:
 
 
 def _lines(status: Path) -> list[dict[str, Any]]:
-    """What a command told so far."""
+    """The messages of a command so far."""
     try:
         return [json.loads(line) for line in status.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):  # not yet, or a line that is being written

@@ -44,7 +44,7 @@ def server(root: Path, limit_s: float = ANSWER_S, allow_run: bool = False, run_l
     answers = Answers(root, limit_s)
 
     class Server(MCPServer):
-        """One that says plainly what is amiss with a call, before anything is read, and whose answers are structured."""
+        """A tool that rejects a wrong call clearly before anything is read, with structured answers."""
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             async def progress(seconds: float, doing: str) -> None:
@@ -76,7 +76,7 @@ def server(root: Path, limit_s: float = ANSWER_S, allow_run: bool = False, run_l
     made = Server("advisor", version=release(), instructions=INSTRUCTIONS)
 
     def told(tool: Callable[..., str]) -> Callable[..., str]:
-        """The same tool, whose answers are made elsewhere, and whose known errors are answers that the agent can act on."""
+        """The same tool with answers made elsewhere; known errors become answers that the agent can act on."""
 
         @wraps(tool)
         def call(**arguments: str | int) -> str:

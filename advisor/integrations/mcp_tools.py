@@ -1,4 +1,4 @@
-"""What an agent may ask: small, read-only answers about traces under one folder."""
+"""The agent's tools: small, read-only answers about traces in a folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ P = ParamSpec("P")
 
 
 def _named_below_root(tool: Callable[Concatenate[Tools, P], str]) -> Callable[Concatenate[Tools, P], str]:
-    """The same tool, whose answers and errors name files below the root as the agent does: where the root lies is not for it to know."""
+    """The same tool with file names as the agent writes them: the root's location stays hidden."""
 
     @wraps(tool)
     def call(self: Tools, *given: P.args, **named: P.kwargs) -> str:
@@ -255,7 +255,7 @@ class Tools:
         return (*found, *quiet) or (Outcome(self._known(rule), "not run", not_run),)
 
     def _note(self, *given: str) -> str:
-        """What is to be said of an answer's text: of a saved report nothing is advisor's word."""
+        """The notice of an answer's text: nothing in a saved report is advisor's own text."""
         from advisor.report.saved import is_report
 
         read = [path for one in given if one for held in [self._held(one)] for path in (held[0], *held[1])]
@@ -278,7 +278,7 @@ class Tools:
         return self._root_in_text.sub("", text) if self._root_in_text else text
 
     def _held(self, trace: str) -> tuple[Path, list[Path]]:
-        """Where a trace lies, and the files that are read of a directory. Raises UsageError if any lies outside of the root."""
+        """A trace's location, and the files read of a directory. Raises UsageError if any is outside of the root."""
         from advisor.sources.jax.directory import newest_run
 
         path = located(self.root, trace)

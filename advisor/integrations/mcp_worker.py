@@ -33,7 +33,7 @@ class _Request(msgspec.Struct):
 class _Answer(msgspec.Struct):
     text: str = ""
     message: str = ""
-    """What is wrong with what was asked for, and in `hint` what to do."""
+    """The error of a request, and in `hint` its remedy."""
     hint: str = ""
 
 

@@ -1,6 +1,6 @@
-"""What a command is doing, for a program that started it: lines of JSON in a file that its environment names.
+"""Progress of a command for the program that started it: lines of JSON in a file that its environment names.
 
-Standard error is the measured program's too, so that nothing there tells whose a line is.
+Standard error also belongs to the measured program, so its lines cannot be attributed.
 """
 
 from __future__ import annotations

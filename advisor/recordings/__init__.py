@@ -1,1 +1,1 @@
-"""What one run left behind: a timeline, kernels measured one by one, a snapshot of memory; data only."""
+"""Data of a run: a timeline, separately measured kernels, or a memory snapshot."""

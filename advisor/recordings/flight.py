@@ -11,9 +11,11 @@ State = Literal["scheduled", "started", "completed"]
 
 
 class Call(NamedTuple):
-    """One collective of one rank. group: its process group's name. sequence: its number in the group. name: as the framework calls it.
-    bytes, elements: of its inputs, 0 where sizes or types were not recorded. dur_us: on the device, NaN if that was not timed.
-    line: of the program, `train.py:12`, "" if no stack was recorded. to_one: whether it is a message between two ranks."""
+    """A collective of a rank. group: its process group. sequence: its number in the group. name: by the framework. bytes, elements: of its inputs, 0 if sizes
+    or
+    types were not recorded. dur_us: on the device, NaN if not timed. line: of the program, `train.py:12`, "" without a stack. to_one: whether it is a
+    message between two ranks.
+    """
 
     group: str
     sequence: int
@@ -39,7 +41,7 @@ class FlightRank:
 
 @dataclass(frozen=True)
 class FlightRecords:
-    """The dumps of a job's ranks. notes: what is to be said of how they were read."""
+    """The dumps of a job's ranks. notes: about how they were read."""
 
     part_of: ClassVar[Literal["collectives"]] = "collectives"
 

@@ -1,4 +1,4 @@
-"""Kernels measured one by one by Nsight Compute: what it counted, by its own names, in base units."""
+"""Kernels that Nsight Compute measured separately: its counters by its own names, in base units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DURATION = "gpu__time_duration.sum"
 
 
 LARGEST = 2.0**63
-"""Counters have 64 bits, and no device's rate comes near; one over it is the smallest. What is computed from numbers between is finite."""
+"""The least value out of range: counters have 64 bits, and no rate comes near. Results computed from smaller numbers are finite."""
 
 
 def counted(number: float) -> float | None:
@@ -25,8 +25,9 @@ def counted(number: float) -> float | None:
 
 @dataclass(frozen=True)
 class Flags:
-    """With what ptxas made a kernel's binary: for which architecture (`sm_90`, "" if that was not said), at which level of optimisation,
-    for a debugger or not, with line numbers or not, and the most registers that a thread may have, None if nobody said."""
+    """How ptxas compiled a kernel: architecture (`sm_90`, "" if unknown), optimisation level, debugger, line numbers, and register limit per thread; None if
+    unknown.
+    """
 
     arch: str = ""
     level: int = 3
@@ -54,13 +55,13 @@ class KernelProfile:
     process: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     page: str = ""
-    """"details" where only what that page shows is known, which is less than was collected."""
+    """"details" if only that page's counters are known, which are fewer than collected."""
     source: tuple[str, int] | None = None
     """File and line that its binary names first, as Triton's do; None if it names none."""
     flags: Flags | None = None
     """Of its compiler; None if its binary is not there, as in a CSV page, or does not say."""
     launches: int = 1
-    """How many it represents: more than one where a profiler kept their sums, and `metrics` are means."""
+    """Launches that it represents: more than one if a profiler kept sums; `metrics` are then means."""
 
     def get(self, *names: str) -> float | None:
         """The first of these metrics that was collected (versions of ncu name some differently), None if none was."""
@@ -85,7 +86,7 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class KernelProfiles:
-    """What one report of Nsight Compute, or one tree of Proton, holds. Raises TraceError if it holds no kernel."""
+    """Contents of a report of Nsight Compute, or of a tree of Proton. Raises TraceError without kernels."""
 
     part_of: ClassVar[Literal["kernels"]] = "kernels"
 
@@ -96,7 +97,7 @@ class KernelProfiles:
     devices: Mapping[int, str] = field(default_factory=dict)
     """Names by id, those that were recorded."""
     damage: str = ""
-    """What is wrong with the file, where some of it could not be read."""
+    """Problems of the file, if parts could not be read."""
 
     def __post_init__(self) -> None:
         if not self.kernels:

@@ -18,8 +18,10 @@ DEEPEST = 1 << 14
 
 
 class Forest(NamedTuple):
-    """to: (n,) the row that each leads to, -1 where to none; from any row a root is reached in at most the depth that was asked for.
-    rings: links left out that led back to where they came from. deep: links left out since they led further."""
+    """to: (n,) target row of each, or -1; every row reaches a root within the requested depth. rings: omitted links in a cycle. deep: omitted links beyond
+    that
+    depth.
+    """
 
     to: Ints
     rings: int
@@ -36,7 +38,7 @@ CHECK = "recorded-links"
 
 
 def told(what: str, cut: int) -> str:
-    """What a check says of the links of one kind that were left out."""
+    """A check's text about omitted links of a kind."""
     return f"left out {counted(cut, 'link')} from {what}: followed, they lead back to where they began, or further than {DEEPEST:,} links"
 
 

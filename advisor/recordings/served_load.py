@@ -1,4 +1,4 @@
-"""What a server's client or counters measured, beside the timeline of one of its workers."""
+"""Measurements of a server's client or counters, next to the timeline of a worker."""
 
 from __future__ import annotations
 

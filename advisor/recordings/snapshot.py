@@ -1,7 +1,7 @@
-"""What a snapshot of a GPU memory allocator holds: what is allocated now, and the events that led there.
+"""A snapshot of a GPU memory allocator: current allocations, and the events before.
 
-Bytes are bytes, times microseconds of the clock that the program ran under. Events and blocks are columns; a stack is a tuple of
-frames, innermost first, each distinct stack stored once and named by its index.
+Sizes in bytes, times in microseconds of the program's clock. Events and blocks are columns; a stack is a tuple of frames, innermost first. Each distinct
+stack is stored once and named by its index.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Events:
-    """What the allocator did, in order: columns of one length."""
+    """Actions of the allocator in order: columns of equal length."""
 
     action: npt.NDArray[np.int8]
     address: Ints
@@ -134,7 +134,7 @@ class MemorySnapshot:
     marks: tuple[Mark, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     tells_reserved: bool = True
-    """Whether it says what was held from the driver; if not, segments are what is allocated."""
+    """Whether it includes memory held from the driver; if not, segments are the allocations."""
     ranks: bool = False
     """Whether the devices are those of a job's ranks, by their numbers."""
 

@@ -1,8 +1,7 @@
-"""The one model that every reader fills and every view reads: typed tables on one clock.
+"""The model that every reader fills and every view reads: typed tables on a common clock.
 
-Times are float64 microseconds from the trace's start (`start_us`, `dur_us`), exact to the nanosecond;
-`Timeline.base_ns` is the absolute time of 0 in nanoseconds. Strings are categoricals. A number that was
-not recorded is -1 (integers) or NaN (floats); a string that was not recorded is "".
+Times are float64 microseconds from the trace's start (`start_us`, `dur_us`), exact to the nanosecond; `Timeline.base_ns` is the absolute time of 0 in
+nanoseconds. Strings are categoricals. Missing numbers are -1 (integers) or NaN (floats); missing strings are "".
 """
 
 from __future__ import annotations
@@ -195,15 +194,14 @@ class ReadIssue:
     events: int = 0
     """How many events it concerns, 0 if that is not counted."""
     of: int = 0
-    """Of how many that were put right, where the checks grade their share; 0 if what it concerns is lost."""
+    """The total, if checks grade the corrected share; 0 if the data is lost."""
     cut: bool = False
     """Whether events are missing that nobody can count, as where a file ends early: host ops may be there without their kernels."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Spans of a file that no table holds: what they are, how many, and how long they last together. of_host: of a process of which calls or ops
-    were read, so that a device's work is hardly among them."""
+    """Spans of a file outside all tables: kind, count and total duration. of_host: of a process with calls or ops, so hardly of a device."""
 
     what: str
     events: int
@@ -216,7 +214,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a timeline came from, and what its producer was told to record."""
+    """Origin of a timeline, and the options of its profiler."""
 
     path: str
     format: str
@@ -290,7 +288,7 @@ def table(name: str, columns: Mapping[str, Any]) -> Table:
 
 
 def stacked(name: str, tables: Sequence[Table]) -> Table:
-    """The rows of one table of several recordings, one behind the other."""
+    """The rows of a table of several recordings in a row."""
     return table(
         name,
         {
@@ -308,9 +306,9 @@ def _empty(name: str) -> Table:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One process's trace: what hosts and devices did, when, on one clock (see the module's text).
+    """A process's trace: activity of hosts and devices on a common clock (see the module's text).
 
-    Raises TraceError if a table lacks a column, has the wrong dtype or holds a negative duration.
+    Raises TraceError if a table lacks a column, has the wrong dtype or a negative duration.
     """
 
     part_of: ClassVar[Literal["trace"]] = "trace"
@@ -362,8 +360,7 @@ class Timeline:
         return np.array([self.device(number).sm_count for number in known.tolist()], np.int64)[which]
 
     def device(self, device_id: int) -> Device:
-        """The device of that id. Where the trace lists others that are all alike (ROCm numbers them in its own way), one of those;
-        else a nameless one."""
+        """The device of that id. If the trace lists only equal others (ROCm has its own numbers), one of those; else a nameless device."""
         found = next((d for d in self.devices if d.id == device_id), None)
         alike = {replace(d, id=device_id) for d in self.devices} if found is None else set()
         return found or (alike.pop() if len(alike) == 1 else Device(device_id))

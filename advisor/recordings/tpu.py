@@ -1,4 +1,4 @@
-"""What the profile of TPUs holds: what each core ran and when, in µs from the profile's start, and what each op is."""
+"""A TPU profile: ops of each core with times in µs from the profile's start, and their descriptions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from advisor.recordings.timeline import ReadIssue
 
 
 class TpuOp(NamedTuple):
-    """An HLO op, with what one run of it does: FLOPs and bytes of the memory, NaN if the profile does not say.
+    """An HLO op with the work of a run: FLOPs and bytes of memory, NaN if missing.
 
-    scope: the op of the program that it comes from, `jit(step)/mlp/dot_general`. source: `file.py:12`."""
+    scope: its op in the program, `jit(step)/mlp/dot_general`. source: `file.py:12`.
+    """
 
     name: str
     category: str
@@ -40,8 +41,9 @@ class Runs:
 
 @dataclass(frozen=True)
 class TpuCore:
-    """One core. peak_flops: a second, as the profile has it, 0 if it does not. ops: in sequence, loops around what they
-    hold. beside: asynchronous ops, from their start to their end, whether or not the core waits. waits: for other cores."""
+    """A core. peak_flops: per second by the profile, 0 if missing. ops: in sequence, loops around their contents. beside: asynchronous ops from start to end,
+    whether or not the core waits. waits: for other cores.
+    """
 
     number: int
     name: str = ""

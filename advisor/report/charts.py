@@ -27,10 +27,11 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True, eq=False):
-    """What hosts and devices did from `start_us` to `end_us`: one row a slice, by lane, then start.
+    """Activity of hosts and devices from `start_us` to `end_us`: a row per slice, by lane, then start.
 
-    lane, depth, kind, name, op: (n,) codes; `kind` of `kinds`, `name` and `op` (the framework op that launched a GPU
-    slice, -1 where none) of `names`. launched_by: (n,) row of the call that launched a GPU slice, -1 where it lies outside.
+    lane, depth, kind, name, op: (n,) codes; `kind` of `kinds`, `name` and `op` (the framework op that launched a GPU slice, or -1) of `names`.
+    launched_by:
+    (n,) row of the call that launched a GPU slice, -1 if outside.
     """
 
     start_us: float
@@ -51,7 +52,7 @@ class Cut(msgspec.Struct, frozen=True, eq=False):
 
 
 class Mark(msgspec.Struct, frozen=True, eq=False):
-    """A stretch of a cut that shows the problem, on one lane, or on all where `lane` is -1."""
+    """A part of a section that shows the problem, on a lane, or on all if `lane` is -1."""
 
     lane: int
     start_us: float
@@ -111,13 +112,14 @@ class MemoryCurve(msgspec.Struct, frozen=True, eq=False):
     reserved_bytes: Ints
     peak_bytes: int
     summed: bool = False
-    """Whether they are sums of what was asked of the driver and given back since recording began: what was held before is missing."""
+    """Whether they sum requests to the driver since recording began, so earlier memory is missing."""
 
 
 class QueueCurve(msgspec.Struct, frozen=True, eq=False):
-    """GPU ops of one device that the host has launched and that have not begun: (n,) `length` of them from each `time_us` to the next, over
-    all of the trace. Over the window: the most, the number that is there for half of the time, the share of the time in which none
-    does, and how long before its begin an op was launched, in the median."""
+    """Launched GPU ops of a device that have not started: (n,) `length` from each `time_us` to the next, over the whole trace. Over the window: maximum,
+    median
+    over time, share of time with none, and the median time from launch to start.
+    """
 
     device: int
     time_us: Floats
@@ -151,7 +153,7 @@ class Picture(msgspec.Struct, frozen=True, eq=False, dict=True):
     copies: tuple[CopyRow, ...]
     memory: tuple[MemoryCurve, ...]
     launched: Mapping[str, Launched] = msgspec.field(default_factory=dict)
-    """Of kernels that were measured one by one too, by their name in the timeline."""
+    """Of kernels that were also measured separately, by their name in the timeline."""
     queues: tuple[QueueCurve, ...] = ()
     """How far the host runs ahead of each device."""
     window_us: tuple[float, float] = (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""JSON of what is reported, in which no name drives the terminal that it is printed to: what is read from it is the same."""
+"""JSON of reports in which no name can control the terminal; the parsed content is the same."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ SURROGATE = expression("[\ud800-\udfff]")
 
 
 def as_json(shown: Any, indent: int = 1) -> bytes:
-    """Indented, or below 0 in one line without spaces; each unseen character in a text as JSON's own escape; unpaired surrogates, which a path that is not UTF-8 holds and
-    JSON cannot, as the text of one."""
+    """Indented, or in a single line without spaces if below 0. Invisible characters become JSON escapes; unpaired surrogates, of paths that are not UTF-8,
+    become the text of one.
+    """
     try:
         data = msgspec.json.encode(shown)
     except UnicodeEncodeError:

@@ -27,7 +27,7 @@ class HostOp(msgspec.Struct, frozen=True):
 
 
 class HostLine(msgspec.Struct, frozen=True):
-    """A function of the program, per step, with what it calls outside of the program's code: the line where it begins. share: of the step.
+    """A function of the program, per step, with its callees outside the program's code: the line at which it starts. share: of the step.
 
     function: empty if only the stacks of ops were recorded. Then this is a line, with the time of the ops that it calls.
     """

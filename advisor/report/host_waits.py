@@ -1,4 +1,4 @@
-"""What the report says of calls that wait for the GPU, where all of them were asked for."""
+"""Calls that wait for the GPU, if the report lists all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from advisor.report.finding import SourceLine
 
 
 class HostWaitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that wait for the GPU, made by one line; where lines were not recorded, of one op and module."""
+    """Calls that wait for the GPU, of the same line; without recorded lines, of the same op and module."""
 
     call: str
     """As it is written, where the table of such calls knows it; else the op, or the runtime call that no op is around."""

@@ -28,7 +28,7 @@ class Occupancy(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One question asked of a measured kernel. What was not collected is neither good nor bad: `record_with` collects it."""
+    """A question about a measured kernel. Without counters the answer is neither good nor bad: `record_with` collects them."""
 
     check: str
     status: Literal["ok", "concern", "not collected"]
@@ -62,9 +62,9 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True):
-    """GPU ops of one name and family in the window, or launches of one kernel with one grid that were measured one by one.
+    """GPU ops of the same name and family in the window, or separately measured launches of a kernel with the same grid.
 
-    Rates are NaN-free: 0 if they cannot be known.
+    Rates are 0 if unknown, never NaN.
     """
 
     name: str
@@ -82,11 +82,11 @@ class KernelRow(msgspec.Struct, frozen=True):
     gbps: float = 0.0
     tflops: float = 0.0
     dur_us: float = 0.0
-    """Of one launch: the median where each was measured, else the mean."""
+    """Per launch: the median of separate measurements, else the mean."""
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     limiter: str = ""
-    """What it is limited by: compute, dram, l2, l1, or latency; "" where nobody counted."""
+    """Its limit: compute, dram, l2, l1, or latency; "" without counters."""
     stalls: dict[str, float] = {}
     """Share of a warp's time by what it waits for, most first."""
     occupancy: Occupancy | None = None

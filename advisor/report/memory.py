@@ -1,4 +1,4 @@
-"""What the report says of memory: what is held at the peak, and how that came to be."""
+"""Memory in a report: contents of the peak, and the way there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemoryDevice(msgspec.Struct, frozen=True):
 
 
 class TracedMemory(msgspec.Struct, frozen=True):
-    """What a timeline's own memory events say of one device in the window, in bytes; None if they do not say it."""
+    """A device's memory in the window by the timeline's own events, in bytes; None if they lack it."""
 
     device: int
     peak_allocated_bytes: int | None = None
@@ -56,7 +56,7 @@ class SegmentRow(msgspec.Struct, frozen=True):
 
 
 class MemoryCurve(msgspec.Struct, frozen=True):
-    """Memory over time, thinned to what a chart shows: the highest moment of each stretch. Lists of one length."""
+    """Memory over time, thinned for a chart: the highest moment of each interval. Lists of equal length."""
 
     time_us: tuple[float, ...]
     """From the first event."""
@@ -87,7 +87,7 @@ class Memory(msgspec.Struct, frozen=True):
     """Reserved when most was allocated: what is beyond that is cached or in pieces."""
     steps: int = 0
     growth_bytes: int = 0
-    """What a step adds, where each adds about the same."""
+    """Growth per step, if all steps grow alike."""
     replay_error: float = 0.0
     """How far the replay of the recorded requests is from the recorded peak of reserved bytes, as a share."""
     devices: tuple[MemoryDevice, ...] = ()

@@ -6,9 +6,9 @@ import msgspec
 
 
 class Made(msgspec.Struct, frozen=True):
-    """One line of a plan: a view or a rule, the views and parts that it takes, and the wall time it took without these, in ms.
+    """A line of a plan: a view or a rule, its inputs, and its wall time in ms without theirs.
 
-    depth: 0 if it was asked for by itself, else one more than that of what needed it first. missing: why it could not be made.
+    depth: 0 if requested directly, else one more than its first user's. missing: why it could not be made.
     """
 
     name: str

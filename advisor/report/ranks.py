@@ -1,4 +1,4 @@
-"""What the report says of a job's ranks: where their steps went, whom they wait for, what they send."""
+"""A job's ranks in a report: their step times, waits and communication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class RankStep(msgspec.Struct, frozen=True, array_like=True):
-    """One step of one rank, in µs: as recorded, computing, and waiting for other ranks."""
+    """A step of a rank, in µs: as recorded, computing, and waiting for other ranks."""
 
     step_us: float
     compute_us: float
@@ -16,7 +16,7 @@ class RankStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank of a job: where a step of its device went, in µs as recorded. The parts sum to `step_us`."""
+    """A rank of a job: parts of its device's step in µs, as recorded. They sum to `step_us`."""
 
     rank: int
     host: str = ""
@@ -24,7 +24,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     compute_us: float
     copy_us: float = 0.0
     wait_us: float = 0.0
-    """Waiting for other ranks: communication that nothing of this rank's runs beside, before the last one has come."""
+    """Waits for other ranks: communication without overlapping work of this rank, before the last rank arrives."""
     transfer_us: float = 0.0
     """Exposed communication after that."""
     input_us: float = 0.0
@@ -75,21 +75,22 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     bus_gbps: float = 0.0
     """In 1e9 bytes a second, as nccl-tests has it; 0 if the size is unknown."""
     link_gbps: float = 0.0
-    """What the link between the devices can carry in one direction; 0 if that is unknown."""
+    """One-way bandwidth of the link between the devices; 0 if unknown."""
     nodes: int = 0
     """Machines that the group's ranks run on; 0 if that is unknown."""
 
 
 class RankCost(msgspec.Struct, frozen=True, kw_only=True):
-    """How many times as long the job takes as the ideal one where only this rank's own time is as it was."""
+    """The job's time over the ideal if only this rank keeps its own time."""
 
     rank: int
     slowdown: float
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
-    """A job over the ideal one, in which every rank does each stretch as long as the mean of all and each transfer takes the median of
-    its like (Lin et al., OSDI 2025). `by_part`: where only that part of the ranks' time is as it was."""
+    """A job's time over the ideal, in which every rank takes the mean time in each part, and each transfer the median of its kind (Lin et al., OSDI 2025).
+    `by_part`: with only that part of the ranks' time as it was.
+    """
 
     slowdown: float
     by_part: dict[str, float]
@@ -128,7 +129,7 @@ class ExpertBalance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankSpan(msgspec.Struct, frozen=True, array_like=True):
-    """What a rank's device did for a while: a part of `RankRow`, or `transfer`; µs from the beginning of what is shown."""
+    """Activity of a rank's device in an interval: a part of `RankRow`, or `transfer`; µs from the start of the section."""
 
     part: str
     start_us: float
@@ -136,7 +137,7 @@ class RankSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RankMoment(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank around a collective: when it came to it and when it left, None if it has no part in it, and its device's time."""
+    """A rank around a collective: its arrival and departure (None if it takes no part), and its device's time."""
 
     rank: int
     arrival_us: float | None
@@ -145,8 +146,9 @@ class RankMoment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CollectiveMoment(msgspec.Struct, frozen=True, kw_only=True):
-    """The collective that ranks waited longest in, on one clock: µs from the beginning of what is shown. `begin_us`: when the last
-    rank, `last`, had come. `ranks`: those that came latest and earliest if there are many."""
+    """The collective with the longest waits, on a common clock: µs from the start of the section. `begin_us`: arrival of the last rank, `last`. `ranks`: the
+    latest and earliest if there are many.
+    """
 
     kind: str
     group: str

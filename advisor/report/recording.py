@@ -1,4 +1,4 @@
-"""What was recorded: the file, its devices and window, where their time went, and whether it can be trusted."""
+"""A recording: file, devices and window, their time, and whether it can be trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import Missing
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What the recorder was told to write next to the events; `steps`: whole ones in the window, 0 if none repeats."""
+    """Options of the profiler besides events; `steps`: whole steps in the window, 0 if none repeats."""
 
     shapes: bool
     stacks: bool
@@ -76,8 +76,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class UnseenWork(msgspec.Struct, frozen=True):
-    """Work of one kind that was asked for, or is in the file, and that no figure of the report holds. us: how long it took, None where
-    that is not known."""
+    """Work of a kind that was requested, or is in the file, and that no figure of the report includes. us: its duration, None if unknown."""
 
     kind: Literal["launch", "graph-launch", "failed-call", "left-out"]
     what: str
@@ -99,7 +98,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class DeviceTime(msgspec.Struct, frozen=True):
-    """Where one device's window went; the five classes sum to `window_us`."""
+    """Parts of a device's window; the five classes sum to `window_us`."""
 
     device: int
     window_us: float
@@ -112,8 +111,9 @@ class DeviceTime(msgspec.Struct, frozen=True):
 
 
 TOUCHES = ("host", "kernels", "counters", "memory", "ranks")
-"""What a check of a recording may find untrue, and what a rule may rely on: what the host did, what the device's ops took, the
-counters of a kernel, what memory held, how ranks are matched."""
+"""Aspects that checks may find wrong and rules rely on: host activity, durations of device ops, counters of a kernel, memory contents, and matching of
+ranks.
+"""
 
 
 READ_INSTEAD = ("fuller-file", "latest-recording", "one-process")
@@ -140,7 +140,7 @@ class Health(msgspec.Struct, frozen=True):
     status: Literal["ok", "degraded", "failed"]
     detail: str
     touches: tuple[str, ...] = ("host", "kernels")
-    """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
+    """Aspects that cannot be trusted if it fails, such as host activity or durations of device ops."""
     record_with: str = ""
     """How to record again so that it holds."""
     missing: Missing = ""
@@ -153,7 +153,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class FrameworkInfo(msgspec.Struct, frozen=True):
-    """The framework that the program is written in, in whose words fixes are said: version "" if it is not known, sure 0 to 1."""
+    """The framework that words the fixes: version "" if unknown, sure 0 to 1."""
 
     name: str
     version: str = ""

@@ -48,7 +48,7 @@ def read_report(path: Path) -> Report:
 
 
 def _with_exclusions(report: Report) -> Report:
-    """The report, each of whose findings says as a fact why the combined estimate leaves it out: reports of earlier versions say it in words only."""
+    """The report with a typed reason for each finding outside the combined estimate: earlier versions have only words."""
     findings = tuple(msgspec.structs.replace(f, excluded=why_excluded(f, counted=False)) if f.left_out and not f.excluded else f for f in report.findings)
     return msgspec.structs.replace(report, findings=findings)
 
@@ -77,9 +77,9 @@ def is_report(path: Path) -> bool:
 
 
 def captures(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> list[Path]:
-    """The captures of one side: the file itself, one recording that is a directory, or every file and recording in a directory.
+    """The captures of a side: the file itself, a recording that is a directory, or every file and recording in a directory.
 
-    whole: whether a directory is one capture, as that of a job's ranks.
+    whole: whether a directory is a single capture, such as a job's ranks.
     """
     if not path.is_dir() or (path / _RECORDING).is_file() or whole(path):
         return [path]
@@ -96,7 +96,7 @@ def captures(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> lis
 
 
 def names(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> list[str]:
-    """What the captures of one side are called, in the order of `reports`."""
+    """Names of the captures of a side, in the order of `reports`."""
     return [one.name for one in captures(path, whole)]
 
 

@@ -1,4 +1,4 @@
-"""What a report says of an inference server: its steps by phase and batch, and what they spend their time on."""
+"""An inference server in a report: its steps by phase and batch, and their time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Bound = Literal["weights", "kv-cache", "compute", "communication", "launches", "
 
 
 class ServingParts(msgspec.Struct, frozen=True):
-    """Shares of a step, 0 to 1, that sum to 1. products: matrix products, which read the weights; attention: which reads keys and values from the cache;
-    communication: where nothing computes next to it; other: further kernels and copies; idle: nothing ran, mostly as the host had launched nothing."""
+    """Shares of a step, 0 to 1, that sum to 1. products: GEMMs, which read the weights; attention: reads keys and values from the cache; communication:
+    without
+    overlapping compute; other: further kernels and copies; idle: nothing ran, mostly because the host had launched nothing.
+    """
 
     products: float
     attention: float
@@ -32,7 +34,7 @@ class ServingParts(msgspec.Struct, frozen=True):
 
 
 class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one phase on as many requests, each figure of one step, as recorded. None if the server's marks, or its graphs, do not say."""
+    """Steps of the same phase and number of requests, per step, as recorded. None if neither the server's marks nor its graphs show it."""
 
     phase: Phase
     requests: int | None
@@ -80,7 +82,7 @@ Steady = Literal["yes", "no", "unknown"]
 
 
 class ServingLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What a benchmark's client, or the server's own counters, measured beside the trace. None where it does not say."""
+    """Measurements of a benchmark's client, or of the server's counters. None if missing."""
 
     source: LoadSource
     ttft: Latency | None = None

@@ -8,7 +8,7 @@ import msgspec
 
 
 class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A TPU's HLO ops of one category, a step of one core, times in µs. Rows sum to what a core works."""
+    """A TPU's HLO ops of a category, per step and core, times in µs. Rows sum to the core's work."""
 
     name: str
     kind: Literal["compute", "communication", "copy"]
@@ -24,9 +24,9 @@ class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Framework ops of one name in the window, times in µs. `self` is without the ops inside of it, `total` with them.
+    """Framework ops of the same name in the window, times in µs. `self` is without nested ops, `total` with them.
 
-    Rates are of the kernels whose work is known, 0 if none is.
+    Rates are of the kernels with known work, 0 without any.
     """
 
     name: str
@@ -46,9 +46,9 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "allocation", "data-loading", "dispatch", "host"]
-"""What a critical path is made of: a GPU op; from the launching call to the op's start on an idle stream; from the op it waited for to
-its start; from the end of an op to the return of the call that waited for it; the host allocating, waiting for a batch, issuing ops, or at
-work of its own."""
+"""Links of a critical path: a GPU op; launch latency from the call to the op's start on an idle stream; from an op's end to its dependent's start; from an
+op's end to the return of the call that waited for it; host time of allocation, waiting for a batch, launching ops, or other CPU code.
+"""
 HOST_LINKS: frozenset[Link] = frozenset(("launch-delay", "return", "allocation", "data-loading", "dispatch", "host"))
 """Links that a faster GPU leaves as long as they are."""
 
@@ -63,8 +63,10 @@ class PathPart(msgspec.Struct, frozen=True):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Use of the hardware, 0 to 1: of the peaks while the GPU works and over the step, and of the warps that could be active.
-    `known` is the share of the kernels' time whose work is known; None if a rate is not."""
+    """Hardware use, 0 to 1: of the peaks while the GPU works and over the step, and of the possible active warps. `known` is the share of the kernels' time
+    with
+    known work; None if a rate is unknown.
+    """
 
     known: float
     flops_busy: float | None
@@ -79,7 +81,7 @@ PartKind = Literal["compute", "communication", "copy", "memset", "idle"]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of one step that no other part holds: a kernel of an op and a module, or idleness of one cause. Parts sum to the step."""
+    """A distinct part of a step: a kernel of an op and a module, or idle time of a cause. Parts sum to the step."""
 
     kind: PartKind
     name: str
@@ -94,7 +96,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What one step does, on all devices, overlaps counted twice. Two programs that differ in it are not the same work."""
+    """Work of a step on all devices, overlaps counted twice. Programs with different work are not the same."""
 
     kernels: float = 0.0
     kernel_us: float = 0.0

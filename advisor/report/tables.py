@@ -12,10 +12,11 @@ from advisor.report.charts import Picture
 
 
 def tables(report: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """Of a report's fields by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list that holds rows (`ops`,
-    `breakdown`, `ranks`, …), `serving` of a server\'s phases, and `at_peak` of a memory snapshot.
+    """Fields of a report by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list of rows (`ops`, `breakdown`, `ranks`, …), `serving`
+    of a
+    server's phases, and `at_peak` of a memory snapshot.
 
-    Columns are the fields of the JSON report, nested ones joined by a dot; times in µs.
+    Columns are the fields of the JSON report, nested fields joined by a dot; times in µs.
     """
     made = {
         "findings": _flat([{**msgspec.to_builtins(f), "evidence": len(f.evidence)} for f in report["findings"]]),

@@ -33,7 +33,7 @@ PARTS = "Capture each part with its state in tensors that it updates in place; k
 
 
 def capturing(program: Program, title: str | None, *first: str) -> Fix:
-    """In the terms of the program; first: what has to be done before anything can be captured. A server captures by itself: it is only told to."""
+    """In the terms of the program; first: changes needed before capture. A server captures by itself and only needs the option."""
     if told := of_server(program):
         return told
     fix = for_program(program, "launch-gap", known_fix("pytorch", "capture"))

@@ -40,10 +40,10 @@ _PACKED = Code(
 
 
 class Copied(NamedTuple):
-    """What a step copies between host and device, in shares. Of the copies: pageable; small, below the size from
-    which bytes count; created, of those to the device, made on the host by the op just before. returning: of the bytes, those that come to the host and go
-    back in the same step. fetched: of the time they take, what those to the host do. many: whether issuing the small ones is most of what copies cost.
-    loader: whether a data loader makes the batches. call: what most of them cost is of, if nobody wrote it as a copy."""
+    """Copies of a step between host and device, in shares. Of the copies: pageable; small, below the size from which bytes count; created, H2D copies of data
+    that the op before made on the host. returning: of the bytes, those that come to the host and go back in the same step. fetched: D2H share of their
+    time. many: whether launching small copies dominates. loader: whether a dataloader makes the batches. call: the main call, if no explicit copy.
+    """
 
     pageable: float = 0.0
     small: float = 0.0

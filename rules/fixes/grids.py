@@ -114,8 +114,9 @@ def divided(
     training: bool = False,
     batched: bool = False,
 ) -> Fix:
-    """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name; also: other families of such kernels, and
-    the longest of each; channels: of what it reads; batched: whether the products are, for which Inductor has no split-K."""
+    """Ways for kernels of a family to fill the device, or their last wave. kernel: the longest kernel's name; also: other families, and the longest of each;
+    channels: of its inputs; batched: whether the GEMMs are, for which Inductor has no split-K.
+    """
     if tail:
         batch = "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing."
         return Fix(

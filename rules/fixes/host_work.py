@@ -23,8 +23,7 @@ for x in batches:
 
 
 def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
-    """reads: whether it follows a result that the host has read from the GPU;
-    loader: whether the program has a loader, or trains and so may have one."""
+    """reads: whether it follows a host read of a GPU result; loader: whether the program has a dataloader, or trains and so may have one."""
     url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     if work.kind == "gc":
         return Fix(

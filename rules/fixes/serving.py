@@ -25,8 +25,10 @@ def _captured_for(rows: int, multiple: int = 8) -> int:
 
 
 def graphs_of(engine: str, phase: str, rows: int, captured: Sequence[int], pieces: bool) -> Fix | None:
-    """How steps of a phase are replayed from graphs. rows: of the largest that is not, tokens of a step that takes prompts in and requests of others; captured: sizes that
-    graphs of the phase were seen at; pieces: graphs hold parts of a step, attention between them. None of an engine whose options are not known."""
+    """How to replay steps of a phase from graphs. rows: of the largest step outside graphs: tokens of prefill, requests otherwise. captured: sizes of the
+    phase's
+    graphs. pieces: graphs hold parts of a step, with attention between. None for engines with unknown options.
+    """
     size = _captured_for(rows)
     if phase in GENERATES:
         return _of_decode(engine, rows, size, captured, pieces)

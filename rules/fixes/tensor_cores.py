@@ -15,8 +15,9 @@ IN_KERNEL = known_fix("kernels", "tensor-cores")
 def in_16_bits(
     half: str, *, training: bool, tf32: bool, tf32_first: bool = False, convolutions: bool = False, in_groups: bool = False, unit: str = "Tensor Cores"
 ) -> Fix:
-    """half: "bf16" or "fp16". tf32: whether TF32, which is off, would help too; tf32_first: whether that alone gains about as much, by one line.
-    convolutions: these need a switch of their own for it. in_groups: there are long convolutions in groups. unit: what the device's maker calls it."""
+    """half: "bf16" or "fp16". tf32: whether TF32, now off, would help too; tf32_first: whether that single line gains about as much. convolutions: need a
+    switch of their own. in_groups: there are long grouped convolutions. unit: the maker's name of the device's unit.
+    """
     dtype = "bfloat16" if half == "bf16" else "float16"
     scaled = training and half == "fp16"
     autocast = f"un the forward pass under torch.autocast with {dtype}{' and scale the loss (torch.amp.GradScaler)' * scaled}"

@@ -1,4 +1,4 @@
-"""One call for what a program writes out by hand, as a step of a fix or in its lead."""
+"""A single call for code that the program writes by hand, as a step of a fix or as its lead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DOCS = "https://docs.pytorch.org/docs/stable/generated/"
 
 
 class Way(NamedTuple):
-    """One call for what the trace shows written out."""
+    """A single call for the idiom in the trace."""
 
     title: str
     step: str
@@ -74,8 +74,9 @@ def _ways(seen: Spellings) -> list[Way]:
 
 
 def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
-    """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about. leads: whether
-    most of what it gains is that call's, which is one more step if it is not."""
+    """The fix, led by the single call for the idiom; `wanted` are the fields of Spellings for this finding. leads: whether that call brings most of the gain;
+    otherwise it is a further step.
+    """
     seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
     ways = _ways(seen)
     if not (ways and leads):
@@ -85,7 +86,7 @@ def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
 
 
 def _minor_idioms(seen: Spellings) -> list[str]:
-    """What leads no fix: a few products of many launches are little of what is gained, and no trace tells heads from time steps."""
+    """Idioms that lead no fix: a few GEMMs of many launches gain little, and no trace distinguishes heads from time steps."""
     if not seen.sliced:
         return []
     return [

@@ -73,7 +73,7 @@ def lost_launches(lost: int, launches: int) -> str:
 
 
 def part_of_the_work(share: float, kind: str) -> str:
-    """Of a program of which only a part repeats. kind: of the marked steps, "" where a pattern was found."""
+    """Of a program with a repeating part. kind: of the marked steps, "" for a found pattern."""
     return f"the {f'steps of {kind} hold' if kind else 'repeating pattern holds'} {percent(share)} of the GPU's work: the rest is not judged"
 
 

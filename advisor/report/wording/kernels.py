@@ -1,4 +1,4 @@
-"""What is said of one kernel whose hardware counters were recorded."""
+"""Words for a kernel with recorded hardware counters."""
 
 from __future__ import annotations
 
