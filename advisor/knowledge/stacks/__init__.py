@@ -49,11 +49,12 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a setting leaves in a trace, by which it is named as the cause: ops that are all there, each at least so many times a step; inside: directly inside of what op, "" for any."""
+    """What a setting leaves in a trace, by which it is named as the cause: ops that are all there, each at least so many times a step; inside: directly inside of what op, and frame: below a Python frame of what pattern, "" for any."""
 
     ops: tuple[str, ...]
     a_step: float = 1.0
     inside: str = ""
+    frame: str = ""
 
 
 class Asked(NamedTuple):

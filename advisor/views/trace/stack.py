@@ -16,6 +16,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.table_filters import begins_inside, matches, spans_of
 
 LIKELY = NEARLY_ALL
 """How sure a framework must be for its words to be used: advice for one that is not there cannot be followed."""
@@ -125,7 +126,7 @@ def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) 
     for option in packs()[framework.package].options:
         if option.seen is None or (option.loop and option.loop not in framework.loops):
             continue
-        counted = begins & _inside(ops, option.seen.inside)
+        counted = begins & _inside(ops, option.seen.inside) & _below(timeline, option.seen.frame)
         times = [np.count_nonzero(ops.named(re.compile(f"^{re.escape(op)}$")) & counted) for op in option.seen.ops]
         if min(times) >= option.seen.a_step * steps.steps:
             yield option.option
@@ -134,3 +135,16 @@ def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) 
 def _inside(ops: Ops, outer: str) -> Mask:
     """(n,) whether each op runs directly inside of one of that name; all of them for ""."""
     return ops.named(re.compile(f"^{re.escape(outer)}$"))[ops.parent] & (ops.parent >= 0) if outer else np.ones(len(ops.parent), bool)
+
+
+def _below(timeline: Timeline, pattern: str) -> Mask:
+    """(n,) whether each op is called below a frame that matches, by its own stack or by the frames of its thread; all of them for ""."""
+    cpu, calls = timeline.cpu_ops, timeline.python_calls
+    if not pattern:
+        return np.ones(len(cpu), bool)
+    stacks, expected = cpu["call_stack"], re.compile(pattern)
+    found: Mask = np.array([*(expected.search(text) is not None for text in map(str, stacks.categories)), False], bool)[stacks.codes]
+    around = matches(calls, expected)
+    for thread in np.unique(calls["tid"][around]):
+        found |= (cpu["tid"] == thread) & begins_inside(cpu, spans_of(calls, around & (calls["tid"] == thread)))
+    return found

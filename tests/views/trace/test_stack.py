@@ -106,6 +106,19 @@ def test_a_default_is_seen_at_work_by_its_ops_in_each_step() -> None:
     assert found(once)[0].defaults == ()
 
 
+@pytest.mark.parametrize(("frame", "times", "seen"), [
+    ("transformers/trainer.py(2300): _maybe_log_save_evaluate", 3, ("logging_steps=100",)),
+    ("transformers/trainer.py(2300): _maybe_log_save_evaluate", 1, ()),
+    ("mine.py(3): log", 3, ()),
+])  # fmt: skip
+def test_a_setting_is_seen_by_the_frame_below_which_its_ops_run(frame: str, times: int, seen: tuple[str, ...]) -> None:
+    trace = program(TRAINER)
+    for start in (30, 130, 230)[:times]:
+        trace.python(frame, start, 6).op("aten::item", start + 1, 4)
+        trace.op("aten::item", start + 40, 4)
+    assert found(trace)[0].defaults == seen
+
+
 def test_a_default_is_seen_by_ops_inside_of_others() -> None:
     def filled(outer: str) -> Trace:
         trace = program(LIGHTNING)
