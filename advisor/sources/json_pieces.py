@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from advisor.sources.stream import Stream
 from advisor.sources.whole import MOST_BYTES, too_large
 
-CHUNK_BYTES = 1 << 24
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.DOTALL)
 """A string, a bracket, or the quote of a string that is not all there yet."""
 _QUOTE, _OPENING, _LIST = b'"'[0], b"[{", b"["[0]
@@ -17,14 +16,14 @@ Path = tuple[bytes, ...]
 """The quoted keys by which brackets were opened, the outermost first; b"" of a list's member."""
 
 
-def pieces(stream: Stream, path: str, depth: int, wanted: Callable[[Path], bool]) -> Iterator[tuple[Path, bytes]]:
+def pieces(stream: Stream, path: str, depth: int, wanted: Callable[[Path], bool], chunk_bytes: int = 1 << 24) -> Iterator[tuple[Path, bytes]]:
     """Members of the wanted lists that are opened as bracket number `depth`, whole ones, separated by commas; then, without a path, the document in
     which these lists are empty. The members are objects. Raises TraceError if that document is larger than what is decoded as a whole."""
     rest: list[bytes] = []
     held, level, begin, at, inside = 0, 0, 0, 0, False
     keys: list[bytes] = []
     last = buffer = b""
-    while chunk := stream.read(CHUNK_BYTES):
+    while chunk := stream.read(chunk_bytes):
         buffer, at, begin, cut = buffer[begin:] + chunk, at - begin, 0, 0
         for token in _TOKEN.finditer(buffer, at):
             start, end = token.span()

@@ -66,15 +66,11 @@ def compile_once(why: Recompilations) -> Fix:
     )
 
 
-NAMED = 3
-"""Lines that a fix names; the report lists all."""
-
-
 def without_breaks(rows: list[CompileCost]) -> Fix:
     """rows: graph breaks, most expensive first."""
     return Fix(
         title="Mend the lines that break the graph, most expensive first",
-        steps=(*map(_step, rows[:NAMED]), "torch.compile(fullgraph=True) then shows the first break that is left as an error."),
+        steps=(*_steps(rows), "torch.compile(fullgraph=True) then shows the first break that is left as an error."),
         url="https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html",
         risk="torch.where computes both sides of a branch, and torch.cond compiles both: compare results once.",
     )
@@ -82,7 +78,12 @@ def without_breaks(rows: list[CompileCost]) -> Fix:
 
 def at_logged_lines(fix: Fix, rows: list[CompileCost]) -> Fix:
     """The fix of recompilation with the functions that the log names; rows: most expensive first."""
-    return replace(fix, steps=(*map(_step, rows[:NAMED]), *fix.steps)) if rows else fix
+    return replace(fix, steps=(*_steps(rows), *fix.steps)) if rows else fix
+
+
+def _steps(rows: list[CompileCost]) -> list[str]:
+    """Of the three that cost most; the report lists all."""
+    return [_step(row) for row in rows[:3]]
 
 
 def _step(row: CompileCost) -> str:

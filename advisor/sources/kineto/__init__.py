@@ -197,6 +197,8 @@ def _no_events(header: bytes, stream: Stream) -> TraceError:
     except (ValueError, RecursionError) as error:
         if not header.lstrip().startswith(b"{"):
             return TraceError(f"the file is not JSON: it starts with {header.lstrip()[:24]!r}{ends}", _HOW_TO_RECORD)
+        if members := _members_of_a_line(header):
+            return TraceError(f"the file holds an object of JSON a line, but no profiler trace: the first one's members are {members}", _HOW_TO_RECORD)
         position = f"; as JSON it breaks at {error}" if isinstance(error, json.JSONDecodeError) else ""
         return TraceError(
             f"the file has no list of events (`traceEvents`) in its first {len(header):,} bytes{ends}{position}",
@@ -208,6 +210,16 @@ def _no_events(header: bytes, stream: Stream) -> TraceError:
     keys = ", ".join(list(whole)[:6]) if isinstance(whole, dict) else ""
     what = f"an object with the members {keys}" if keys else "an empty object" if whole == {} else f"a single {type(whole).__name__}"
     return TraceError(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", _HOW_TO_RECORD)
+
+
+def _members_of_a_line(header: bytes) -> str:
+    """The members of the first of several lines that hold an object each; "" if the file is none of such lines."""
+    first, second = [*header.strip().splitlines(), b"", b""][:2]
+    try:
+        one = json.loads(first, strict=False)
+    except (ValueError, RecursionError):
+        return ""
+    return ", ".join(list(one)[:6]) if second.lstrip().startswith(b"{") and isinstance(one, dict) else ""
 
 
 def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:

@@ -19,7 +19,6 @@ from advisor.sources.nsys.exported import kept
 SUFFIXES = (".parquet", ".arrow")
 _ONE_OF = ("StringIds", "TARGET_INFO_GPU", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT")
 """Tables of which each export has one at least."""
-_ROWS = 1 << 16
 _Batch = tuple[list[tuple[str, str]], Iterator[tuple[Any, ...]]]
 AGAIN = "Export the report again: nsys export --type sqlite REPORT.nsys-rep"
 
@@ -67,7 +66,7 @@ def _batches(table: Path, arrow: Any, parquet: Any, ipc: Any) -> Iterator[_Batch
     """Names and SQLite's types of the columns, with rows; once without rows for an empty table."""
     if table.suffix == ".parquet":
         with parquet.ParquetFile(table) as file:
-            yield from _rows(file.schema_arrow, file.iter_batches(_ROWS), arrow)
+            yield from _rows(file.schema_arrow, file.iter_batches(), arrow)
         return
     with arrow.memory_map(str(table)) as source:
         head = source.read(6)

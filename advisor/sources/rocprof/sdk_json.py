@@ -108,8 +108,6 @@ _GPU = 2  # rocprofiler_agent_type_t
 _MOST_GPUS = 1 << 16  # no node has as many
 
 
-_DEPTH = 5
-"""Brackets around a list of records: the file's, all processes', the process', all records', the list's."""
 _Columns = dict[str, Ints]
 
 
@@ -122,7 +120,8 @@ def read(opened: Opened) -> Timeline:
     columns: dict[str, list[_Columns]] = {name: [of([])] for name, of in _COLUMNS.items()}
     hsa, rest = 0, b""
     try:
-        for at, piece in pieces(stream, path, _DEPTH, lambda keys: keys[3] == b'"buffer_records"'):
+        # The file's bracket, all processes', the process', all records', the list's.
+        for at, piece in pieces(stream, path, 5, lambda keys: keys[3] == b'"buffer_records"'):
             kind = at[-1].strip(b'"').decode("utf-8", "replace") if at else ""
             if not at:
                 rest = piece

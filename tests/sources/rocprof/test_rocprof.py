@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
 from advisor.sources import json_pieces
 from advisor.sources.redact import redact
+from advisor.sources.rocprof import sdk_json
 from tests.paths import ROOT, sample, slowly
 from tests.sources.rocprof import build
 
@@ -68,7 +70,7 @@ def test_records_of_json_are_read_in_pieces_of_any_size(chunk_bytes: int, tmp_pa
     few = TRACE.gpu_ops["start_us"] < np.sort(TRACE.gpu_ops["start_us"])[20] if chunk_bytes < 100 else np.ones(len(TRACE.gpu_ops), bool)
     _json(replace(TRACE, gpu_ops=TRACE.gpu_ops[few], api_calls=TRACE.api_calls[: int(few.sum())]), path)
     whole = read(path)
-    monkeypatch.setattr(json_pieces, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(sdk_json, "pieces", partial(json_pieces.pieces, chunk_bytes=chunk_bytes))
     monkeypatch.setattr(json_pieces, "MOST_BYTES", max(20_000, path.stat().st_size // 2))
     found = read(path)
     assert all(
