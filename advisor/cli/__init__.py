@@ -54,8 +54,8 @@ def _whole() -> typer.Typer:
     return application(COMMANDS)
 
 
-def application(wanted: Collection[str]) -> typer.Typer:
-    """The command line. Commands that are not wanted are there by name and first line alone."""
+def application(wanted: Collection[str], alone: bool = False) -> typer.Typer:
+    """The command line. Commands that are not wanted are there by name and first line alone, or `alone` not at all: typer takes a millisecond for each."""
     made = typer.Typer(
         help="Reads a GPU profile and reports what makes the program slow, what to change, and the gain.",
         no_args_is_help=True,
@@ -68,7 +68,7 @@ def application(wanted: Collection[str]) -> typer.Typer:
         if name in wanted:
             function = getattr(importlib.import_module(f"advisor.cli.{module}"), "try_" if name == "try" else name)
             made.command(name=name)(function)
-        else:
+        elif not alone:
             made.command(name=name, help=line)(_unwanted)
     return made
 
@@ -118,7 +118,7 @@ def main() -> None:
     status.begin()
     completion.complete_at_once_in_zsh()
     word = next((word for word in completion.words() if not word.startswith("-")), "")
-    app = typer.main.get_command(application((word,)))
+    app = typer.main.get_command(application((word,), alone=word in COMMANDS and sys.argv[1:2] == [word]))
     arguments.take_simple_values(app)
     try:
         try:

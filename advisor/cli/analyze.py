@@ -1,7 +1,6 @@
 """Commands that write a report: analyze, of one trace, of each of several, or of a job's ranks; and report, of a saved one."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: typer evaluates the text of each several times, which takes as long as a tenth of numpy's import.
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -150,7 +149,7 @@ def analyze(
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the options ask for, of every trace alike. part: (i, n), the ranks of a job that are reduced and no more."""
 
-    chosen: Selection
+    chosen: "Selection"
     format: str | None
     outputs: tuple[Path, ...]
     force: bool
@@ -172,7 +171,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None
     part: tuple[int, int] | None
 
-    def judging(self, recording: Recording) -> Judging:
+    def judging(self, recording: "Recording") -> "Judging":
         """How each rank of a job is judged by itself."""
         from advisor.engine.fleet import with_measured
 
@@ -267,13 +266,13 @@ def _analyze_together(trace: list[str], request: _Request) -> None:
         _trace(recording, outputs, targets)
 
 
-def _shard(recording: Recording, outputs: _Outputs) -> None:
+def _shard(recording: "Recording", outputs: _Outputs) -> None:
     """Summaries of a part of a job's ranks, into a directory for `merge`."""
     request = outputs.request
     shard_of(recording, request.judging(recording), JobOutput(request.executor, request.workers, outputs.directory, request.part))
 
 
-def _trace(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> None:
+def _trace(recording: "Recording", outputs: _Outputs, targets: list[_Target]) -> None:
     """The report of one recording, into files."""
     if outputs.directory and outputs.directory.exists():
         raise UsageError(f"{outputs.directory} is a directory, and {one_path(outputs.trace)} is no job of several ranks", "Give the path of a file.")
@@ -287,7 +286,7 @@ def _trace(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> N
     _write_all(request.chosen.run(recording, request.step_ms, request.waits), targets, request)
 
 
-def _job(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> None:
+def _job(recording: "Recording", outputs: _Outputs, targets: list[_Target]) -> None:
     """The report of a job, whose ranks are reduced first; its page with every rank's into a directory."""
     request, directory = outputs.request, outputs.directory
     if directory:
@@ -305,7 +304,7 @@ def _job(recording: Recording, outputs: _Outputs, targets: list[_Target]) -> Non
     _write_all(made, targets, request, page=directory and directory / INDEX)
 
 
-def _write_all(made: Analysis, targets: Iterable[_Target], request: _Request, page: Path | None = None) -> None:
+def _write_all(made: "Analysis", targets: Iterable[_Target], request: _Request, page: Path | None = None) -> None:
     """Write what was asked for, then exit as it was asked. page: one that is written already."""
     for form, path in targets:
         if request.brief:
@@ -343,14 +342,12 @@ def _place(path: Path) -> Path:
     return Path(os.path.realpath(path.parent), path.name)
 
 
-def _read(traces: list[str], request: _Request) -> Recording:
+def _read(traces: list[str], request: _Request) -> "Recording":
     """What was recorded, with the memory snapshot and the measured kernels that were given beside it. Raises UsageError for a rule that does
     not look at such a recording."""
     from advisor.recordings.recording import with_captures, with_compile_logs, with_kernels, with_load, with_memory
     from advisor.recordings.timeline import Timeline
     from advisor.sources import captures_at, read, read_several
-    from advisor.sources.compile_log import read_compile_logs
-    from advisor.sources.served_load import read_load
 
     if len(traces) > 1:
         recording = read_several(traces)
@@ -367,8 +364,12 @@ def _read(traces: list[str], request: _Request) -> Recording:
     if request.capture and recording.kind != "job":
         recording = with_captures(recording, *captures_at(request.capture, rank, max_bytes=request.max_bytes))
     if request.serving:
+        from advisor.sources.served_load import read_load
+
         recording = with_load(recording, read_load(request.serving))
     if request.compile_log:
+        from advisor.sources.compile_log import read_compile_logs
+
         recording = with_compile_logs(recording, read_compile_logs(request.compile_log, rank))
     request.chosen.check(recording)
     return recording

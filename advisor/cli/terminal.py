@@ -141,9 +141,10 @@ def selection(config: Path | None, paths: list[Path] | None, only: list[str] | N
 
 def check_executor(executor: str) -> None:
     """Raises UsageError for an executor that does not exist, of one trace too, which needs none."""
-    from advisor.engine import executors
+    if executor:  # the default, which is none, needs no modules of jobs
+        from advisor.engine import executors
 
-    executors.check(executor)
+        executors.check(executor)
 
 
 def check_severity(fail_on: str | None) -> None:

@@ -26,7 +26,7 @@ from advisor.engine.page_sections import SECTIONS, method_beside, with_current_t
 from advisor.errors import STOPS, RuleError, UsageError, unknown_name
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
-from advisor.views.workspace import annotated, names_a_view
+from advisor.views.workspace import annotated, names_a_view, parameters_of
 
 _ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -169,14 +169,14 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def options(self) -> dict[str, Any]:
         """Thresholds by name, with their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
+        parameters = parameters_of(self.function).values()
         own = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         return own if self.min_saving_share is None else {**own, LEAST_GAIN: self.min_saving_share}
 
     @cached_property
     def ranges(self) -> dict[str, Range]:
         """What each option may be, by name: as its annotation says, else 0 to 1 for a share and 0 at least for a number."""
-        parameters = inspect.signature(self.function).parameters
+        parameters = parameters_of(self.function)
         found = {}
         for name, default in self.options.items():
             hint = annotated(self.function, parameters[name]) if name in parameters else None
@@ -189,7 +189,7 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
         """Raises RuleError for a parameter that is neither a view nor an option. Called once the rule's module is loaded, because annotations may name
         later definitions.
         """
-        for name, parameter in inspect.signature(self.function).parameters.items():
+        for name, parameter in parameters_of(self.function).items():
             try:
                 need = annotated(self.function, parameter)
             except STOPS:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+import msgspec
 
 from advisor.recordings.timeline import Timeline
 
 
-@dataclass(frozen=True)
-class CaptureTrace:
+class CaptureTrace(msgspec.Struct, frozen=True):
     """name: of its file. rows: tokens or requests of the captured graphs by the file's name or a file next to it, -1 if unknown."""
 
     name: str
@@ -18,8 +18,7 @@ class CaptureTrace:
     rows: int = -1
 
 
-@dataclass(frozen=True)
-class CaptureTraces:
+class CaptureTraces(msgspec.Struct, frozen=True):
     """Recorded while an engine captured its graphs. Each call adds a node to a graph, under its op, module and shapes, and runs nothing."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"
@@ -27,8 +26,7 @@ class CaptureTraces:
     traces: tuple[CaptureTrace, ...]
 
 
-@dataclass(frozen=True)
-class NodeAnnotation:
+class NodeAnnotation(msgspec.Struct, frozen=True):
     """The program's own name for the node of a graph (scope), and of a collective the columns of `Timeline.gpu_ops`."""
 
     scope: str = ""
@@ -41,8 +39,7 @@ class NodeAnnotation:
     out_elements: int = -1
 
 
-@dataclass(frozen=True)
-class GraphAnnotations:
+class GraphAnnotations(msgspec.Struct, frozen=True):
     """What `mark_kernels` of `torch.cuda` recorded in a process, by the number of each node, with the graph's in its upper 32 bits."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"

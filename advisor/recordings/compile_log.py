@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+import msgspec
 
 CompileId = tuple[int, int]
 """A compiled function, and which compilation of it: 0/0, 0/1 …, as `Torch-Compiled Region: 0/1` names it in a trace."""
 
 
-@dataclass(frozen=True)
-class LoggedBreak:
+class LoggedBreak(msgspec.Struct, frozen=True):
     """A graph break: the compilation and the line at which Dynamo stopped, and the reason."""
 
     compile_id: CompileId
@@ -21,8 +21,7 @@ class LoggedBreak:
     """Whether Dynamo gave the function up, so that all of it runs eagerly."""
 
 
-@dataclass(frozen=True)
-class LoggedCompilation:
+class LoggedCompilation(msgspec.Struct, frozen=True):
     """A compilation. function, file, line: of the code. reason: of a recompilation, the guard that failed. seconds: that it took, 0 if not logged."""
 
     compile_id: CompileId
@@ -33,8 +32,7 @@ class LoggedCompilation:
     seconds: float
 
 
-@dataclass(frozen=True)
-class CompileLog:
+class CompileLog(msgspec.Struct, frozen=True):
     """graphs: the compilations of each graph, by its key in the trace (`## Call CompiledFxGraph KEY ##`); equal graphs share a key."""
 
     path: str
@@ -43,8 +41,7 @@ class CompileLog:
     graphs: dict[str, tuple[CompileId, ...]]
 
 
-@dataclass(frozen=True)
-class CompileLogs:
+class CompileLogs(msgspec.Struct, frozen=True):
     """All logs that were given, each of a process."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"

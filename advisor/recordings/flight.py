@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
+
+import msgspec
 
 State = Literal["scheduled", "started", "completed"]
 
@@ -28,8 +29,7 @@ class Call(NamedTuple):
     to_one: bool = False
 
 
-@dataclass(frozen=True)
-class FlightRank:
+class FlightRank(msgspec.Struct, frozen=True):
     """A single rank's dump. groups: members of each process group by its name, as far as they are said; descriptions: of groups."""
 
     rank: int
@@ -39,8 +39,7 @@ class FlightRank:
     descriptions: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class FlightRecords:
+class FlightRecords(msgspec.Struct, frozen=True):
     """The dumps of a job's ranks. notes: about how they were read."""
 
     part_of: ClassVar[Literal["collectives"]] = "collectives"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal
+
+import msgspec
 
 from advisor.errors import TraceError
 
@@ -23,8 +24,7 @@ def counted(number: float) -> float | None:
     return number if number == 0 or 1 / LARGEST <= abs(number) <= LARGEST else None
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(msgspec.Struct, frozen=True):
     """How ptxas compiled a kernel: architecture (`sm_90`, "" if unknown), optimisation level, debugger, line numbers, and register limit per thread; None if
     unknown.
     """
@@ -36,8 +36,7 @@ class Flags:
     max_registers: int | None = None
 
 
-@dataclass(frozen=True)
-class KernelProfile:
+class KernelProfile(msgspec.Struct, frozen=True):
     """One launch, or the mean of several. `metrics`: numbers that are `counted`, by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
 
     ncu locks the clocks and replays the kernel, so its durations compare with each other and with no timeline's.
@@ -53,7 +52,7 @@ class KernelProfile:
     """Compute capability; (0, 0) if it was not recorded."""
     stream: int = 0
     process: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     page: str = ""
     """"details" if only that page's counters are known, which are fewer than collected."""
     source: tuple[str, int] | None = None
@@ -84,8 +83,7 @@ class KernelProfile:
         return math.prod(self.block) or int(self.get("launch__block_size") or 0)
 
 
-@dataclass(frozen=True)
-class KernelProfiles:
+class KernelProfiles(msgspec.Struct, frozen=True):
     """Contents of a report of Nsight Compute, or of a tree of Proton. Raises TraceError without kernels."""
 
     part_of: ClassVar[Literal["kernels"]] = "kernels"
@@ -94,7 +92,7 @@ class KernelProfiles:
     format: Literal["ncu-rep", "ncu-csv", "proton"]
     bytes: int
     kernels: tuple[KernelProfile, ...]
-    devices: Mapping[int, str] = field(default_factory=dict)
+    devices: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Names by id, those that were recorded."""
     damage: str = ""
     """Problems of the file, if parts could not be read."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from advisor.errors import UsageError
 from advisor.recordings.captures import CapturePart
@@ -16,8 +17,7 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes that were read so far, and how many there are, None if that is not known."""
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(msgspec.Struct, frozen=True):
     """kind: what it is, and so which rules can speak of it. parts: one of each type, as a `Timeline`, each saying
     what it is `part_of`; a view that names such a type in the annotations of its `build` is made of it, and a rule runs where
     all that its views come from is here."""

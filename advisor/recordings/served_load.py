@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+import msgspec
 
 from advisor.report.serving import ServingLoad
 
 
-@dataclass(frozen=True)
-class LoadBeside:
+class LoadBeside(msgspec.Struct, frozen=True):
     """version: of the server, "" if the file does not say it."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"

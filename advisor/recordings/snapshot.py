@@ -7,10 +7,10 @@ stack is stored once and named by its index.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -81,8 +81,7 @@ class Segment(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True)
-class Events:
+class Events(msgspec.Struct, frozen=True):
     """Actions of the allocator in order: columns of equal length."""
 
     action: npt.NDArray[np.int8]
@@ -107,8 +106,7 @@ class Mark(NamedTuple):
     device: int
 
 
-@dataclass(frozen=True)
-class DeviceSnapshot:
+class DeviceSnapshot(msgspec.Struct, frozen=True):
     """One device's segments as they were found, and the events before that."""
 
     device: int
@@ -120,8 +118,7 @@ class DeviceSnapshot:
         return sum(segment.size for segment in self.segments)
 
 
-@dataclass(frozen=True)
-class MemorySnapshot:
+class MemorySnapshot(msgspec.Struct, frozen=True):
     """Everything that one snapshot file holds."""
 
     part_of: ClassVar[Literal["memory"]] = "memory"
@@ -132,7 +129,7 @@ class MemorySnapshot:
     devices: tuple[DeviceSnapshot, ...]
     stacks: tuple[Stack, ...]
     marks: tuple[Mark, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
     tells_reserved: bool = True
     """Whether it includes memory held from the driver; if not, segments are the allocations."""
     ranks: bool = False
@@ -144,8 +141,7 @@ class MemorySnapshot:
         return sum(len(device.events) for device in self.devices)
 
 
-@dataclass(frozen=True)
-class SnapshotBeside:
+class SnapshotBeside(msgspec.Struct, frozen=True):
     """A snapshot that was given with a timeline of the same program."""
 
     part_of: ClassVar[Literal["trace"]] = "trace"

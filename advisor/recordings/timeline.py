@@ -7,14 +7,15 @@ nanoseconds. Strings are categoricals. Missing numbers are -1 (integers) or NaN 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from typing import Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical, Column, Table, objects
 from advisor.report.numbers import duration
 
@@ -172,8 +173,7 @@ TABLES: dict[str, dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """One GPU as the trace describes it; zero or "" if it does not."""
 
     id: int
@@ -184,8 +184,7 @@ class Device:
     warp_size: int = 0
 
 
-@dataclass(frozen=True)
-class ReadIssue:
+class ReadIssue(msgspec.Struct, frozen=True):
     """Something wrong in the file itself, found while reading it."""
 
     check: str
@@ -199,8 +198,7 @@ class ReadIssue:
     """Whether events are missing that nobody can count, as where a file ends early: host ops may be there without their kernels."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """Spans of a file outside all tables: kind, count and total duration. of_host: of a process with calls or ops, so hardly of a device."""
 
     what: str
@@ -212,8 +210,7 @@ class LeftOut:
         return f"{self.events:,} {self.what} ({duration(self.us)})"
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Origin of a timeline, and the options of its profiler."""
 
     path: str
@@ -237,11 +234,11 @@ class Source:
     """How much later the devices' times are than recorded: launches took less time than any does, so that their clock was behind."""
     borrowed: bool = False
     """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
-    frameworks: dict[str, str] = field(default_factory=dict)
+    frameworks: dict[str, str] = msgspec.field(default_factory=dict)
     """Frameworks that the program had imported, by package, with their versions, as the recorder found them; none if it did not look."""
     loops: tuple[str, ...] = ()
     """The loops of theirs that were alive, as `package.Loop`."""
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     """Versions of the producer, driver and runtime; never paths, hosts or environment."""
 
     @property
@@ -304,8 +301,7 @@ def _empty(name: str) -> Table:
     return table(name, {})
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """A process's trace: activity of hosts and devices on a common clock (see the module's text).
 
     Raises TraceError if a table lacks a column, has the wrong dtype or a negative duration.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -27,20 +27,18 @@ class TpuOp(NamedTuple):
     source: str = ""
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(msgspec.Struct, frozen=True):
     """Runs of what a core has a line for. what: a row of `TpuProfile.ops` for ops, of `TpuProfile.programs` for programs."""
 
-    start_us: Floats = field(default_factory=lambda: np.empty(0))
-    end_us: Floats = field(default_factory=lambda: np.empty(0))
-    what: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    start_us: Floats = msgspec.field(default_factory=lambda: np.empty(0))
+    end_us: Floats = msgspec.field(default_factory=lambda: np.empty(0))
+    what: Ints = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.start_us)
 
 
-@dataclass(frozen=True)
-class TpuCore:
+class TpuCore(msgspec.Struct, frozen=True):
     """A core. peak_flops: per second by the profile, 0 if missing. ops: in sequence, loops around their contents. beside: asynchronous ops from start to end,
     whether or not the core waits. waits: for other cores.
     """
@@ -55,8 +53,7 @@ class TpuCore:
     waits: Runs = Runs()
 
 
-@dataclass(frozen=True)
-class TpuProfile:
+class TpuProfile(msgspec.Struct, frozen=True):
     """The cores of one host that ran anything. unread: planes of a TPU's other units, which nothing is made of."""
 
     part_of: ClassVar[Literal["tpu"]] = "tpu"
@@ -69,4 +66,4 @@ class TpuProfile:
     unread: int = 0
     stacks: bool = False
     issues: tuple[ReadIssue, ...] = ()
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)

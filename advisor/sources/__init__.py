@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from advisor.errors import TraceError, UsageError
 from advisor.knowledge import formats
 from advisor.knowledge.cuda_api import ApiRole, role
+from advisor.knowledge.structs import replace
 from advisor.recordings.captures import CapturePart, CaptureTrace, CaptureTraces
 from advisor.recordings.recording import Progress, Recording, with_captures
 from advisor.recordings.timeline import ReadIssue, Timeline

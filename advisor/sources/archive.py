@@ -8,9 +8,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, BinaryIO, cast
+
+import msgspec
 
 from advisor.errors import TraceError
 from advisor.report.numbers import counted
@@ -31,8 +32,7 @@ _UNKNOWN: tuple[type[Exception], ...] = (NotImplementedError, RuntimeError)
 """What zipfile raises of a method that it does not know, and of a password."""
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """The one recording of an archive. size: its bytes unpacked. command: what unpacks the archive. told: what was left, "" if nothing was."""
 
     file: BinaryIO

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical, Table, concatenated
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, table
 
@@ -27,8 +28,7 @@ COMPARED = 4000
 """Longer stretches that differ are left unmatched: comparing them takes quadratic time."""
 
 
-@dataclass(frozen=True)
-class _Events:
+class _Events(msgspec.Struct, frozen=True):
     """Ops and runtime calls together, by start. row: in their table. op: whether it is an op. code: of the name, alike in both traces."""
 
     start_us: Floats

@@ -6,9 +6,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
+
+import msgspec
 
 from advisor.errors import TraceError
 from advisor.recordings.captures import CaptureTrace, CaptureTraces
@@ -26,8 +27,7 @@ _SUFFIXES = (".json", ".json.gz", ".json.zst", ".trace.zst")
 _DETAILS = "execution_details.json"
 
 
-@dataclass(frozen=True)
-class CaptureFile:
+class CaptureFile(msgspec.Struct, frozen=True):
     """rank: of the process that captured, -1 if it is not in the name. rows: as of `CaptureTrace`."""
 
     path: str

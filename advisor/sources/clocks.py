@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 
 LEAST_LAUNCH_US = 3.0

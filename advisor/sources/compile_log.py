@@ -7,10 +7,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.compile_log import CompileId, CompileLog, LoggedBreak, LoggedCompilation
 from advisor.sources.jax.chrome import MOST_EVENTS as MOST_RECORDS
 from advisor.sources.kineto.chunks import MAX_EVENT_BYTES as LONGEST
@@ -41,15 +43,14 @@ def _logs_in(directory: str, rank: int | None) -> list[str]:
     return [os.path.join(directory, name) for name in chosen]
 
 
-@dataclass
-class _Collected:
+class _Collected(msgspec.Struct):
     """The records of a log so far."""
 
-    texts: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = msgspec.field(default_factory=dict)
     """Names of files, which records refer to by number."""
-    compilations: dict[CompileId, LoggedCompilation] = field(default_factory=dict)
-    breaks: dict[CompileId, LoggedBreak] = field(default_factory=dict)
-    graphs: dict[str, tuple[CompileId, ...]] = field(default_factory=dict)
+    compilations: dict[CompileId, LoggedCompilation] = msgspec.field(default_factory=dict)
+    breaks: dict[CompileId, LoggedBreak] = msgspec.field(default_factory=dict)
+    graphs: dict[str, tuple[CompileId, ...]] = msgspec.field(default_factory=dict)
 
     def take(self, record: dict[str, Any], payload: str) -> None:
         if isinstance(said := record.get("str"), list) and len(said) == 2 and isinstance(said[1], int):

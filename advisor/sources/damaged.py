@@ -9,13 +9,14 @@ a queue of its own that the recorder told as another's, as collectives and copie
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
 from advisor.knowledge.op_tokens.families import Family, family
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.sources.queues import SLACK_US, Queued, few_rows
@@ -47,8 +48,7 @@ def mended(timeline: Timeline) -> Timeline:
     return Timeline.build(source, timeline.devices, timeline.base_ns + round(shift_us * 1000), **tables)
 
 
-@dataclass(frozen=True)
-class _Launched:
+class _Launched(msgspec.Struct, frozen=True):
     """Of each GPU op: start_us, end_us of its call, minus infinity if that is not known; waited_us when a wait for the device that began
     later was over, infinite if none did. extent_us: how long the host was recorded, until over_us."""
 

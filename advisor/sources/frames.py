@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.recordings.columns import Table, concatenated
@@ -13,8 +13,7 @@ from advisor.recordings.timeline import table
 from advisor.sources.limits import LARGEST, LONGEST_NS
 
 
-@dataclass
-class Timed:
+class Timed(msgspec.Struct):
     """Leaves out what has no valid time, and counts it."""
 
     bad_times: int = 0

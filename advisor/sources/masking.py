@@ -6,12 +6,12 @@ A launch command in a thread's name, a token in a range: whoever recorded did no
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from advisor.knowledge.secrets import masked, masked_each, shown
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical, Table
 from advisor.recordings.flight import FlightRecords
 from advisor.recordings.kernel_profiles import KernelProfiles

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
@@ -13,8 +14,7 @@ STDIN = "-"
 STANDARD_INPUT = "standard input"
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked if they are packed. head: the first of them.
     size_bytes: of the file as it lies, 0 if that is not known. max_bytes: the most that it may hold unpacked.
     processes: how many may read it at once. unpack: the command that unpacks the archive which holds it, "" if none does."""

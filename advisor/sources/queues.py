@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -36,8 +36,7 @@ class Following(NamedTuple):
     end_us: Floats
 
 
-@dataclass
-class Queued:
+class Queued(msgspec.Struct):
     """The rows of a table, sorted by start, while they are put right. queue: (n,) the stream or thread of each. numbers: (n,) rising in each
     queue, -1 where not known. moved_us, cut_us: how far those were off that were moved, or cut."""
 
@@ -46,8 +45,8 @@ class Queued:
     queue: Ints
     start_us: Floats
     dur_us: Floats
-    moved_us: list[float] = field(default_factory=list)
-    cut_us: list[float] = field(default_factory=list)
+    moved_us: list[float] = msgspec.field(default_factory=list)
+    cut_us: list[float] = msgspec.field(default_factory=list)
 
     @classmethod
     def create(cls, place: tuple[str, str], numbered: dict[str, Table]) -> list[Queued]:

@@ -7,15 +7,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
 from advisor.files import is_ours
 from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline
@@ -51,8 +52,7 @@ _TIMES_OF_OURS = re.compile(rb'\{"advisor_recording": \{"unprofiled_step_us": \[
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class RankTrace:
+class RankTrace(msgspec.Struct, frozen=True):
     """One rank's trace: where it lies, or the timeline itself where one file holds several. `named` is the rank by its name."""
 
     path: str
@@ -71,8 +71,7 @@ class RankTrace:
         return "" if match is None or _rank_in(match[0]) is not None else match["host"]
 
 
-@dataclass(frozen=True)
-class JobTraces:
+class JobTraces(msgspec.Struct, frozen=True):
     """The part that a job begins as: traces that are still to be read, in the order of their names. `notes` say what may be wrong with
     them, `chosen` what they were taken from, with which nothing is."""
 

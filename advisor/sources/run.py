@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
 from advisor.sources.measured import as_recorded, frameworks_of, step_times

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
 
 from advisor.knowledge.server_marks import IDLE_STEP, server_mark
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, stacked, table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import msgspec
 from isal import igzip_lib
 
 from advisor.errors import TraceError
@@ -32,8 +32,7 @@ BOMB_FLOOR = 32 << 20
 _DAMAGED: tuple[type[Exception], ...] = (igzip_lib.IsalError, zstd.ZstdError)  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
-class _Packing:
+class _Packing(msgspec.Struct, frozen=True):
     """A way of packing: what each member begins with, all of one length, what makes an unpacker of one, and the command that unpacks a file."""
 
     begins: tuple[bytes, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from time import perf_counter
 from types import NoneType, SimpleNamespace, UnionType
@@ -20,13 +20,22 @@ T = TypeVar("T")
 def needs_of(function: Any) -> dict[str, Any]:
     """The views a function takes: its positional parameters by name, with their annotated types, `View | None` among them."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {name: annotated(function, p) for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
+    return {name: annotated(function, p) for name, p in parameters_of(function).items() if p.kind in kinds}
+
+
+@cache
+def parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function by name."""
+    return inspect.signature(function).parameters
 
 
 def annotated(function: Any, parameter: inspect.Parameter) -> Any:
     """The type that a function's parameter is annotated with, with its `Annotated`; raises what a text that names none does."""
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    if isinstance(one := names.get(parameter.annotation), type):  # as most are: nothing to evaluate
+        return one
     own = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
-    return get_type_hints(own, getattr(inspect.unwrap(function), "__globals__", {}), include_extras=True)[parameter.name]
+    return get_type_hints(own, names, include_extras=True)[parameter.name]
 
 
 def names_a_view(need: Any) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Device
 from tests.build import H200, Trace
 

@@ -10,10 +10,10 @@ import pickle
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import TABLES
 from advisor.sources import kineto

@@ -1,13 +1,12 @@
 """Light and deep traces built by hand: the deep host takes ten times as long for the same ops."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import table
 from advisor.sources.attribute import _aligned, attributed
 from advisor.views.trace.source_lines import Sources

@@ -1,12 +1,11 @@
 """Single records that contradict all others are put right and counted; what only looks like them is left as it is."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.knowledge.structs import replace
 from advisor.sources import load
 from advisor.sources.damaged import mended
 from advisor.sources.queues import rising

@@ -2,12 +2,12 @@
 
 import gzip
 import json
-from dataclasses import replace
 
 import pytest
 
 from advisor.engine.run import analyze
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 from advisor.sources import load, read
 from advisor.sources.kineto.write import write

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePath
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
 from advisor.sources.columns.layout import decode, encode

@@ -9,7 +9,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import nan, prod
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 
 from advisor.errors import TraceError
 from advisor.knowledge.collectives import element_bytes
+from advisor.knowledge.structs import replace
 from advisor.recordings.flight import Call, FlightRank, FlightRecords, State
 from advisor.recordings.recording import Recording
 from advisor.sources.limits import LARGEST

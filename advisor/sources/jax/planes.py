@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from advisor.intervals import Ints
 from advisor.sources.jax.texts import Texts
@@ -35,8 +36,7 @@ class Events(NamedTuple):
         return found if found is not None else self.name * 0 - 1
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A thread of the host, or a stream of a device. start_ns: what its events' starts count from. events: read once, in turn."""
 
     id: int
@@ -46,16 +46,15 @@ class Line:
     texts: Texts
 
 
-@dataclass(frozen=True)
-class Plane:
+class Plane(msgspec.Struct, frozen=True):
     """A device, the host's threads (`/host:CPU`), or what describes them (`/host:metadata`). lines: read once, in turn.
     programs: what XLA compiled, by name and number, as serialised `HloProto`. titles: what a TPU's ops say of themselves, by their names."""
 
     name: str
     lines: Iterable[Line] = ()
-    stats: Stats = field(default_factory=dict)
-    programs: dict[str, memoryview] = field(default_factory=dict)
-    titles: dict[str, Stats] = field(default_factory=dict)
+    stats: Stats = msgspec.field(default_factory=dict)
+    programs: dict[str, memoryview] = msgspec.field(default_factory=dict)
+    titles: dict[str, Stats] = msgspec.field(default_factory=dict)
 
 
 def agreeing(said: Stats, more: Stats) -> Stats:

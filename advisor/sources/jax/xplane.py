@@ -6,8 +6,8 @@ The file is read twice, in pieces: events name what they are by numbers, and wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
@@ -36,16 +36,15 @@ _DESCRIBED = ("/host:metadata", "/device:TPU")
 """Planes whose titles have stats of their own that are read."""
 
 
-@dataclass
-class Head:
+class Head(msgspec.Struct):
     """What a plane says next to its events. titles, names: of events and of stats, by number. said: what the titles say of themselves."""
 
     name: str = ""
-    titles: dict[int, str] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    stats: Stats = field(default_factory=dict)
-    programs: dict[str, memoryview] = field(default_factory=dict)
-    said: dict[str, Stats] = field(default_factory=dict)
+    titles: dict[int, str] = msgspec.field(default_factory=dict)
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    stats: Stats = msgspec.field(default_factory=dict)
+    programs: dict[str, memoryview] = msgspec.field(default_factory=dict)
+    said: dict[str, Stats] = msgspec.field(default_factory=dict)
 
 
 def heads(walk: Walk) -> list[Head]:

@@ -9,7 +9,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.knowledge import formats
 from advisor.knowledge.op_tokens import split_overload
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical, Table, concatenated
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, LeftOut, ReadIssue, Source, Timeline, empty_column, table
@@ -124,19 +124,18 @@ def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, proce
     return {"": _timeline(collected, metadata, tuple(issues), path, stream.total)}
 
 
-@dataclass
-class _Collected:
+class _Collected(msgspec.Struct):
     """All pieces of a file, merged."""
 
-    tables: dict[str, Merger] = field(default_factory=dict)
+    tables: dict[str, Merger] = msgspec.field(default_factory=dict)
     events: int = 0
-    categories: Counter[str] = field(default_factory=Counter)
-    left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    ranks: dict[str, _Collected] = field(default_factory=dict)
+    categories: Counter[str] = msgspec.field(default_factory=Counter)
+    left_out: dict[tuple[str, str], tuple[int, int]] = msgspec.field(default_factory=dict)
+    ranks: dict[str, _Collected] = msgspec.field(default_factory=dict)
     """What is of the ranks that names of processes say."""
     bad_durations: int = 0
     bad_times: int = 0
-    _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = field(default_factory=dict)
+    _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = msgspec.field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
         self.events += piece.events

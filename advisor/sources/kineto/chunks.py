@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from advisor.sources.kineto.events import MalformedError
@@ -81,8 +81,7 @@ def learn_separator(text: bytes, found: Objects) -> bytes:
     return seen.most_common(1)[0][0] if seen else b""
 
 
-@dataclass
-class _Pending(Generic[T]):
+class _Pending(msgspec.Struct, Generic[T]):
     """A piece whose result is not yet given on, and where the text stood before its last block was read."""
 
     piece: bytes

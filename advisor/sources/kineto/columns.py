@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +29,7 @@ class Codes(dict[str, int]):
         return code
 
 
-@dataclass
-class Strings:
+class Strings(msgspec.Struct):
     """A column of strings: `values[code]` for each of `codes`."""
 
     codes: NDArray[np.int32]
@@ -115,8 +114,7 @@ def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bo
     return whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64), valid
 
 
-@dataclass(frozen=True)
-class Microseconds:
+class Microseconds(msgspec.Struct, frozen=True):
     """A time as it was written."""
 
     text: str
@@ -147,12 +145,11 @@ START, DURATION = "start_ns", "dur_ns"
 """Columns of times while they are collected: int64 nanoseconds on the trace's own clock."""
 
 
-@dataclass
-class _Parts:
+class _Parts(msgspec.Struct):
     """Arrays to join into one, those of a piece into blocks first: large blocks go back to the system when freed."""
 
-    small: list[NDArray[Any]] = field(default_factory=list)
-    blocks: list[NDArray[Any]] = field(default_factory=list)
+    small: list[NDArray[Any]] = msgspec.field(default_factory=list)
+    blocks: list[NDArray[Any]] = msgspec.field(default_factory=list)
     _rows: int = 0
 
     def append(self, part: NDArray[Any]) -> None:
@@ -174,15 +171,14 @@ class _Parts:
 _BLOCK_ROWS = 1 << 17  # so that what is worked on fits the cache
 
 
-@dataclass
-class Merger:
+class Merger(msgspec.Struct):
     """Collects the columns of one table from many pieces of a file."""
 
     rows: int = 0
     earliest: int | None = None
     """The smallest start so far, in nanoseconds."""
-    _parts: dict[str, _Parts] = field(default_factory=dict)
-    _codes: dict[str, Codes] = field(default_factory=dict)
+    _parts: dict[str, _Parts] = msgspec.field(default_factory=dict)
+    _codes: dict[str, Codes] = msgspec.field(default_factory=dict)
 
     def add(self, columns: dict[str, Column]) -> None:
         """Append one piece's rows."""

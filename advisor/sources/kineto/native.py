@@ -7,7 +7,6 @@ decodes. What comes after is the same.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -41,8 +40,7 @@ _NUMBER = {**{name: i for i, name in enumerate(_EVENT)}, **{name: _LEVEL + i for
 _TABLES = list(TABLE_FIELDS)
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(msgspec.Struct, frozen=True):
     """A piece: its tables with their columns of times and their fields, in the order in which their first rows came."""
 
     events: int
@@ -51,8 +49,7 @@ class Decoded:
     tables: list[tuple[str, dict[str, Column], Fields]]
 
 
-@dataclass(frozen=True)
-class OfColumns:
+class OfColumns(msgspec.Struct, frozen=True):
     """Fields as the decoder returns them: bytes of numbers, or of codes with their strings. Those that nobody recorded it leaves out."""
 
     rows: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from advisor.sources.kineto.events import MalformedError, parse
 
@@ -29,11 +30,10 @@ _JOIN = 4
 _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 
 
-@dataclass
-class Salvaged:
+class Salvaged(msgspec.Struct):
     """Events that `parse` accepts; how much of the text is done with; how many events are lost, the first one where."""
 
-    events: list[bytes] = field(default_factory=list)
+    events: list[bytes] = msgspec.field(default_factory=list)
     used: int = 0
     closed: bool = False
     bad: int = 0
@@ -42,8 +42,7 @@ class Salvaged:
     """Whether what follows may still be part of an event that is lost."""
 
 
-@dataclass(frozen=True)
-class _Read:
+class _Read(msgspec.Struct, frozen=True):
     """What one candidate held: its events, and whether (and where, in bytes) the list ended after them."""
 
     events: list[bytes]

@@ -5,8 +5,7 @@ Always right where the text is JSON, whatever its layout; if it is not, the call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +13,7 @@ _QUOTE, _BACKSLASH, _OPEN_BRACE, _CLOSE_BRACE, _OPEN_LIST, _CLOSE_LIST = b'"\\{}
 _BETWEEN = b" \t\r\n,"
 
 
-@dataclass(frozen=True)
-class Brackets:
+class Brackets(msgspec.Struct, frozen=True):
     """Brackets outside of strings: their positions, bytes and the depth after each; and the quotes that are not escaped."""
 
     quotes: NDArray[np.int64]
@@ -32,8 +30,7 @@ class Brackets:
         return np.r_[0, self.depth][np.searchsorted(self.at, position)]
 
 
-@dataclass(frozen=True)
-class Objects:
+class Objects(msgspec.Struct, frozen=True):
     """The objects at depth 0 of a text that starts inside a list: each `text[start:end]`.
 
     `stop` is the position of the list's closing bracket, or -1; `sound` is false where a bracket closes what was never opened.

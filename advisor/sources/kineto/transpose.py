@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from math import prod
 
@@ -49,8 +48,7 @@ _UNSIGNED_NONE = (1 << 32) - 1  # -1 as CUPTI's uint32
 _INT32 = np.iinfo(np.int32)
 
 
-@dataclass
-class Piece:
+class Piece(msgspec.Struct):
     """One piece of a trace, transposed.
 
     `tables` hold the columns of advisor.recordings.timeline.TABLES, times as int64 nanoseconds under START and DURATION.
@@ -59,12 +57,12 @@ class Piece:
     and process.
     """
 
-    tables: dict[str, dict[str, Column]] = field(default_factory=dict)
-    ranges: list[tuple[int, Event]] = field(default_factory=list)
+    tables: dict[str, dict[str, Column]] = msgspec.field(default_factory=dict)
+    ranges: list[tuple[int, Event]] = msgspec.field(default_factory=list)
     events: int = 0
-    categories: Counter[str] = field(default_factory=Counter)
-    left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    ranks: dict[str, Piece] = field(default_factory=dict)
+    categories: Counter[str] = msgspec.field(default_factory=Counter)
+    left_out: dict[tuple[str, str], tuple[int, int]] = msgspec.field(default_factory=dict)
+    ranks: dict[str, Piece] = msgspec.field(default_factory=dict)
     """What is of the ranks that names of processes say, as `[TP00] 4100` of a file in which several were merged; the rest of it is of none."""
     bad_durations: int = 0
     bad_times: int = 0

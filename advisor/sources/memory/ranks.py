@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import DeviceSnapshot, Mark, MemorySnapshot, Segment, Stack
 

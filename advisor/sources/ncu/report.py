@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import Dim, Flags, KernelProfile, KernelProfiles, counted
 from advisor.sources.ncu.flags import flags_of
 from advisor.sources.ncu.lines import Line, first_line

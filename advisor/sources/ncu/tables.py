@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles, counted
 from advisor.sources.ncu.details import from_remark, raw_name
 from advisor.sources.stream import Stream

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from advisor.recordings.snapshot import Action, DeviceSnapshot, Segment
 from advisor.views.memory.allocator import Settings
 
 
-@dataclass
-class Lives:
+class Lives(msgspec.Struct):
     """Allocations under way, one entry each."""
 
     address: list[int]

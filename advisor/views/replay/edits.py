@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -15,8 +15,7 @@ from advisor.report.finding import Change
 from advisor.views.replay.schedule import Schedule
 
 
-@dataclass(frozen=True, eq=False)
-class Edit:
+class Edit(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """One thing that a fix does to a schedule. Calls and ops are positions in it, which no edit renumbers."""
 
     def apply(self, schedule: Schedule) -> Schedule:
@@ -34,8 +33,7 @@ class Edit:
         return (self,)
 
 
-@dataclass(frozen=True, eq=False)
-class Combined(Edit):
+class Combined(Edit, frozen=True, eq=False):
     """Several edits in turn. Edits that add host time come after edits that scale it, since these scale the current time, but before edits that change how
     everything is launched.
     """
@@ -134,8 +132,7 @@ def _host_us(schedule: Schedule) -> float:
     return float(schedule.host_us.sum() + schedule.call_us.sum())
 
 
-@dataclass(frozen=True, eq=False)
-class WithoutWaits(Edit):
+class WithoutWaits(Edit, frozen=True, eq=False):
     """These calls no longer wait for the GPU, nor cost the host anything."""
 
     calls: Ints
@@ -146,8 +143,7 @@ class WithoutWaits(Edit):
         return schedule.edit(waits_for=waits, call_us=cost)
 
 
-@dataclass(frozen=True, eq=False)
-class WithDurations(Edit):
+class WithDurations(Edit, frozen=True, eq=False):
     """These ops take that long; never longer than they did."""
 
     ops: Ints
@@ -162,8 +158,7 @@ class WithDurations(Edit):
 ASYNC_LATENCY_US = cost("async-copy-latency")
 
 
-@dataclass(frozen=True, eq=False)
-class FasterCopies(Edit):
+class FasterCopies(Edit, frozen=True, eq=False):
     """These copies take that long and start without being staged; never slower than they were."""
 
     ops: Ints
@@ -176,8 +171,7 @@ class FasterCopies(Edit):
         return schedule.edit(dur_us=dur, latency_us=latency)
 
 
-@dataclass(frozen=True, eq=False)
-class WithoutTime(Edit):
+class WithoutTime(Edit, frozen=True, eq=False):
     """These ops take no GPU time; host time stays. An op that others were fused into still does their work."""
 
     ops: Ints
@@ -189,8 +183,7 @@ class WithoutTime(Edit):
         return schedule.edit(dur_us=dur, gap_us=gap)
 
 
-@dataclass(frozen=True, eq=False)
-class FewerLaunches(Edit):
+class FewerLaunches(Edit, frozen=True, eq=False):
     """Ops `gone` are not launched, `kept` do their work in `dur_us`; the host's time between calls stays."""
 
     kept: Ints
@@ -204,8 +197,7 @@ class FewerLaunches(Edit):
         return edited.edit(call_us=cost)
 
 
-@dataclass(frozen=True, eq=False)
-class Fused(FewerLaunches):
+class Fused(FewerLaunches, frozen=True, eq=False):
     """Ops `gone` disappear with the host time that issued them; `kept` do their work in `dur_us`."""
 
     @classmethod
@@ -226,8 +218,7 @@ class Fused(FewerLaunches):
         return edited.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
 
 
-@dataclass(frozen=True, eq=False)
-class WithoutOps(Edit):
+class WithoutOps(Edit, frozen=True, eq=False):
     """These ops disappear with the host time that issued them."""
 
     ops: Ints
@@ -245,12 +236,11 @@ def _without_calls(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -
     return schedule.edit(dur_us=dur, skip_op=skip, fused=fused), np.flatnonzero((left == 0) & (had > 0))
 
 
-@dataclass(frozen=True, eq=False)
-class CheaperDispatch(Edit):
+class CheaperDispatch(Edit, frozen=True, eq=False):
     """Issuing ops costs the host this share of what it did, but for some calls (positions); waits and the program's own work stay."""
 
     share: float
-    kept: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    kept: Ints = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
 
     def apply(self, schedule: Schedule) -> Schedule:
         launches = _launching(schedule, np.zeros(len(schedule.op_call), bool))
@@ -263,8 +253,7 @@ class CheaperDispatch(Edit):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class WithDispatch(Edit):
+class WithDispatch(Edit, frozen=True, eq=False):
     """Issuing costs each call (n_calls,) this share of what it did; calls themselves stay."""
 
     keep: Floats
@@ -273,8 +262,7 @@ class WithDispatch(Edit):
         return schedule.edit(host_us=schedule.host_us - (1 - self.keep) * schedule.dispatch_us, dispatch_us=self.keep * schedule.dispatch_us)
 
 
-@dataclass(frozen=True, eq=False)
-class WithoutHostTime(Edit):
+class WithoutHostTime(Edit, frozen=True, eq=False):
     """Before each call (n_calls,) these shares of its issuing and of the program's own time are gone; the calls stay."""
 
     dispatch_share: Floats
@@ -290,8 +278,7 @@ OF_EACH_US = 1000.0
 """A longer pause between two launches is no dispatch."""
 
 
-@dataclass(frozen=True, eq=False)
-class Batched(Edit):
+class Batched(Edit, frozen=True, eq=False):
     """A step serves `items` in the time of a single item: per item, the host's part and these ops are divided by `items`. Spans of CPU code of `OF_EACH_US`
     or more are per item: preparing its words, images or sounds, and writing its answer.
     """
@@ -318,8 +305,7 @@ class Batched(Edit):
 GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = costs("graph-launch")
 
 
-@dataclass(frozen=True, eq=False)
-class AsGraph(Edit):
+class AsGraph(Edit, frozen=True, eq=False):
     """Launches become graph launches: one at the start of each step and after each wait of the host. A single op between two of these stays, since a graph of
     it saves nothing. A recorded graph has the expected cost. calls: the captured calls, None for all.
     """
@@ -358,8 +344,7 @@ def _launching(schedule: Schedule, without: Mask) -> Mask:
     return launches
 
 
-@dataclass(frozen=True, eq=False)
-class OnSideStream(Edit):
+class OnSideStream(Edit, frozen=True, eq=False):
     """These copies run on a stream of their own, ahead: no op of the same step waits for them."""
 
     ops: Ints
@@ -374,8 +359,7 @@ class OnSideStream(Edit):
         return schedule.edit(stream=stream, after=after, waits_for=waits)
 
 
-@dataclass(frozen=True, eq=False)
-class NextAfter(Edit):
+class NextAfter(Edit, frozen=True, eq=False):
     """What is launched right after each of these ops, on another stream, starts when that op has ended: as it did while the host waited."""
 
     ops: Ints
@@ -388,8 +372,7 @@ class NextAfter(Edit):
         return schedule.edit(after=after)
 
 
-@dataclass(frozen=True, eq=False)
-class WithHostTime(Edit):
+class WithHostTime(Edit, frozen=True, eq=False):
     """Launching each of these ops costs the host so much more."""
 
     ops: Ints

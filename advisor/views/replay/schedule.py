@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
@@ -20,8 +20,7 @@ EARLIER = -2
 """In `waits_for`: what the repeat before launched, for a call at the start of the window."""
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """Host calls (n_calls,) in the order they were made, and GPU ops (n_ops,) in the order they were launched.
 
     Edits replace arrays and set `skip_*`; they never renumber, so that edits compose. All times in µs.

@@ -6,13 +6,14 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from advisor.errors import UsageError
 from advisor.intervals import Spans, overlap_with, union
 from advisor.knowledge.compile_fixes import instead_of_break, instead_of_recompilation
+from advisor.knowledge.structs import replace
 from advisor.recordings.compile_log import CompileId, CompileLog, CompileLogs, LoggedBreak, LoggedCompilation
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.compile_log import CompileCost, CompileCosts
@@ -30,8 +31,7 @@ _OP = re.compile(r"^(?!Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher|Compile
 _OTHER_PROGRAM = "Give the log of the traced run: TORCH_TRACE=DIR python PROGRAM, with the profiler in the same run."
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     """A compiled region or a compiled graph, on a thread. id: of the region; key: of the graph, "" of a region."""
 
     start_us: float
@@ -40,12 +40,11 @@ class _Call:
     key: str = ""
 
 
-@dataclass
-class _Priced:
+class _Priced(msgspec.Struct):
     """The spans that a compilation costs. Those of a break are alike, and their median is robust: a mean would hold each pause of the process."""
 
-    start_us: list[float] = field(default_factory=list)
-    end_us: list[float] = field(default_factory=list)
+    start_us: list[float] = msgspec.field(default_factory=list)
+    end_us: list[float] = msgspec.field(default_factory=list)
 
     def add(self, start_us: float, end_us: float) -> None:
         self.start_us.append(start_us)
@@ -58,8 +57,7 @@ class _Priced:
         return float(np.median(took)) * len(took)
 
 
-@dataclass(frozen=True)
-class CompileCostTable:
+class CompileCostTable(msgspec.Struct, frozen=True):
     """A row a line and kind, and the spans that it is priced by. Raises UsageError if no log is of the traced program."""
 
     costs: CompileCosts
@@ -77,8 +75,7 @@ class CompileCostTable:
         return cls(CompileCosts(rows=rows, functions=functions, compilations=len(log.compilations), seconds=seconds), spans)
 
 
-@dataclass(frozen=True)
-class _Costs:
+class _Costs(msgspec.Struct, frozen=True):
     timeline: Timeline
     steps: Steps
     launches: Launches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from advisor import analyze
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.sources import columns, kineto, load
 from advisor.sources.columns import layout
@@ -70,7 +70,7 @@ def test_times_take_as_few_bytes_as_their_steps_need():
 def test_a_timeline_comes_back(timeline):
     found = decode(zstd.decompress(encode(timeline)), "x")
     assert_equal(found, timeline)
-    assert found.source == dataclasses.replace(timeline.source, path="")
+    assert found.source == replace(timeline.source, path="")
 
 
 @pytest.mark.parametrize("path", [SLOW, EXPORT, COMPILED], ids=["kineto", "nsys", "jax"])

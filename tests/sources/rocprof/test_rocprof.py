@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from advisor import analyze, sources
 from advisor.errors import TraceError
+from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
 from advisor.sources import json_pieces

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.errors import UsageError
+from advisor.knowledge.structs import replace
 from advisor.recordings.compile_log import CompileLog, CompileLogs, LoggedBreak, LoggedCompilation
 from advisor.report.compile_log import CompileCost
 from advisor.views.trace.compile_costs import CompileCostTable
