@@ -5,7 +5,7 @@ Every function is O(n log n), takes intervals in any order and, unless it says o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -221,3 +221,11 @@ def _walk(rows: Ints, group: Ints, starts: Floats, ends: Floats) -> list[int]:
             stack_rows.append(row)
             stack_ends.append(end)
     return parents
+
+
+def sums(values: Floats | Mask, several: Sequence[Ints]) -> Floats:
+    """(n,) the sum of values at each of several sets of positions; for thousands of sets a hundredth of the time of a sum each."""
+    lengths = np.array([len(at) for at in several], np.int64)
+    at = np.concatenate([*several, lengths[:0]])
+    found: Floats = np.bincount(np.repeat(np.arange(len(several)), lengths), values[at], len(several))
+    return found

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_tokens import names_of, plain
 from advisor.knowledge.shares import HARDLY_ANY
@@ -48,3 +52,12 @@ def named(work: GpuWork, position: int) -> str:
     name = work.kernel_name(position)
     functor = _FUNCTOR.search(name)
     return functor[1] if functor else name.replace("<unnamed>::", "").split("<", 1)[0].rsplit("::", 1)[-1]
+
+
+def kinds_of(work: GpuWork, chains: Sequence[Ints]) -> list[tuple[str, ...]]:
+    """The ops of each chain; each distinct one is named once."""
+    at = np.concatenate(chains)
+    distinct, first = np.unique(work.kind[at], return_index=True)
+    names = {kind: named(work, position) for kind, position in zip(distinct.tolist(), at[first].tolist(), strict=True)}
+    kind = work.kind
+    return [tuple(map(names.__getitem__, kind[chain].tolist())) for chain in chains]

@@ -7,7 +7,7 @@ from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent, threshold
 from advisor.report.wording.period import PER_STEP, THE_STEP
-from advisor.rules._chains import chain_label, largest_kind, named, told_of_chains
+from advisor.rules._chains import chain_label, kinds_of, largest_kind, told_of_chains
 from advisor.rules.fixes import for_program, known_fix
 from advisor.rules.fixes.written_out import spelt
 from advisor.views.health.steps import FEWEST_OPS
@@ -87,8 +87,9 @@ def unfused_elementwise(
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own, min_gpu_share)} of {THE_STEP} on the GPU (threshold {threshold(min_gpu_share)})")
     edits, waiting_us, saved_us = fused.edits(chains), fused.waiting_us(chains), chains.saved_us(work)
-    kinds = [tuple(named(work, position) for position in chain) for chain in chains.at]
-    of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()
+    kinds = kinds_of(work, chains.at)
+    of_losses = {kind for kind in {*kinds} if any(map(_LOSS.search, kind))}
+    of_losses_us = saved_us[[kind in of_losses for kind in kinds]].sum()
     return Found(
         summary=f"{count} form {counted(work.a_step(chains.at), 'chain')} (up to {max(len(c) for c in chains.at)} kernels long). They take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(left)}, with "
@@ -100,7 +101,7 @@ def unfused_elementwise(
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
         likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
         quiet=f"{count} could fuse",
-        evidence=witness.of_gpu(work.rows[members], [chain_label(kind) for kind in kinds for _ in kind]),
+        evidence=witness.of_gpu(work.rows[members], [label for kind in kinds for label in [chain_label(kind)] * len(kind)]),
         confidence=fused.confidence(chains),
         fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "picked", leads=2 * of_losses_us > saved_us.sum()),
     )

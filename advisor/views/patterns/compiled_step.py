@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import Ints, Mask
+from advisor.intervals import Ints, Mask, sums
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
@@ -88,9 +88,9 @@ def _compiled_neighbours(work: GpuWork, fusion: Fusion, images: ChannelsLast, pr
     """Gathers and scatters work on fetched elements only, unaligned GEMMs are padded, images stay in channels_last. Also the positions of gathers, scatters and
     ops between."""
     alone, pointwise = work.kernel & ~in_optimizer(work), work.in_families(Family.ELEMENTWISE)
-    for stretch in fusion.stretches:
-        if pointwise[stretch.members].sum() != 1:
-            alone[stretch.members] = False
+    members = [stretch.members for stretch in fusion.stretches]
+    together = [at for at, count in zip(members, sums(pointwise, members).tolist(), strict=True) if count != 1]
+    alone[np.concatenate([*together, work.rows[:0]])] = False
     precision = np.asarray(work.kernels.precision, object)[work.rows]
     padded = np.flatnonzero(alone & work.in_families(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
     moved = np.flatnonzero(alone & work.in_families(Family.EMBEDDING))

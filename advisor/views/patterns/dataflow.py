@@ -181,9 +181,8 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def _named(self) -> tuple[list[str], Ints]:
         """The distinct names of calls, and which of them each has."""
-        names: dict[str, int] = {}
-        of = np.array([names.setdefault(self.name(call), len(names)) for call in range(len(self.op))], np.int64)
-        return list(names), of
+        _, first, of = np.unique(self.work.kind[self._firsts], return_index=True, return_inverse=True)
+        return list(map(self.name, first.tolist())), of
 
     @cached_property
     def _tokens(self) -> dict[str, Mask]:
@@ -211,8 +210,14 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def _products(self) -> dict[int, Product]:
         dense = self.work.in_families(Family.GEMM)[self._firsts] & (self.op >= 0)
-        found = ((call, multiplied([shape for shape, _ in self.inputs(call)])) for call in np.flatnonzero(dense).tolist())
-        return {call: product for call, product in found if product}
+        known: dict[tuple[int, int], Product | None] = {}
+        found = {}
+        for call, alike in zip(np.flatnonzero(dense).tolist(), zip(*self.shapes.alike(self.op[dense]), strict=True), strict=True):
+            if alike not in known:
+                known[alike] = multiplied([shape for shape, _ in self.inputs(call)])
+            if product := known[alike]:
+                found[call] = product
+        return found
 
     @cached_property
     def _sizes(self) -> tuple[Ints, list[tuple[int, ...]]]:

@@ -158,7 +158,9 @@ def asks_size(ops: Ops) -> Mask:
 
 def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
     """(n,) whether each wait asks for a size of later GEMMs that shrinks from pass to pass of a step: without the wait each pass would compute all rows."""
-    sizing = np.flatnonzero(_inside_op(work.ops, calls, waits, _SIZING_OPS))
+    sizing, made = np.flatnonzero(_inside_op(work.ops, calls, waits, _SIZING_OPS)), np.zeros(len(waits), bool)
+    if not len(sizing):
+        return made
     products = np.flatnonzero(work.in_families(*PRODUCTS) & (work.op >= 0))
     behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
     rows: dict[tuple[object, ...], dict[int, int]] = {}
@@ -172,7 +174,6 @@ def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mas
         for run in np.split(np.arange(len(left)), np.flatnonzero(np.diff(left) > 0) + 1):
             if len(run) >= max(FEWEST_SPARED, MOST_OF * len(left)) and left[run[-1]] * SPARED <= left[run[0]]:
                 spared |= {*at[run].tolist()}
-    made = np.zeros(len(waits), bool)
     made[sizing[sorted(spared)]] = True
     return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, sums
 from advisor.knowledge.op_tokens.families import Family
 from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
@@ -29,7 +29,7 @@ class Chains(msgspec.Struct, frozen=True):
 
     def saved_us(self, work: GpuWork) -> Floats:
         """(n,) in all steps, what each is likely to save on the GPU."""
-        return np.array([work.dur_us[chain].sum() for chain in self.at]) - self.durations_us[:, 1]
+        return sums(work.dur_us, self.at) - self.durations_us[:, 1]
 
 
 class FusedChains(msgspec.Struct, frozen=True):

@@ -189,14 +189,19 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         own = np.bincount(of, self.work.dur_us[at], len(found)).tolist()
         narrow = np.bincount(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
         known: dict[tuple[Hashable, ...], Traffic] = {}
-        for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
-            members = {ops[at]: alike[at] for at in run.tolist()}
+        moved: list[tuple[Traffic, list[int]]] = []
+        for run in found:
+            members = {ops[position]: alike[position] for position in run.tolist()}
             key = tuple(members.values())
             if key not in known:
                 known[key] = self._traffic([*members])
-            traffic = known[key]
-            full = run[made[run] >= FULL * traffic.largest]
-            joining = run[np.isin(self.work.op[run], [[*members][k] for k in traffic.joins])] if traffic.joins else run[:0]
+            moved.append((known[key], [[*members][k] for k in known[key].joins]))
+        largest = np.array([traffic.largest for traffic, _ in moved], np.int64)[of]
+        is_full = made[at] >= FULL * largest
+        casts = np.bincount(of[is_full & (made[at] == largest) & self._casting[at]], minlength=len(found)).tolist()
+        in_full = np.split(at[is_full], np.searchsorted(of[is_full], np.arange(1, len(found)))) if found else []
+        for run, own_us, narrow_us, (traffic, joins), full, cast in zip(found, own, narrow, moved, in_full, casts, strict=True):
+            joining = run[np.isin(self.work.op[run], joins)] if joins else run[:0]
             yield Stretch(
                 **msgspec.structs.asdict(traffic),
                 members=run,
@@ -204,7 +209,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
                 own_us=own_us,
                 narrow_us=narrow_us,
                 joined_us=float(self.work.dur_us[joining].sum()),
-                casts=int(np.count_nonzero((made[full] == traffic.largest) & self._casting[full])),
+                casts=cast,
             )
 
     @cached_property
@@ -364,14 +369,28 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _keys(self, op: int) -> list[Key]:
         """Elements and their size of each tensor that an op reads, the largest first."""
-        return sorted(map(_key, self._sizes(op)[0]), reverse=True)
+        return self._sizes(op)[0]
 
     def _result(self, op: int) -> Key:
         """The same for an op's result (0 if unknown), and for picking a value per row."""
-        return (0, 0) if has_token(self.work.ops.name(op), "gather") else _key(self._sizes(op)[1])
+        return self._sizes(op)[1]
 
-    def _sizes(self, op: int) -> tuple[list[Size], Size]:
-        return sizes(self.work.ops.name(op), self.shapes.inputs(op), op in self._pointwise)
+    def _sizes(self, op: int) -> tuple[list[Key], Key]:
+        """Both, worked out once for ops that are alike."""
+        alike = self._alike_of[op]
+        if alike not in self._known:
+            name = self.work.ops.name(op)
+            reads, makes = sizes(name, self.shapes.inputs(op), op in self._pointwise)
+            self._known[alike] = sorted(map(_key, reads), reverse=True), (0, 0) if has_token(name, "gather") else _key(makes)
+        return self._known[alike]
+
+    @cached_property
+    def _alike_of(self) -> dict[int, Hashable]:
+        return dict(zip(self.work.op.tolist(), self._alike, strict=True))
+
+    @cached_property
+    def _known(self) -> dict[Hashable, tuple[list[Key], Key]]:
+        return {}
 
 
 def _key(size: Size) -> Key:

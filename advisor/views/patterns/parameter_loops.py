@@ -62,9 +62,10 @@ class ParameterLoops(msgspec.Struct, frozen=True):
         own = (work.op >= 0) & ~work.backward & _outside_ranges(timeline, work, update)
         own &= ~work.kernel | work.in_families(*_POINTWISE)
         root = np.where(work.op >= 0, work.ops.outermost[work.op] if len(work.ops.outermost) else -1, -1)
-        names = np.array([work.ops.name(int(op)) for op in root.tolist()], object)
-        own &= np.array(["_foreach_" not in name for name in names], bool)
-        fills = np.array([has_token(name, "fill") for name in names], bool)
+        name = np.where(root >= 0, work.ops.names[root], -1) if len(work.ops.names) else root
+        named = [*work.ops.categories, ""]
+        own &= ~np.array(["_foreach_" in text for text in named], bool)[name]
+        fills = np.array([has_token(text, "fill") for text in named], bool)[name]
         return cls(
             _loop(timeline, work, [run for run in _runs(work, own & fills) if _zeroes(work, run, parameters)], parameters),
             _loop(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, sums
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
@@ -25,9 +25,18 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     kind = work.kind
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     on = work.column("device").tolist()
-    in_full = _counts(counted, [stretch.full for stretch in fusion.stretches])
+    in_full = sums(counted, [stretch.full for stretch in fusion.stretches]).tolist()
     own_norm = work.launched_by(_is_norm)
-    with_softmax = _counts(softmax, [stretch.full for stretch in fusion.stretches])
+    with_softmax = sums(softmax, [stretch.full for stretch in fusion.stretches]).tolist()
+    loops: dict[bytes, bool] = {}
+
+    def loop(at: Ints) -> bool:
+        """Whether it is several passes of a loop: the same for stretches of the same kinds, which steps have."""
+        key = kind[at].tobytes()
+        if key not in loops:
+            loops[key] = len(passes(at, kind[at])) > 1
+        return loops[key]
+
     chosen, times = [], []
     for stretch, found, softmaxes in zip(fusion.stretches, in_full, with_softmax, strict=True):
         at = stretch.members
@@ -39,7 +48,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
         if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
             continue
-        if not chained or not rate or not stretch.known or len(passes(at, kind[at])) > 1:
+        if not chained or not rate or not stretch.known or loop(at):
             continue
         chosen.append(at)
         times.append(stretch.fused_us(rate))
@@ -65,7 +74,7 @@ def by_longest(work: GpuWork, stretches: Sequence[Ints]) -> Floats:
     """(n, 3) time of a single kernel per group by its longest kernel: most, expected, least; at most their own."""
     full_us = _on_full_device(work)
     longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in stretches], BY_LONGEST).reshape(-1, 3)
-    own_us = np.array([work.dur_us[at].sum() for at in stretches]).reshape(-1, 1)
+    own_us = sums(work.dur_us, stretches).reshape(-1, 1)
     return np.minimum(longest, own_us)
 
 
@@ -79,13 +88,6 @@ def _on_full_device(work: GpuWork) -> Floats:
 
 def _is_norm(op_name: str) -> bool:
     return op_family(op_name) is Family.NORM
-
-
-def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
-    """Of each of several sets of positions, how many are chosen."""
-    lengths = np.array([len(at) for at in several], np.int64)
-    of = np.repeat(np.arange(len(several)), lengths)
-    return np.bincount(of[chosen[np.concatenate([*several, lengths[:0]])]], minlength=len(several)).tolist()
 
 
 def _chains(work: GpuWork, elements: Ints, left_out: Mask, min_chain: int) -> list[Ints]:

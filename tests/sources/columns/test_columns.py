@@ -98,7 +98,7 @@ def test_a_column_that_a_file_lacks_was_not_recorded_and_one_of_no_table_is_left
     older = {name: {column: dtype for column, dtype in spec.items() if column != "registers"} for name, spec in TABLES.items()}
     older["gpu_ops"]["gone"] = "i8"
     timeline = small()
-    object.__setattr__(timeline, "gpu_ops", timeline.gpu_ops.with_columns(gone=np.ones(len(timeline.gpu_ops))))
+    msgspec.structs.force_setattr(timeline, "gpu_ops", timeline.gpu_ops.with_columns(gone=np.ones(len(timeline.gpu_ops))))
     monkeypatch.setattr(layout, "TABLES", older)
     written = encode(timeline)
     monkeypatch.undo()
