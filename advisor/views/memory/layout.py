@@ -24,7 +24,7 @@ class Lives(msgspec.Struct):
 
     def add(self, address: int, requested: int, born: int, stream: int, stack: int, end: int) -> int:
         """Its row."""
-        for column, value in zip(vars(self).values(), (address, requested, born, end, end, stream, stack), strict=True):
+        for column, value in zip(msgspec.structs.astuple(self), (address, requested, born, end, end, stream, stack), strict=True):
             column.append(value)
         return len(self.address) - 1
 
@@ -57,7 +57,7 @@ def lives_of(device: DeviceSnapshot) -> tuple[Lives, int]:
         else:
             older.add(address, block.requested, -1, segment.stream, block.stack, end)
     seeded = len(older.address)
-    for column, values in zip(vars(older).values(), vars(born).values(), strict=True):
+    for column, values in zip(msgspec.structs.astuple(older), msgspec.structs.astuple(born), strict=True):
         column.extend(values)
     return older, seeded
 

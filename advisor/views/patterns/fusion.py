@@ -111,7 +111,7 @@ class Stretch(Traffic, frozen=True):
         return slow, likely, fast
 
 
-class Fusion(msgspec.Struct, frozen=True, eq=False):
+class Fusion(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Fusion groups of the replayed steps with at least two kernels, without optimizers. elements: (n,) of the largest tensor of each op, -1 if not recorded."""
 
     stretches: tuple[Stretch, ...]
@@ -122,7 +122,7 @@ class Fusion(msgspec.Struct, frozen=True, eq=False):
         left = {int(stretch.members[0]): stretch.kernels for stretch in self.stretches}
         return [left.get(int(chain[0]), 1) for chain in chains]
 
-    @property
+    @cached_property
     def launches(self) -> list[int]:
         """How many launches a compiler leaves of each stretch."""
         return [min(stretch.kernels + stretch.apart, len(stretch.members)) for stretch in self.stretches]
@@ -201,14 +201,13 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         casts = np.bincount(of[is_full & (made[at] == largest) & self._casting[at]], minlength=len(found)).tolist()
         in_full = np.split(at[is_full], np.searchsorted(of[is_full], np.arange(1, len(found)))) if found else []
         for run, own_us, narrow_us, (traffic, joins), full, cast in zip(found, own, narrow, moved, in_full, casts, strict=True):
-            joining = run[np.isin(self.work.op[run], joins)] if joins else run[:0]
             yield Stretch(
                 **msgspec.structs.asdict(traffic),
                 members=run,
                 full=full,
                 own_us=own_us,
                 narrow_us=narrow_us,
-                joined_us=float(self.work.dur_us[joining].sum()),
+                joined_us=float(self.work.dur_us[run[np.isin(self.work.op[run], joins)]].sum()) if joins else 0.0,
                 casts=cast,
             )
 

@@ -25,9 +25,10 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     kind = work.kind
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     on = work.column("device").tolist()
-    in_full = sums(counted, [stretch.full for stretch in fusion.stretches]).tolist()
-    own_norm = work.launched_by(_is_norm)
-    with_softmax = sums(softmax, [stretch.full for stretch in fusion.stretches]).tolist()
+    full = [stretch.full for stretch in fusion.stretches]
+    in_full = sums(counted, full).tolist()
+    norms = sums(work.launched_by(_is_norm), full).tolist()
+    with_softmax = sums(softmax, full).tolist()
     loops: dict[bytes, bool] = {}
 
     def loop(at: Ints) -> bool:
@@ -38,7 +39,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         return loops[key]
 
     chosen, times = [], []
-    for stretch, found, softmaxes in zip(fusion.stretches, in_full, with_softmax, strict=True):
+    for stretch, found, softmaxes, own in zip(fusion.stretches, in_full, with_softmax, norms, strict=True):
         at = stretch.members
         rate = rates.get(on[at[0]])
         # A softmax and what surrounds it, casts or a loss, become one kernel too; so does one op with the casts of what it reads and makes,
@@ -46,7 +47,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         linked = max(found + stretch.casts if found else 0, 2 * stretch.moved_on)
         chained = linked >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
         # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
-        if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
+        if own == len(stretch.full) and len(np.unique(work.op[stretch.full])) > 1:
             continue
         if not chained or not rate or not stretch.known or loop(at):
             continue
