@@ -17,6 +17,7 @@ from advisor.cli import arguments, completion, streams
 from advisor.cli.streams import say, visible
 from advisor.errors import AdvisorError, Terminated
 from advisor.integrations import status
+from advisor.recordings.garbage import uncollected
 
 COMMANDS = {
     "analyze": ("analyze", "Report what makes the traced program slow and what to change."),
@@ -118,7 +119,8 @@ def main() -> None:
     status.begin()
     completion.complete_at_once_in_zsh()
     word = next((word for word in completion.words() if not word.startswith("-")), "")
-    app = typer.main.get_command(application((word,), alone=word in COMMANDS and sys.argv[1:2] == [word]))
+    with uncollected():
+        app = typer.main.get_command(application((word,), alone=word in COMMANDS and sys.argv[1:2] == [word]))
     arguments.take_simple_values(app)
     try:
         try:

@@ -44,6 +44,7 @@ from advisor.cli.terminal import (
 from advisor.errors import RuleError, UsageError
 from advisor.knowledge import formats
 from advisor.knowledge.structs import replace
+from advisor.recordings.garbage import uncollected
 
 if TYPE_CHECKING:
     from advisor.cli.terminal import Selection
@@ -342,6 +343,7 @@ def _place(path: Path) -> Path:
     return Path(os.path.realpath(path.parent), path.name)
 
 
+@uncollected()
 def _read(traces: list[str], request: _Request) -> "Recording":
     """What was recorded, with the memory snapshot and the measured kernels that were given beside it. Raises UsageError for a rule that does
     not look at such a recording."""

@@ -16,6 +16,7 @@ from advisor.cli.outputs import check_target, file_name
 from advisor.cli.streams import say, visible
 from advisor.errors import UsageError, unknown_name
 from advisor.knowledge.structs import replace
+from advisor.recordings.garbage import uncollected
 
 if TYPE_CHECKING:
     from advisor.engine.analysis import Analysis
@@ -108,6 +109,7 @@ class Selection(NamedTuple):
         if self.named:
             check_fits(recording, self.rules)
 
+    @uncollected()
     def run(self, recording: Recording, step_ms: float | None = None, waits: bool = False) -> Analysis:
         """The analysis of a recording by these rules and settings; raises as `engine.run.analysis`."""
         from advisor.engine.run import analysis
@@ -121,6 +123,7 @@ class Selection(NamedTuple):
         return Judging(tuple(rule.id for rule in self.rules), tuple(map(str, self.paths)), self.settings.options, devices=self.settings.devices)
 
 
+@uncollected()
 def selection(config: Path | None, paths: list[Path] | None, only: list[str] | None = None, framework: str | None = None) -> Selection:
     """The rules that a team's settings leave, or `only` these; with the framework that is named, if one is. Raises UsageError where one does not exist."""
     from advisor.engine import settings
