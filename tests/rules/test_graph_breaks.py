@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.engine.run import analyze
+from advisor.knowledge.structs import replace
 from advisor.recordings.compile_log import CompileLog, CompileLogs, LoggedBreak, LoggedCompilation
 from advisor.recordings.recording import Recording
 from tests.build import Trace
