@@ -38,12 +38,28 @@ class Family(str, Enum):
     OTHER = "other"
 
 
+_FUSED_MOE = r"fused_?moe(?!_?(router|dispatch|preprocess|comm))"
+_OF_EXPERTS = rf"{_FUSED_MOE}|batched_triton_kernel|e2e_moe_|opus_moe_stage[12]_(?!reduce)|fmoe_|moe_?(mx)?gemm|moe_?flatmm|moe_wna16|mega_moe_impl"
 EXPERTS = re.compile(
-    r"fused_?moe|moe_?gemm|moe_?fc|grouped_?(gemm|mm)|gemm_?grouped|group_?gemm|groupproblemshape|_matmul_ogs|^bmm_[a-z0-9]+_.{0,200}swiglu|fmoe_|moe_ck|ck_moe|batched_triton_kernel"
-    r"|expert_triton_kernel|moe_wna16|gemmtype\)[12]",
+    "|".join(
+        (
+            # Triton, Marlin: vLLM 0.33 (layers/fused_moe, csrc/moe), SGLang 0.5.23 (kernels/ops/moe). AITER of August 2026: assembly in hsa/, Composable Kernel
+            # in csrc/ck_tile_gemm_moe_2stages, csrc/opus_moe, Triton in ops/triton/_triton_kernels/moe.
+            _OF_EXPERTS,
+            r"moe_ck|ck_moe",
+            # triton_kernels, which gpt-oss runs on.
+            "_matmul_ogs",
+            # CUTLASS, torch; TensorRT-LLM and FlashInfer 0.7.4: cutlass_kernels/moe_gemm.
+            r"grouped_?(gemm|mm)|[mk]_grouped_|gemm_?grouped|group_?gemm|groupproblemshape|moe_?fc",
+            # Cubins of TensorRT-LLM and FlashInfer: the first product with its activation, both with a batch of experts that is known at run time.
+            r"^bmm_[a-z0-9]+_.{0,200}(swiglu|dynb)",
+            # DeepGEMM of June 2026, common/types.cuh: all but normal (0) and batched (4).
+            r"gemmtype\)[12356]",
+        )
+    ),
     re.IGNORECASE,
 )
-"""Grouped GEMMs over several experts: of Triton and Marlin in vLLM and SGLang, CUTLASS, DeepGEMM (GemmType 1 and 2), TensorRT-LLM, AITER, torch."""
+"""Grouped GEMMs over several experts."""
 
 PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 """What Tensor Cores compute: matrix products, convolutions, attention."""
@@ -55,7 +71,7 @@ def _rules(*rules: tuple[Family, str]) -> tuple[tuple[Family, re.Pattern[str]], 
 
 _COMMUNICATION = expression(
     r"^nccl|^rccl|nccldevkernel|ncclkernel|^hccl|msccl|multimem_|nvshmem|deep_?ep\b|deep_ep|symm_mem"
-    r"|internode(_ll)?::|intranode::|::ep::(internode|intranode|layout)|one_shot_|two_shot_|lamport|quick_?reduce|custom_ar\b|get_dispatch_layout"
+    r"|internode(_ll)?::|intranode::|::ep::(internode|intranode|layout)|moe_?a2a|fusedmoecomm|ep(dispatch|combine)(intra|inter|lowlatency)|one_shot_|two_shot_|lamport|quick_?reduce|custom_ar\b|get_dispatch_layout"
     r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|sendrecv"
 )
 
@@ -71,6 +87,7 @@ _KERNELS = _rules(
     (Family.GEMM, r"^triton_tem_fused.*(mm|matmul)|^gemm_fusion|_matmul_ogs"),
     (Family.ATTENTION, r"^triton_tem_fused.*attention"),
     (Family.FUSED, r"^triton_(?!(_\d.*)?$)|^fused_[a-z]*fusion|^cudacodegen|nvfuser|^(wrapped|loop|input|)_?[a-z_]*fusion([._]\d+)?(\.kd)?$"),
+    (Family.GEMM, rf"marlin(_moe_wna16)?::marlin|{_OF_EXPERTS}"),  # before activations: fmoe_bf16_…_gelu
     (Family.COMMUNICATION, _COMMUNICATION.pattern),
     (Family.ELEMENTWISE, r"rotary|rope_"),  # before "embedding"
     (Family.LAYOUT, r"im2d2col|permutationkernel|nchwtonhwc|nhwctonchw|nhwcaddpadding|cnhw|batched_transpose|^(wrapped_)?transpose|transpose_?kernel"),
@@ -84,7 +101,7 @@ _KERNELS = _rules(
     (Family.OPTIMIZER, r"multi_tensor_apply|adam|lamb_|sgd|fused_?optimizer|amp_(update|non_finite)"),
     (Family.SORT_SCAN, r"sort|scan|top_?k|histogram|compact|reduce_?by_?key|unique|searchsorted|bucketize|merge_"
                        r"|compute_cuda_kernel|devicemerge|devicepartition|deviceselect|routing|moe::dev::routing|kv_indices|count_expert"),  # first: repeat_interleave
-    (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|^bmm_[a-z0-9]+_|wvsplitk|llmm1|skinny|^cijk_|cutlass|splitkreduce|matmul|dot_kernel|cublas|epilogue::|fused_moe"
+    (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|^bmm_[a-z0-9]+_|wvsplitk|llmm1|skinny|^cijk_|cutlass|splitkreduce|matmul|dot_kernel|cublas|epilogue::|fused_moe_router"
                   r"|grouped_?mm"),
     (Family.EMBEDDING, r"embedding|index_?(select|put|add|copy|func|kernel|element)|indexing|linearize_index|gather|scatter"
                        r"|bounds_check|permute_(pooled|indices|[12]d)|offsets_range|moe::dev::(finalize|permute)|finalizekernel"),
