@@ -152,6 +152,23 @@ def test_ops_of_anomaly_mode_are_those_that_the_pack_looks_for() -> None:
     assert set(seen.ops) <= {event.name for event in profiler.events()}
 
 
+def of_jax(*frames: str) -> Trace:
+    trace = Trace(recorder="jax").step(0, 100, 1).step(100, 100, 2)
+    for frame in frames:
+        trace.python(frame, 0, 200)
+    for start in (10, 110):
+        trace.op("PjitFunction(step)", start, 20).launch(start + 1, start + 20, start + 60, "fusion")
+    return trace
+
+
+def test_a_program_of_jax_is_told_the_words_of_jax_behind_those_of_its_framework() -> None:
+    assert [one.package for one in found(of_jax())] == ["jax"]
+    assert [one.package for one in found(of_jax("flax/nnx/transforms/compilation.py(20): wrapper"))] == ["flax", "jax"]
+    assert [(one.package, one.version) for one in found(of_jax(), GivenFramework("equinox"))] == [("equinox", ""), ("jax", "")]
+    assert [(one.package, one.version) for one in found(recorded({"jax": "0.9.2"}, trace=of_jax()))] == [("jax", "0.9.2")]
+    assert [(one.package, one.version) for one in found(of_jax(), GivenFramework("jax", "0.7.2"))] == [("jax", "0.7.2")]
+
+
 def test_a_framework_of_jax_is_none_of_a_program_of_torch() -> None:
     assert found(program("flax/nnx/transforms/compilation.py(20): wrapper")) == ()
 
