@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from advisor.sources.stream import Stream
 from advisor.sources.whole import MOST_BYTES, too_large
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.DOTALL)
 """A string, a bracket, or the quote of a string that is not all there yet."""
 _QUOTE, _OPENING, _LIST = b'"'[0], b"[{", b"["[0]
 
+
+class Readable(Protocol):
+    """What bytes come from."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 Path = tuple[bytes, ...]
 """The quoted keys by which brackets were opened, the outermost first; b"" of a list's member."""
 
 
-def pieces(stream: Stream, path: str, depth: int, wanted: Callable[[Path], bool], chunk_bytes: int = 1 << 24) -> Iterator[tuple[Path, bytes]]:
+def pieces(stream: Readable, path: str, depth: int, wanted: Callable[[Path], bool], chunk_bytes: int = 1 << 24) -> Iterator[tuple[Path, bytes]]:
     """Members of the wanted lists that are opened as bracket number `depth`, whole ones, separated by commas; then, without a path, the document in
     which these lists are empty. The members are objects. Raises TraceError if that document is larger than what is decoded as a whole."""
     rest: list[bytes] = []

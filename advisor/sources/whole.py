@@ -6,18 +6,36 @@ from advisor.errors import TraceError
 from advisor.sources.stream import Stream
 
 MOST_BYTES = 500_000_000
-"""Unpacked. Measured at 20 MB, the process grows by 7 times a flight recorder's dump, 8 times a tree of Proton and 11 times its trace."""
+"""Unpacked. Measured at 20 MB, the process grows by 7 times a flight recorder's dump, 8 times a tree of Proton and 11 times its trace, of which a larger one is decoded in pieces and takes 4 times its size."""
 
 
-def read_whole(stream: Stream, path: str, most_bytes: int | None = None) -> bytes:
+def read_whole(stream: Stream, path: str) -> bytes:
     """All bytes of a file. Raises TraceError beyond the limit, before anything is decoded."""
-    most = MOST_BYTES if most_bytes is None else most_bytes
+    data = read_up_to_limit(stream)
+    if isinstance(data, Again):
+        raise too_large(path, MOST_BYTES)
+    return data
+
+
+class Again:
+    """A file of which the first parts were read before."""
+
+    def __init__(self, parts: list[bytes], rest: Stream) -> None:
+        self._parts, self._rest = parts[::-1], rest
+
+    def read(self, size: int, /) -> bytes:
+        """The next part that was read before, whatever its size, then the rest."""
+        return self._parts.pop() if self._parts else self._rest.read(size)
+
+
+def read_up_to_limit(stream: Stream) -> bytes | Again:
+    """All bytes of a file, or what reads a larger one from its beginning."""
     parts, held = [], 0
     while part := stream.read(1 << 24):
-        held += len(part)
-        if held > most:
-            raise too_large(path, most)
         parts.append(part)
+        held += len(part)
+        if held > MOST_BYTES:
+            return Again(parts, stream)
     return b"".join(parts)
 
 

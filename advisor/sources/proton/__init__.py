@@ -11,7 +11,7 @@ from advisor.recordings.recording import Recording
 from advisor.sources.opened import Opened
 from advisor.sources.proton import trace, tree
 from advisor.sources.sniff import is_proton_tree
-from advisor.sources.whole import read_whole
+from advisor.sources.whole import Again, read_up_to_limit, read_whole
 
 AGAIN = "Copy the file again, or record it again."
 
@@ -19,9 +19,10 @@ AGAIN = "Copy the file again, or record it again."
 def record(opened: Opened) -> Recording:
     """The recording of one session. Raises TraceError if it is damaged or holds no kernel."""
     stream, path = opened.stream, opened.path
-    data = read_whole(stream, path)
     if is_proton_tree(opened.head):
+        data = read_whole(stream, path)
         if stream.truncated:
             raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", AGAIN)
         return Recording("kernels", path, (tree.read(data, path),))
-    return Recording("trace", path, (trace.read(data, path, stream.truncated),))
+    found = read_up_to_limit(stream)
+    return Recording("trace", path, (trace.read_in_pieces(found, path, stream) if isinstance(found, Again) else trace.read(found, path, stream.truncated),))

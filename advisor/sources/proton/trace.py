@@ -15,8 +15,10 @@ from advisor.intervals import Mask
 from advisor.knowledge import formats
 from advisor.recordings.timeline import GpuKind, ReadIssue, Source, Timeline, table
 from advisor.report.numbers import counted, percent
+from advisor.sources.json_pieces import Readable, pieces
 from advisor.sources.limits import LARGEST, LONGEST_NS
 from advisor.sources.sniff import refused
+from advisor.sources.stream import Stream
 from advisor.sources.time_issues import time_issues
 
 RECORD = 'Record with: proton.start("name", data="trace", hook="triton"), a few steps, proton.finalize(output_format="chrome_trace"); or with torch.profiler.'
@@ -44,6 +46,37 @@ class _Document(msgspec.Struct):
     events: list[_Event] = msgspec.field(name="traceEvents", default_factory=list)
 
 
+class _Undecoded(msgspec.Struct):
+    """An event whose arguments are still text: most are those of another event."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    tid: int | str = 0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Known:
+    """Arguments and names that were read, each held once: of an event they take most of the memory."""
+
+    def __init__(self) -> None:
+        self._args: dict[bytes, dict[str, Any]] = {}
+        self._texts: dict[str, str] = {}
+
+    def event(self, one: _Undecoded) -> _Event:
+        """The event with its arguments. Raises DecodeError if they are none."""
+        text = bytes(one.args)
+        if text not in self._args:
+            self._args[text] = msgspec.json.decode(text, type=dict[str, Any])
+        ph, cat, name = (self._texts.setdefault(said, said) for said in (one.ph, one.cat, one.name))
+        return _Event(ph, cat, name, one.ts, one.dur, one.tid, self._args[text])
+
+
+_PIECE = msgspec.json.Decoder(list[_Undecoded])
+
+
 class _Work(NamedTuple):
     """What Triton's metadata, or the user's, says that a kernel does; NaN if it says nothing."""
 
@@ -55,6 +88,26 @@ class _Work(NamedTuple):
 def read(data: bytes, path: str, truncated: str = "") -> Timeline:
     """The timeline. Raises TraceError if no kernel is left of it, or if it is of the inside of kernels."""
     events, bad = _events(data)
+    return _timeline(events, bad, path, truncated, len(data))
+
+
+def read_in_pieces(file: Readable, path: str, stream: Stream) -> Timeline:
+    """The timeline of a file that is too large to be decoded as a whole; stream: of it. Raises as `read`, and if an event is damaged."""
+    events: list[_Event] = []
+    size, bad, known = 0, 0, _Known()
+    try:
+        for at, piece in pieces(file, path, 2, lambda keys: keys[1] == b'"traceEvents"'):
+            size += len(piece)
+            if at:
+                events += map(known.event, _PIECE.decode(b"[" + piece + b"]"))
+            else:
+                _, bad = _events(piece)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{path} is damaged: {error}", "Copy the file again, or record it again.") from None
+    return _timeline(events, bad, path, stream.truncated, size)
+
+
+def _timeline(events: list[_Event], bad: int, path: str, truncated: str, size: int) -> Timeline:
     spans = [event for event in events if event.ph == "X"]
     inside = [event for event in spans if "Finalization Time (ns)" in event.args]
     if inside:
@@ -78,7 +131,7 @@ def read(data: bytes, path: str, truncated: str = "") -> Timeline:
         **_kernels(kernels, base, lanes),
         "annotations": _scopes(_of_lanes(kept, 0, _GRAPHS) if lanes else [], base),
     }
-    source = Source(path=path, format="proton", bytes=len(data), events=len(events), issues=tuple(issues))
+    source = Source(path=path, format="proton", bytes=size, events=len(events), issues=tuple(issues))
     return Timeline.build(source, (), 0, **tables)
 
 
