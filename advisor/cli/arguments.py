@@ -32,8 +32,10 @@ class _Simple:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether a value is of that type, or a text of which a path is made that typer has nothing to check of."""
-    return kind in (str, int, float, bool, Path) and (type(value) is kind or (kind is Path and isinstance(value, str) and not os.path.lexists(value)))
+    """Whether a value is of that type, or a text of which a path is made that typer finds nothing wrong with: there is none, or it can be read."""
+    if kind is Path and isinstance(value, str):
+        return os.access(value, os.R_OK) or not os.path.lexists(value)
+    return kind in (str, int, float, bool, Path) and type(value) is kind
 
 
 def take_simple_values(command: Any) -> None:

@@ -32,12 +32,16 @@ class Peer:
     command: tuple[str, ...]
 
 
+# PyPI's tracelens is another project: AMD's is installed from its repository.
 PEERS = {
     "json-load": Peer("", (str(SUBJECTS), "json_load", "{path}")),
     "gpu-idle": Peer("gpu-idle==0.1.0", ("-m", "analyzer", "{path}")),
     "HolisticTraceAnalysis": Peer("HolisticTraceAnalysis==0.5.0", (str(SUBJECTS), "hta", "{path}")),
     "torch-tb-profiler": Peer("torch-tb-profiler==0.4.3", (str(SUBJECTS), "tensorboard", "{path}")),
-    "TraceLens": Peer("TraceLens", ("-c", "import sys; from TraceLens import TreePerfAnalyzer as T; T.from_file(sys.argv[1]).get_df_gpu_timeline()", "{path}")),
+    "TraceLens": Peer(
+        "git+https://github.com/AMD-AGI/TraceLens",
+        ("-c", "import sys; from TraceLens import TreePerfAnalyzer as T; T.from_file(sys.argv[1]).get_df_gpu_timeline()", "{path}"),
+    ),
 }
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.run [--mb 10 100 1000] [--repeats 3] [--hta PYTHON] [--tensorboard PYTHON] [--markdown docs/performance.md]
 
-Each is a process of its own; the smallest of several interleaved runs counts, peers once from 500 MB on. `--hta` and
+Each is a process of its own; the least CPU time of several interleaved runs counts, peers once from 500 MB on. `--hta` and
 `--tensorboard` name interpreters that have HolisticTraceAnalysis and torch-tb-profiler installed; without them these are
 left out. `--markdown` replaces the tables between the markers of that file.
 """
@@ -15,11 +15,16 @@ import platform
 import subprocess
 import sys
 import tempfile
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.benchmarks import generate, nsys_export, xplane
+from advisor.engine.rule import catalog
+from advisor.engine.run import run
+from advisor.sources import load
+from tests.benchmarks import generate, memory_snapshot, nsys_export, xplane
 from tests.benchmarks.measure import Cost, side_by_side
+from tests.paths import ROOT
 
 TITLES = {
     "simdjson": "pysimdjson, bare parse",
@@ -27,20 +32,26 @@ TITLES = {
     "load_alone": "advisor, load in one process",
     "breakdowns": "advisor, load and three breakdowns",
     "analyze": "advisor, analyze --format json",
+    "redact": "advisor, redact",
+    "diff": "advisor, diff of two such traces",
+    "history": "advisor, history",
+    "json_load_each": "json.load of each",
+    "unpickle": "pickle, no object of a class",
+    "read_snapshot": "advisor, read",
     "json_load": "json.load",
     "hta": "HolisticTraceAnalysis, load and three breakdowns",
     "tensorboard": "torch-tb-profiler, load",
     "sqlite_rows": "sqlite3, every row",
     "protobuf_walk": "Google's protobuf (upb), bare decode",
 }
-YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows", "jax": "protobuf_walk"}
+YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows", "jax": "protobuf_walk", "memory": "unpickle", "commands": "json_load", "history": "json_load_each"}
 SLOW = frozenset({"json_load", "hta", "tensorboard"})
 SLOW_ONCE_FROM = 500e6
 
 
 def table(title: str, path: Path, costs: dict[str, Cost], yardstick: str) -> list[str]:
-    size, base = path.stat().st_size, costs[yardstick].seconds
-    lines = [f"**{title}**, {size / 1e6:,.0f} MB", "", "| | seconds | ratio | peak MB | of the file |", "|---|--:|--:|--:|--:|"]
+    size, base = sum(one.stat().st_size for one in (path.iterdir() if path.is_dir() else [path])), costs[yardstick].seconds
+    lines = [f"**{title}**, {size / 1e6:,.0f} MB", "", "| | CPU s | ratio | peak MB | of the file |", "|---|--:|--:|--:|--:|"]
     for name, cost in costs.items():
         if cost.why:
             lines.append(f"| {TITLES[name]} | failed: {cost.why[:80]} | | | |")
@@ -74,7 +85,32 @@ def measure(args: argparse.Namespace, folder: Path) -> list[str]:
         subjects = dict.fromkeys(("protobuf_walk", "load"), sys.executable)
         lines += shown(table(f"XPlane, {made:,} events", path, side_by_side(subjects, path, args.repeats), YARDSTICK["jax"]))
         path.unlink()
+    if args.snapshot:
+        path = folder / "memory.pickle"
+        memory_snapshot.write(path, args.snapshot)
+        subjects = dict.fromkeys(("unpickle", "read_snapshot", "analyze"), sys.executable)
+        lines += shown(table(f"Memory snapshot, {args.snapshot:,} events", path, side_by_side(subjects, path, args.repeats), YARDSTICK["memory"]))
+    if args.commands:
+        path = folder / "trace.json"
+        generate.kineto(path, int(args.commands * 1e6))
+        subjects = dict.fromkeys(("json_load", "analyze", "diff", "redact"), sys.executable)
+        lines += shown(table("Commands, on a Kineto trace", path, side_by_side(subjects, path, args.repeats), YARDSTICK["commands"]))
+    if args.reports:
+        path = folder / "history"
+        reports_of(path, args.reports)
+        subjects = dict.fromkeys(("json_load_each", "history"), sys.executable)
+        lines += shown(table(f"History of {args.reports:,} reports", path, side_by_side(subjects, path, args.repeats), YARDSTICK["history"]))
     return lines
+
+
+def reports_of(directory: Path, count: int) -> None:
+    """A history of that many commits, all with the report of a sample."""
+    directory.mkdir()
+    report = run(load(ROOT / "samples" / "launch-gap" / "slow.json.gz"), catalog().values()).to_json()
+    first = datetime(2026, 1, 1)
+    for number in range(count):
+        stamp = (first + timedelta(hours=number)).strftime("%Y%m%dT%H%M%SZ")
+        (directory / f"{stamp}-{number:07x}.json").write_bytes(report)
 
 
 VARIANTS: dict[str, dict[str, object]] = {
@@ -118,6 +154,9 @@ def main() -> None:
     parser.add_argument("--variants", type=float, default=100, help="MB of each other layout and kind of trace; 0 for none")
     parser.add_argument("--kernels", type=int, default=1_000_000, help="kernels of the nsys export; 0 for none")
     parser.add_argument("--xplane", type=int, nargs="*", default=[1_500_000, 15_000_000], help="events of profiles of JAX; needs protobuf")
+    parser.add_argument("--snapshot", type=int, default=1_000_000, help="events of the memory snapshot; 0 for none")
+    parser.add_argument("--commands", type=float, default=27, help="MB of the trace that other commands take; 0 for none")
+    parser.add_argument("--reports", type=int, default=1000, help="reports of the history; 0 for none")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--hta", help="an interpreter with HolisticTraceAnalysis")
     parser.add_argument("--tensorboard", help="an interpreter with torch-tb-profiler")

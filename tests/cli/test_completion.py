@@ -78,8 +78,9 @@ def test_help_and_version_import_no_command_and_no_numpy(tmp_path):
 
 
 def test_simple_values_are_taken_as_typer_takes_them(tmp_path):
-    """Without pydantic, which typer is left for what is wrong."""
-    line = ("analyze", ROOT / "samples" / "launch-gap" / "slow.json.gz", "-f", "json", "-o", tmp_path / "new.json", "--rule", "launch-gap")
+    """Without pydantic, also paths that exist; typer is left for what is wrong."""
+    (tmp_path / "new.json").write_text("{}")
+    line = ("analyze", ROOT / "samples" / "launch-gap" / "slow.json.gz", "-f", "json", "-o", tmp_path / "new.json", "--force", "--rule", "launch-gap")
     done = subprocess.run([sys.executable, "-X", "importtime", "-m", "advisor", *line], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "pydantic" not in done.stderr and '"launch-gap-1"' in (tmp_path / "new.json").read_text()
     for wrong in (("--workers", "0"), ("--max-gib", "many")):
