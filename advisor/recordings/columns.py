@@ -6,7 +6,7 @@ and what aggregates them is numpy too. `to_pandas` gives a DataFrame to whoever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -67,6 +67,10 @@ class Categorical:
         asked = {*texts}
         wanted = [code for code, text in enumerate(self.categories.tolist()) if text in asked]
         return self.codes == wanted[0] if len(wanted) == 1 else np.isin(self.codes, wanted)
+
+    def where(self, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
+        """(n,) whether each row's text is wanted; each distinct text is asked for once."""
+        return np.array([*(bool(wanted(text)) for text in self.categories.tolist()), False], bool)[self.codes]
 
     def without_unused(self) -> Categorical:
         """The same rows, without categories that none holds."""

@@ -143,9 +143,7 @@ class Fusion(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def _takes_complex(work: GpuWork) -> Mask:
     """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
-    types = work.timeline.cpu_ops["types"]
-    has = np.array([*("complex" in text for text in types.categories), False], bool)
-    return has[np.where(work.op >= 0, np.r_[types.codes, -1][work.op], -1)]
+    return np.r_[work.timeline.cpu_ops["types"].where(lambda text: "complex" in text), False][work.op]
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:

@@ -124,9 +124,7 @@ def named_by_its_author(work: GpuWork, program: Program) -> Mask:
     """(n,) kernels that the program's author named; their names prove nothing."""
     if program.framework != "cuda":
         return np.zeros(len(work.rows), bool)
-    names = work.timeline.gpu_ops["name"]
-    own = np.array([not of_library(str(name)) for name in names.categories], bool)
-    return own[names.codes[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
+    return ~work.column("name").where(of_library)
 
 
 def single_kernels(work: GpuWork, kernels: Mask) -> Ints:

@@ -352,7 +352,7 @@ def _issuing_us(timeline: Timeline) -> float:
     ops = timeline.cpu_ops
     if not len(ops):
         return 0.0
-    issuing = np.array([name.startswith("c10d::") for name in ops["name"].categories], bool)[ops["name"].codes]
+    issuing = ops["name"].where(lambda name: name.startswith("c10d::"))
     return float(np.median(ops["dur_us"][issuing])) if issuing.any() else 0.0
 
 

@@ -110,11 +110,11 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
         larger tensor takes longer.
         """
         dims = self.timeline.cpu_ops["dims"]
-        known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
+        known = np.r_[dims.where(lambda text: any(map(str.isdigit, text))), False][self.op]
         of_op = np.r_[dims.codes, -1][self.op]
         groups = Groups.by_keys(self._names[1], of_op)
         usual = groups.medians(self.dur_us)[groups.of]
-        return self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
+        return self.kernel & known & (groups.rows[groups.of] >= FEWEST_REPEATS) & (self.dur_us > HELD_UP * usual)
 
     def kernel_name(self, position: int) -> str:
         """The name on the GPU."""

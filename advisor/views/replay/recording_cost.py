@@ -285,10 +285,8 @@ def _empty_call_us(python: Table, edges: Floats, steps: Steps) -> float | None:
     """What a Python call that does nothing takes in the trace: its duration and the time to the next edge; the mean."""
     if not len(python):
         return None
-    names = python["name"]
-    does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories.tolist()], bool)
     start = python["start_us"]
-    rows = np.flatnonzero(does_nothing[names.codes] & steps.issued_at(start))
+    rows = np.flatnonzero(python["name"].where(recording_cost.DOES_NOTHING.match) & steps.issued_at(start))
     if len(rows) < FEWEST_CALLS:
         return None
     end = start[rows] + python["dur_us"][rows]
@@ -304,8 +302,7 @@ def _view_us(timeline: Timeline, ops: Table, edges: Floats, steps: Steps) -> flo
     """
     if not len(ops) or not recording_cost.ranges_tell(timeline.source):
         return None
-    names = ops["name"]
-    makes_view = np.array([bool(recording_cost.MAKES_A_VIEW.match(name)) for name in names.categories.tolist()], bool)[names.codes]
+    makes_view = ops["name"].where(recording_cost.MAKES_A_VIEW.match)
     start, end = ops.bounds()
     order = np.argsort(start, kind="stable")
     reach = np.r_[-np.inf, np.maximum.accumulate(end[order])[:-1]]

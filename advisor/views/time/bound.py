@@ -263,9 +263,7 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
 
 def _of_libraries(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) kernels that a library named."""
-    names = timeline.gpu_ops["name"]
-    found = np.array([of_library(str(name)) for name in names.categories], bool)
-    return found[names.codes] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
+    return timeline.gpu_ops["name"].where(of_library)
 
 
 NARROW, LONG_US = MOST, 100.0
@@ -290,9 +288,7 @@ def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
 
 def _vector_products(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) products of a matrix and a vector, by name: they read the matrix once for one use of it."""
-    names = timeline.gpu_ops["name"]
-    found = np.array(["gemv" in str(name).lower() for name in names.categories], bool)
-    return found[names.codes] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
+    return timeline.gpu_ops["name"].where(lambda name: "gemv" in name.lower())
 
 
 WELL_USED = 0.6

@@ -21,6 +21,7 @@ from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.serving import ServedStep, Serving
+from advisor.views.trace.table_filters import matches
 
 KERNEL, COPY, FILL = range(3)
 _KINDS = {GpuKind.MEMCPY.value: COPY, GpuKind.MEMSET.value: FILL}
@@ -66,8 +67,7 @@ class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
     def shaped(self) -> np.ndarray:
         """(n_gpu,) whether the dims of what an op works on are known."""
         dims = self.timeline.cpu_ops["dims"]
-        known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
-        return known[np.r_[dims.codes, -1][self.op]] & (self.op >= 0)
+        return np.r_[dims.where(lambda text: any(map(str.isdigit, text))), False][self.op]
 
     @classmethod
     def build(cls, captures: CaptureTraces, timeline: Timeline, launches: Launches, serving: Serving) -> CapturedGraphs:
@@ -134,11 +134,7 @@ class _Read(msgspec.Struct, frozen=True, eq=False):
 
     def _graphs(self) -> Iterator[_Graph]:
         calls = self.timeline.api_calls
-        names = calls["name"]
-        begins, ends, host = (
-            np.array([*(pattern.search(name) is not None for name in names.categories), False], bool)[names.codes]
-            for pattern in (BEGINS_CAPTURE, ENDS_CAPTURE, HOST_NODE)
-        )
+        begins, ends, host = (matches(calls, pattern) for pattern in (BEGINS_CAPTURE, ENDS_CAPTURE, HOST_NODE))
         start = calls["start_us"]
         kind = np.full(len(calls), -1)
         for role, number in _ADDS.items():

@@ -111,9 +111,8 @@ def _asynchronous(timeline: Timeline, launches: Launches, copies: Ints) -> np.nd
     reached = np.ones(len(copies), bool)
     for side in ("src_kind", "dst_kind"):
         reached &= ops[side].isin([MemoryKind.PINNED.value, MemoryKind.DEVICE.value])[copies]
-    named = np.array([cuda_api.ASYNCHRONOUS.search(name) is not None for name in calls.categories], bool)
     queued = timeline.api_calls["dur_us"][called] < DISPATCH_PAUSE_US
-    return reached & queued & named[calls.codes[called]]
+    return reached & queued & calls[called].where(cuda_api.ASYNCHRONOUS.search)
 
 
 def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarray:

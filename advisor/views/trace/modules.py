@@ -122,10 +122,9 @@ def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:
     """(n_cpu,) for each outermost backward op the latest forward op before it with its sequence number, -1 where none."""
     frame = timeline.cpu_ops
     found = np.full(len(frame), -1, np.int64)
-    backward = np.array([name.startswith(AUTOGRAD) for name in frame["name"].categories], bool)
-    if not backward.any():
+    is_backward = frame["name"].where(lambda name: name.startswith(AUTOGRAD))
+    if not is_backward.any():
         return found
-    is_backward = backward[frame["name"].codes]
     sequence = frame["sequence"]
     forward = np.flatnonzero(~is_backward[ops.outermost] & (sequence >= 0))
     wanted = np.flatnonzero(is_backward & (sequence >= 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -55,10 +56,13 @@ class Ops(msgspec.Struct, frozen=True):
         """(n_cpu,) whether each op is chosen or is inside a chosen op."""
         return self.outermost_where(chosen) >= 0
 
+    def where(self, wanted: Callable[[str], object]) -> Mask:
+        """(n_cpu,) whether each op's name is wanted; each distinct name is asked for once."""
+        return np.array([*(bool(wanted(name)) for name in self.categories), False], bool)[self.names]
+
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n_cpu,) whether each op's name matches; each distinct name is looked at once."""
-        by_name = np.array([*(pattern.search(name) is not None for name in self.categories), False], bool)
-        return by_name[self.names]
+        return self.where(pattern.search)
 
     def codes(self, rows: Ints) -> Ints:
         """Category codes of the names of ops by their rows, -1 for -1."""

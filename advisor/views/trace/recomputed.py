@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -74,8 +73,8 @@ def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
     pass does not contain their formulas as a run.
     """
     n = len(ops.parent)
-    is_node = _by_name(ops, lambda name: name.startswith(AUTOGRAD))
-    operator = _by_name(ops, lambda name: "::" in name) & ~is_node  # a Python function of autograd, as CheckpointFunction, is seen through
+    is_node = ops.where(lambda name: name.startswith(AUTOGRAD))
+    operator = ops.where(lambda name: "::" in name) & ~is_node  # a Python function of autograd, as CheckpointFunction, is seen through
     own = operator & (ops.outermost_where(operator) == np.arange(n))
     node = over_ancestors(ops.parent, np.where(is_node, np.arange(n), -1), -1, innermost)
     sequence = timeline.cpu_ops["sequence"]
@@ -99,10 +98,6 @@ def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
         if known.get(text):
             found.append((int(node[run[0]]), run))
     return found
-
-
-def _by_name(ops: Ops, wanted: Callable[[str], bool]) -> Mask:
-    return np.array([*map(wanted, ops.categories), False], bool)[ops.names]
 
 
 def _letters(ops: Ops, rows: Ints) -> str:
