@@ -9,6 +9,7 @@ from advisor.intervals import length
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
+from advisor.report.wording.period import PER_STEP, of_each_step
 from advisor.rules.fixes.recompiling import without_breaks
 from advisor.views.patterns.compiling import LoggedCompiles, together
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
@@ -78,11 +79,11 @@ def graph_breaks(timeline: Timeline, logged: LoggedCompiles, work: GpuWork, call
     sources = {label: row.source for (row, _), label in zip(priced, dict.fromkeys(labels), strict=True)}
     return Found(
         title=f"{counted(len(priced), 'graph break')} split compiled code",
-        summary=f"Graph breaks take {duration(spent)} of each {duration(work.step_us)} step without the profiler ({duration(recorded)} as recorded), most at {line}: "
+        summary=f"Graph breaks take {duration(spent)} {of_each_step(work.step_us)} without the profiler ({duration(recorded)} as recorded), most at {line}: "
         f"{worst.reason or 'no reason was logged'}.{left}",
         edits=Edits(seen.cut_time(spans, share / 2), gone, combine(gone, waiting)),
         removes="host time between compiled graphs",
-        quiet=f"graph breaks take {duration(spent)} per step",
+        quiet=f"graph breaks take {duration(spent)} {PER_STEP}",
         evidence=folded(labels, starts, ends - starts, source=lambda members: sources[labels[members[0]]]),
         fix=without_breaks([row for row, _ in priced]),
     )
