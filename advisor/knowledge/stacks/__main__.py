@@ -16,13 +16,13 @@ from advisor.knowledge.stacks.page import as_markdown
 def main() -> int:
     """0 if every option that a report prints exists in the newest packages, else 1."""
     parser = argparse.ArgumentParser(prog="python -m advisor.knowledge.stacks", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="print what is gone, renamed or new in the newest packages")
+    parser.add_argument("--check", action="store_true", help="print names that are gone, renamed or new in the newest packages")
     parser.add_argument("--pin", action="store_true", help="write the names of these versions into names.json")
     parser.add_argument("--page", action="store_true", help="print docs/frameworks.md")
     parser.add_argument(
         "--archives",
         type=Path,
-        help="a folder in which packages are kept and looked for, as PACKAGE-VERSION a checkout of what PyPI does not serve; a temporary one by default",
+        help="keep packages in this folder and look for them there; PACKAGE-VERSION may be a checkout of a package that PyPI does not serve",
     )
     parser.add_argument("packages", nargs="*", metavar="PACKAGE[=VERSION,…]", help="all that are served, by default")
     given = parser.parse_args()

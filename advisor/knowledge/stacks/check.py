@@ -51,7 +51,9 @@ def download(package: str, form: Form, version: str, into: Path) -> tuple[Archiv
     if not found:
         raise UsageError(f"{spec} could not be downloaded: {done.stderr.strip()[-200:]}", "See whether pip reaches the package index.")
     known = _version_of(found[0])
-    kept = found[0].rename(into / (found[0].name if found[0].is_file() else f"{package}-{known}"))
+    kept = into / (found[0].name if found[0].is_file() else f"{package}-{known}")
+    if not kept.exists():
+        found[0].rename(kept)
     shutil.rmtree(fresh)
     return Archive(kept), known
 
@@ -133,10 +135,10 @@ def read_version(pack: Pack, version: str, into: Path) -> tuple[str, dict[str, N
     """The names of one version, "" for the newest, and which that is."""
     archive, found = download(pack.package, pack.archive, version, into)
     beside = sorted({owner.package for owner in pack.owners.values()} - {""})
-    return found, names_in({pack.package: archive, **{name: _beside(name, found, into) for name in beside}}, pack)
+    return found, names_in({pack.package: archive, **{name: _companion(name, found, into) for name in beside}}, pack)
 
 
-def _beside(package: str, version: str, into: Path) -> Archive:
+def _companion(package: str, version: str, into: Path) -> Archive:
     """Of that version where both are released together, else its newest."""
     with suppress(UsageError):
         return download(package, "wheel", version, into)[0]

@@ -30,10 +30,10 @@ def _lines(option: Option) -> Iterator[str]:
     yield from (f"  {step}" for step in (option.does, *option.then))
     for name, text in (
         ("For", option.when),
-        ("Where it runs", option.loop),
+        ("Loop", option.loop),
         ("Default", option.default),
         ("Leave alone", option.leave),
-        ("Beside that", option.effects),
+        ("Side effects", option.effects),
     ):
         if text:
             yield f"  {name}: {text}"
@@ -56,7 +56,7 @@ def as_markdown() -> str:
             "",
             f"## {pack.name}",
             "",
-            "| Rule | Option | Versions | What to do | Default | Beside that |",
+            "| Rule | Option | Versions | What to do | Default | Side effects |",
             "|---|---|---|---|---|---|",
         ]
         lines += [
@@ -69,7 +69,7 @@ def as_markdown() -> str:
             for o in pack.options
         ]
         costing = [o for o in pack.options if o.seen]
-        lines += [f"\nNamed as the cause where it shows: {', '.join(f'`{o.option}`' for o in costing)}." for _ in costing[:1]]
+        lines += [f"\nNamed as the cause if the trace shows it: {', '.join(f'`{o.option}`' for o in costing)}." for _ in costing[:1]]
     return "\n".join(lines) + "\n"
 
 
@@ -81,13 +81,13 @@ _INTRODUCTION = """# Fixes in the words of a framework
 
 Generated from `advisor/knowledge/stacks/*.toml` by `python -m advisor.knowledge.stacks --page > docs/frameworks.md`.
 
-A finding stays what it is. Where the framework is known, its own switch takes the place of the fix's first step and of the code, with the version that
-has it. `advisor record` and `advisor.trace_handler` write into the recording which frameworks the program has imported and whose loop runs it. Of other
-traces Python frames, names of ops and named ranges tell. `--framework NAME[=VERSION]`, or `framework` in `[tool.advisor]`, overrules both. Where nothing
-tells, fixes are said for plain PyTorch. A program of JAX is told those of JAX. `advisor explain RULE --framework NAME` prints what a framework has for one rule.
+The framework changes no finding. If it is known, its own option replaces the fix's first step and the code, with the version that added it.
+`advisor record` and `advisor.trace_handler` record the frameworks that the program has imported, and the loops that run. In other traces, Python
+frames, names of ops and named ranges identify a framework. `--framework NAME[=VERSION]`, or `framework` in `[tool.advisor]`, overrules both. Without any
+of them, fixes are for plain PyTorch, and in a program of JAX for JAX. `advisor explain RULE --framework NAME` prints all options of a framework for a rule.
 
-In the JSON, `framework` is the one whose words are used, and `fix.stack` the option that a fix names.
+In the JSON, `framework` names the framework, and `fix.stack` the option of a fix.
 
-Every option stands in `names.json`, a copy of the names of the versions below. They were read out of the packages by their syntax trees, never by
-importing them, and flags of XLA among the words of its compiled library; a test holds each printed option against it. `python -m advisor.knowledge.stacks --check` reads the newest packages, and prints what is
-gone, renamed or new. PyPI serves a stub of TensorRT-LLM: its names were read in its repository."""
+`names.json` holds the names of all options in the versions below. They were read from the packages' syntax trees, which imports nothing. Flags of XLA
+were searched in its compiled library. A test compares each printed option with them. `python -m advisor.knowledge.stacks --check` reads the newest
+packages, and prints names that are gone, renamed or new. PyPI serves a stub of TensorRT-LLM: its names were read in its repository."""

@@ -126,18 +126,18 @@ def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) 
     for option in packs()[framework.package].options:
         if option.seen is None or (option.loop and option.loop not in framework.loops):
             continue
-        counted = begins & _inside(ops, option.seen.inside) & _below(timeline, option.seen.frame)
+        counted = begins & _nested_in(ops, option.seen.inside) & _called_from(timeline, option.seen.frame)
         times = [np.count_nonzero(ops.named(re.compile(f"^{re.escape(op)}$")) & counted) for op in option.seen.ops]
         if min(times) >= option.seen.a_step * steps.steps:
             yield option.option
 
 
-def _inside(ops: Ops, outer: str) -> Mask:
+def _nested_in(ops: Ops, outer: str) -> Mask:
     """(n,) whether each op runs directly inside of one of that name; all of them for ""."""
     return ops.named(re.compile(f"^{re.escape(outer)}$"))[ops.parent] & (ops.parent >= 0) if outer else np.ones(len(ops.parent), bool)
 
 
-def _below(timeline: Timeline, pattern: str) -> Mask:
+def _called_from(timeline: Timeline, pattern: str) -> Mask:
     """(n,) whether each op is called below a frame that matches, by its own stack or by the frames of its thread; all of them for ""."""
     cpu, calls = timeline.cpu_ops, timeline.python_calls
     if not pattern:

@@ -182,7 +182,9 @@ def test_no_recording_names_a_framework_that_its_program_does_not_import(path: P
     workspace = Workspace(*recording.parts)
     if not workspace.can_build(Stack.build):
         return
-    homes = (ROOT / "corpus" / "programs" / f"{path.name.partition('.')[0]}.py", path.parent / "engine.py", ROOT / "samples" / "public_models.py")
+    name = path.name.partition(".")[0]
+    of_jax = ROOT / "samples" / "jax" / ("record.py" if (ROOT / "samples" / "jax" / f"{name}.slow.xplane.pb.gz").is_file() else "none.py")
+    homes = (ROOT / "corpus" / "programs" / f"{name}.py", path.parent / "engine.py", of_jax, ROOT / "samples" / "public_models.py")
     text = next(program for program in homes if program.is_file()).read_text(encoding="utf-8")
     for one in workspace.get(Stack).likely:
         assert re.search(rf"\b{packs()[one.package].module}\b", text), one
