@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.errors import Unavailable
 from advisor.intervals import Ints
-from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.recordings.timeline import Timeline
@@ -16,6 +14,7 @@ from advisor.report.numbers import counted, duration
 from advisor.report.wording.period import PER_STEP
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.arguments import need_shapes
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.shapes import Shapes
 
@@ -61,10 +60,7 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
     """
-    if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
-    if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
+    need_shapes(timeline)
     calls = {int(op): boolean for op in np.flatnonzero(work.ops.named(_CALL)) if (boolean := _square_mask(shapes, int(op))) is not None}
     call = np.r_[work.ops.outermost_where(np.isin(np.arange(len(work.ops.parent)), list(calls))), -1][work.op]
     forward = np.flatnonzero(call >= 0)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.errors import Unavailable
 from advisor.intervals import union
-from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -16,6 +14,7 @@ from advisor.views.patterns.embedding_tables import DenseGradients
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.arguments import need_shapes
 from advisor.views.trace.evidence import Witness
 
 _SPARSE = Code(
@@ -67,10 +66,7 @@ def dense_gradients(
     https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
     https://docs.pytorch.org/torchrec/
     """
-    if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
-    if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
+    need_shapes(timeline)
     if not len(dense.gradients):
         return Clear(why="no embedding table gets a dense gradient")
     long = (dense.read > 0) & (dense.table >= min_rows_per_read * dense.read)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.errors import Unavailable
 from advisor.intervals import union
-from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.recordings.timeline import Timeline
@@ -19,6 +17,7 @@ from advisor.views.patterns.shared_heads import Repeated, RepeatedHeads
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.arguments import need_shapes
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 
@@ -85,10 +84,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     Ainslie et al.: GQA, 2023, https://arxiv.org/abs/2305.13245
     """
-    if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
-    if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
+    need_shapes(timeline)
     if not heads.found:
         return Clear(why="no keys or values are repeated for query heads")
     copies = np.array([one.at for one in heads.found])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.errors import Unavailable
 from advisor.intervals import union
-from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
@@ -17,6 +15,7 @@ from advisor.views.patterns.lora import Adapters
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.arguments import need_shapes
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 
@@ -55,10 +54,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
     https://huggingface.co/docs/peft/developer_guides/lora#merge-lora-weights-into-the-base-model
     Hu et al.: LoRA, 2021, https://arxiv.org/abs/2106.09685
     """
-    if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
-    if not timeline.source.shapes:
-        raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
+    need_shapes(timeline)
     found = adapters.found
     if not found:
         return Clear(why="no low-rank adapter runs next to a layer")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from advisor.errors import Unavailable
-from advisor.knowledge.how_to_record import RECORD_SHAPES
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 
 
@@ -41,6 +41,13 @@ class Arguments(msgspec.Struct, frozen=True):
         if not timeline.source.shapes:
             raise Unavailable("input shapes were not recorded", *RECORD_SHAPES)
         return cls(timeline)
+
+
+def need_shapes(timeline: Timeline) -> None:
+    """Raises Unavailable if framework ops or shapes of their inputs were not recorded."""
+    if not len(timeline.cpu_ops):
+        raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
+    Arguments.build(timeline)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence, SourceLine
@@ -66,35 +66,20 @@ def folded(
     texts = Categorical.of_texts(labels)
     group, values = texts.codes, texts.categories
     total = np.bincount(group, weights=dur_us, minlength=len(values))
-    rows = []
-    for value in np.argsort(-total, kind="stable")[:ROWS]:
-        members = np.flatnonzero(group == value)
-        rows.append(
-            Evidence(
-                label=str(values[value]),
-                start_us=float(start_us[members].min()),
-                dur_us=float(total[value]),
-                count=len(members),
-                device=_shared(device, members),
-                source=source(members) if source else None,
-            )
-        )
-    rest = len(values) - ROWS
-    if rest > 0:
-        others = ~np.isin(group, np.argsort(-total, kind="stable")[:ROWS])
-        rows.append(
-            Evidence(
-                label=f"({rest} more kinds)",
-                start_us=float(start_us[others].min()),
-                dur_us=float(dur_us[others].sum()),
-                count=int(others.sum()),
-                device=_shared(device, others),
-            )
-        )
+    order = np.argsort(-total, kind="stable")
+
+    def row(label: str, members: Ints, us: float, line: SourceLine | None) -> Evidence:
+        return Evidence(label=label, start_us=float(start_us[members].min()), dur_us=us, count=len(members), device=_shared(device, members), source=line)
+
+    alike = [np.flatnonzero(group == value) for value in order[:ROWS]]
+    rows = [row(str(values[v]), at, float(total[v]), source(at) if source else None) for v, at in zip(order[:ROWS], alike, strict=True)]
+    if len(order) > ROWS:
+        others = np.flatnonzero(np.isin(group, order[ROWS:]))
+        rows.append(row(f"({len(order) - ROWS} more kinds)", others, float(dur_us[others].sum()), None))
     return tuple(rows)
 
 
-def _shared(device: Ints | None, members: Ints | Mask) -> int | None:
+def _shared(device: Ints | None, members: Ints) -> int | None:
     """The device of all these, None if they are of several."""
     if device is None or (device[members] != device[members][0]).any():
         return None
