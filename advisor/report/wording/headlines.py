@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.knowledge.shares import LITTLE
 from advisor.report.host_time import HostTime
 from advisor.report.numbers import cut, duration, percent, threshold
 from advisor.report.wording.checks import check_name
@@ -32,9 +33,13 @@ PHASES: dict[str, str] = {
 
 
 def cpu_phases(host: HostTime) -> str:
-    """After `no_gpu_work`: where the step goes on the CPU, its largest parts first."""
+    """After `no_gpu_work`: where the step goes on the CPU, its largest parts first, and the function that takes most of it."""
     parts = [f"{PHASES[part.phase]} {percent(part.share)}" for part in host.parts[:3] if part.share >= 0.01]
-    return f" On the CPU the step goes to {', '.join(parts)}." if parts else ""
+    said = f" On the CPU the step goes to {', '.join(parts)}." if parts else ""
+    first = next((line for line in host.lines if line.function), None)
+    if first is None or first.share < LITTLE:
+        return said
+    return f"{said} Of the program's functions, {first.function} ({first.file}:{first.line}) takes most: {percent(first.share)}."
 
 
 def one_time_work(share: float, span: str, longest: str) -> str:

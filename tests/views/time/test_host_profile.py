@@ -80,6 +80,7 @@ def test_a_trace_with_gpu_work_or_without_ops_has_none():
 def test_every_format_says_it_and_none_advises_about_the_gpu():
     report = run(trained().timeline(), built_in().values())
     assert report.headline.bottleneck == "cpu-only" and report.headline.judged_reason == "no-gpu-work" and trust(report).answer == "CPU time only"
+    assert report.headline.summary.endswith("Of the program's functions, main (train.py:12) takes most: 69%.")
     for name in ("text", "markdown", "html"):
         shown = formats()[name].render(report)
         assert "CPU time of a step" in shown and "model.py" in shown and "25%" in shown, name
