@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from advisor.errors import TraceError
-from advisor.knowledge.secrets import masked, shown
+from advisor.knowledge.secrets import masked_each, shown
 from advisor.report.model import SCHEMA, Report
 from advisor.report.priorities import why_excluded
 
@@ -55,15 +55,26 @@ def _with_exclusions(report: Report) -> Report:
 
 def _without_secrets(report: Report) -> Report:
     """As a recording is read: a report may have been saved with what names held."""
+    whole = msgspec.to_builtins(report)
+    waiting, found = [whole], dict[str, None]()
+    for value in waiting:
+        if isinstance(value, str):
+            found[value] = None
+        elif isinstance(value, (list, tuple, dict)):
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+    texts = [*found]
+    if (made := masked_each(texts)) == texts:
+        return report
+    as_shown = dict(zip(texts, made, strict=True))
 
     def walk(value: Any) -> Any:
         if isinstance(value, str):
-            return masked(value)
+            return as_shown[value]
         if isinstance(value, (list, tuple)):
             return [walk(item) for item in value]
         return {key: walk(item) for key, item in value.items()} if isinstance(value, dict) else value
 
-    return msgspec.convert(walk(msgspec.to_builtins(report)), Report)
+    return msgspec.convert(walk(whole), Report)
 
 
 def is_report(path: Path) -> bool:
