@@ -50,11 +50,12 @@ class Maker:
         stream: int = STREAM,
         device: int = 0,
         depth: int = 1,
+        **args: object,
     ) -> None:
-        """An op `depth` levels deep, its launch and its kernel."""
+        """An op `depth` levels deep, its launch and its kernel. args: what else the op is recorded with."""
         start, number = self.clock, next(self.correlation)
         for level in range(depth):
-            self.span("cpu_op", name, start + 0.01 * level, 6 + 0.02 * (depth - level), tid, **{"External id": number})
+            self.span("cpu_op", name, start + 0.01 * level, 6 + 0.02 * (depth - level), tid, **{"External id": number}, **args)
         at = start + 0.01 * depth + 0.5
         self.span("cuda_runtime", "cudaLaunchKernel", at, 3, tid, correlation=number, **{"External id": number})
         begin = max(self.free.get((device, stream), 0.0), at + 4)
@@ -62,6 +63,15 @@ class Maker:
         where = {"device": device, "stream": stream, "correlation": number, "External id": number}
         self.span("kernel", kernel, begin, gpu_us, stream, device, grid=[64, 1, 1], block=[128, 1, 1], **where)
         self.clock = start + 7 + 0.02 * depth
+
+    def copy(self) -> None:
+        """A copy to the device on the stream of the kernels."""
+        number, start, where = next(self.correlation), self.clock, (0, STREAM)
+        self.span("cuda_runtime", "cudaMemcpyAsync", start, 3, correlation=number)
+        begin = max(self.free.get(where, 0.0), start + 4)
+        self.free[where] = begin + 2
+        self.span("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", begin, 2, STREAM, 0, device=0, stream=STREAM, correlation=number, bytes=4096)
+        self.clock += 5
 
     def wait(self) -> None:
         """The host waits until all streams are empty."""
@@ -85,7 +95,7 @@ class Maker:
         self.span("user_annotation", name, start, self.clock - start - short_us)
 
 
-def plain(made: Maker, i: int, **how: int) -> None:
+def plain(made: Maker, i: int, **how: Any) -> None:
     """One of seven ops, in turn."""
     made.op(f"aten::op{i % 7}", f"kernel_aten::op{i % 7}<float>", **how)
 
@@ -138,6 +148,41 @@ def _waits(n: int) -> Maker:
     return Maker().steps(4, n, waiting)
 
 
+def _shapes(n: int) -> Maker:
+    """Ops on tensors of as many sizes."""
+
+    def sized(made: Maker, i: int) -> None:
+        plain(made, i, **{"Input Dims": [[i % n + 1, 64]], "Input type": ["float"]})
+
+    return Maker().steps(4, max(n, 50), sized)
+
+
+def _copies(n: int) -> Maker:
+    def copying(made: Maker, i: int) -> None:
+        plain(made, i)
+        made.copy()
+
+    return Maker().steps(4, n, copying)
+
+
+def _frames(n: int) -> Maker:
+    """Python functions that call each other, as deep, around each of a few ops."""
+    number = count(1)
+
+    def called(made: Maker, i: int) -> None:
+        start, around = made.clock, None
+        made.clock += 0.01 * n
+        plain(made, i)
+        for level in range(n):
+            frame = next(number)
+            ids = {"Python id": frame, "Python parent id": around}
+            made.span("python_function", f"model.py({level}): forward", start + 0.01 * level, made.clock - start + 0.01 * (n - 2 * level), **ids)
+            around = frame
+        made.clock += 0.01 * n
+
+    return Maker().steps(4, 10, called)
+
+
 AXES: dict[str, tuple[Callable[[int], Maker], int]] = {
     "steps": (lambda n: Maker().steps(n, 40), 150),
     "ops a step": (lambda n: Maker().steps(4, n), 1500),
@@ -151,6 +196,9 @@ AXES: dict[str, tuple[Callable[[int], Maker], int]] = {
     "devices": (lambda n: Maker().steps(4, n * 20, lambda made, i: plain(made, i, device=i % n)), 25),
     "depth": (lambda n: Maker().steps(4, 40, lambda made, i: plain(made, i, depth=n)), 100),
     "waits": (_waits, 1200),
+    "shapes": (_shapes, 800),
+    "copies": (_copies, 1200),
+    "Python frames": (_frames, 200),
 }
 """What is made ten times as long, and how long it is at first: long enough that its work is seen beside the fixed cost."""
 
