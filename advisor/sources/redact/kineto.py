@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from advisor.sources.kineto.fields import TABLE_OF, WINDOW
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import OF_A_RANK
 from advisor.sources.measured import as_recorded, frameworks_of, step_times
-from advisor.sources.redact.names import Names, device, known_text, version, words
+from advisor.sources.redact.names import CACHED, Names, device, known_text, version, words
 from advisor.sources.stream import Stream
 
 _NUMBER = re.compile(rb"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?")
@@ -244,6 +245,7 @@ class _Events:
             "Input Dims": _nested_numbers, "Input dims": _nested_numbers, "Input Strides": _nested_numbers, "grid": _nested_numbers, "block": _nested_numbers,
             "Input type": lambda v: _redact_texts(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _redact_texts(v, _concrete),
         }  # fmt: skip
+        self._shown = lru_cache(maxsize=CACHED)(self._argument)
         self._of_place = {"thread_name": names.thread, "process_name": names.process}
         by_table = {"gpu_ops": names.kernel, "api_calls": names.call, "cpu_ops": names.op, "python_calls": names.frame}
         self._names = {category: by_table.get(table, names.range) for category, table in TABLE_OF.items()}
@@ -300,16 +302,20 @@ class _Events:
             if key in _COUNTS:
                 if (number := _count(raw)) is not None:
                     made[key] = number
-            elif key in self._texts:
-                if _NUMBER.fullmatch(raw):
-                    made[key] = bytes(raw)
-                elif bytes(raw).startswith(b'"'):
-                    made[key] = json.dumps(self._texts[key](_text(raw))).encode()
-            elif key in self._lists:
-                made[key] = json.dumps(self._lists[key](_value(raw))).encode()
+            elif key in self._texts or key in self._lists:
+                if (shown := self._shown(key, bytes(raw))) is not None:
+                    made[key] = shown
             elif key == "name" and named:
                 made[key] = json.dumps(named(_text(raw))).encode()
         return b"{" + b", ".join(json.dumps(key).encode() + b": " + value for key, value in made.items()) + b"}"
+
+    def _argument(self, key: str, raw: bytes) -> bytes | None:
+        """What is left of an argument that is a text or a list; kernels of a kind have the same."""
+        if key in self._lists:
+            return json.dumps(self._lists[key](_value(raw))).encode()
+        if _NUMBER.fullmatch(raw):
+            return raw
+        return json.dumps(self._texts[key](_text(raw))).encode() if raw.startswith(b'"') else None
 
 
 def _object(raw: Raw) -> dict[str, Raw] | None:
@@ -319,15 +325,20 @@ def _object(raw: Raw) -> dict[str, Raw] | None:
     return _OBJECT.decode(raw)
 
 
-def _value(raw: Raw | None) -> Any:
+def _value(raw: Raw | bytes | None) -> Any:
     """The value of some JSON, as leniently as the reader takes it."""
+    return None if raw is None else _read(bytes(raw))
+
+
+@lru_cache(maxsize=CACHED)
+def _read(raw: bytes) -> Any:
     try:
-        return None if raw is None else json.loads(bytes(raw).decode("utf-8", "replace"), strict=False)
+        return json.loads(raw.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):
         return None
 
 
-def _text(raw: Raw | None) -> str:
+def _text(raw: Raw | bytes | None) -> str:
     """A text, or a number as it is written; "" for anything else."""
     value = _value(raw)
     return value if isinstance(value, str) else str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""

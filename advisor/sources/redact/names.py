@@ -18,7 +18,7 @@ from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.secrets import masked
 from advisor.knowledge.server_marks import server_step
 
-_CACHED = 1 << 16  # texts: a trace has some thousands of different names
+CACHED = 1 << 16  # texts: a trace has some thousands of different names
 
 # Known of a range's text: what torch, its compiler, JAX and the profilers themselves open.
 _FRAMEWORK = re.compile(
@@ -131,7 +131,7 @@ class Names:
         self._count: dict[str, count[int]] = {}
         self._known: dict[str, re.Pattern[str]] = {}
         for kind in _KINDS:
-            setattr(self, kind, lru_cache(maxsize=_CACHED)(getattr(self, kind)))
+            setattr(self, kind, lru_cache(maxsize=CACHED)(getattr(self, kind)))
 
     def know(self, *people_or_machines: str) -> None:
         """From here on these are masked wherever they stand: no form tells them from other words, and a recording's file or its paths told them."""
