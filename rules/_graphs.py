@@ -80,7 +80,7 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
 def idle_between(share: float, gaps: Gaps, work: GpuWork, steps: Steps) -> str:
     """The idle time that a graph shortens, as a sentence: between kernels, and in the host's pauses between launches if steps repeat."""
     pauses = gaps.share("host") if steps.repeats and steps.steps > 1 else 0.0
-    more = f", and {percent(pauses)} more in host pauses between launches" if pauses >= LOW_SHARE else ""
+    more = f", and host pauses between launches take {percent(pauses)} more" if pauses >= LOW_SHARE else ""
     return f"The GPU idles between kernels {percent(share)} {of_each_step(work.step_us)}{more}"
 
 

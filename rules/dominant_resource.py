@@ -58,7 +58,7 @@ def dominant_resource(
     kernels = np.flatnonzero(work.kernel & ~work.kernels.communication[work.rows])
     name, mine, share = max((_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2])
     if share < min_share:
-        what = f" (the largest is {cut(name, 70)} with {percent(share)})" if name else ""
+        what = f". The largest is {cut(name, 70)} with {percent(share)}" if name else ""
         return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of {THE_STEP}{what}")
     moved = len(copies) > 0 and mine[0] in copies
     migrating = _migrations(work, mine)

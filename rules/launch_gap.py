@@ -94,7 +94,7 @@ def launch_gap(
         title="The GPU waits for the host to launch kernels",
         summary=f"{counted(gaps.ops_a_step, 'GPU op')} {PER_STEP}; their median time is {duration(gaps.median_us)}. The GPU waits {duration(gaps.waiting_a_step_us)} "
         f"{of_each_step(gaps.work.step_us)} ({share:.0%}{f', or {most:.0%} at the least profiler overhead' if unsure else ''}) for the next launch"
-        + (f", and {duration(pauses_us)} more in host pauses between launches." if pauses_us >= LOW_SHARE * gaps.work.step_us else "."),
+        + (f". Host pauses between launches take {duration(pauses_us)} more." if pauses_us >= LOW_SHARE * gaps.work.step_us else "."),
         edits=gaps.capturing if only_capture else gaps.compiling,
         removes="kernel launch overhead",
         at_most_us=lost_us,

@@ -95,11 +95,11 @@ def sync_stall(
     gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(
         title=f"The host waits for the GPU inside {THE_STEP}",
-        summary=f"{phrases.a_step(per_step, 'call', 'block')} the host for {duration(waits.calls.us_a_step(waits.at))} as recorded, {phrases.led_by(evidence)}; "
+        summary=f"{phrases.a_step(per_step, 'call', 'block')} the host for {duration(waits.calls.us_a_step(waits.at))} as recorded, {phrases.led_by(evidence)}. "
         + (
-            "the GPU then idles until the host launches again."
+            "The GPU then idles until the host launches again."
             if gain >= MEDIUM_SHARE
-            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else limits {THE_STEP}."
+            else f"Removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else limits {THE_STEP}."
         ),
         edits=edits,
         removes="the host's waits for the GPU",

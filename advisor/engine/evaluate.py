@@ -183,7 +183,7 @@ def _refuse_strangers(job: Job) -> None:
     if len(job.ranks) < 2 or job.matched.said.matched or not all(one.facts.rank_from == COUNTED and one.facts.format != "jax" for one in job.ranks):
         return
     names = ", ".join([*(one.facts.label for one in job.ranks[:2]), *["…"] * (len(job.ranks) > 2)])
-    told = f"no evidence shows that these {len(job.ranks)} traces ({names}) are ranks of the same job: none says its rank, and no collective is on two of them"
+    told = f"no evidence shows that these {len(job.ranks)} traces ({names}) are ranks of the same job: no rank is recorded, and no collective is on two of them"
     raise UsageError(told, "Look at each by itself: --each. Hold two programs against each other: advisor diff BEFORE AFTER")
 
 

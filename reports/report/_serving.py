@@ -54,8 +54,7 @@ def _outside_window(report: Report, marked: int) -> str:
     judged = report.window.steps if report.window else marked
     if judged >= marked:
         return ""
-    others = "which may be cut off" if judged == marked - 1 else "nor other kinds"
-    return f"; {judged:,} are judged (not the last, {others})"
+    return f"; {judged:,} are judged ({'the last may be cut off' if judged == marked - 1 else 'not the last, nor other kinds'})"
 
 
 _STEADY: dict[Steady, str] = {

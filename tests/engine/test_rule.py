@@ -91,7 +91,7 @@ def test_the_engine_replays_grades_and_titles():
 def test_what_gains_less_than_is_asked_for_is_clear():
     made = ruled(halved(quiet="mm is launched"), min_saving_share=0.9)
     (clear,) = run(steps(), [made]).clear
-    assert clear.why.startswith("mm is launched; the fix would gain 5") and (clear.reason, clear.measured, clear.threshold) == ("small-gain", 0.5, 0.9)
+    assert clear.why.startswith("mm is launched. The fix would gain 5") and (clear.reason, clear.measured, clear.threshold) == ("small-gain", 0.5, 0.9)
     assert run(steps(), [made], {"acme/slow": {"min_saving_share": 0.2}}).findings
 
 

@@ -45,7 +45,7 @@ def test_copies_at_the_rate_of_the_link_use_it_well():
 
 def test_both_sides_of_its_threshold():
     assert found("dominant-resource", kernels(500.0, 400.0), min_share=0.55)
-    assert "the largest is my_stencil" in clear("dominant-resource", kernels(500.0, 400.0), min_share=0.56)
+    assert "The largest is my_stencil" in clear("dominant-resource", kernels(500.0, 400.0), min_share=0.56)
 
 
 @pytest.mark.parametrize(("moves", "prefetch"), [(12, True), (2, False)])

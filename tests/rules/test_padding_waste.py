@@ -25,7 +25,7 @@ def test_padding_beyond_what_reading_the_weights_hides_is_found():
 
 
 def test_padding_that_reading_the_weights_hides_gains_nothing():
-    assert "44% of the rows that graphs of decode steps compute are padding; the fix would gain" in clear(RULE, padded(9, 16))
+    assert "44% of the rows that graphs of decode steps compute are padding. The fix would gain" in clear(RULE, padded(9, 16))
 
 
 @pytest.mark.parametrize(("requests", "quiet"), [(480, True), (400, False)])

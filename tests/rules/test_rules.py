@@ -381,7 +381,7 @@ def test_what_a_few_steps_lose_to_a_wait_the_others_do_not():
 def test_what_removing_a_wait_is_said_to_gain_is_what_it_saves():
     finding = found("sync-stall", read_late(40))
     step = run_rules(read_late(40).timeline(), [built_in()["sync-stall"]]).headline.step_us
-    assert f"removing it alone gains {percent(finding.saving.expected / step)}, because" in finding.summary
+    assert f"Removing it alone gains {percent(finding.saving.expected / step)}, because" in finding.summary
 
 
 def test_nobody_times_a_run_by_hundreds_of_waits():

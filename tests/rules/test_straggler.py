@@ -39,4 +39,4 @@ def test_what_is_too_little_is_said_once():
     job = job_of([[[1010.0, 500.0]] * 4, [[1000.0, 500.0]] * 4, [[1000.0, 500.0]] * 4])
     report = run(Recording("job", "job", (RankSummaries(job.ranks),)), [built_in()["straggler"]])
     (clear,) = report.clear
-    assert clear.why.startswith("no single rank delays the job; the fix would gain ") and clear.why.count("gain") == 1
+    assert clear.why.startswith("no single rank delays the job. The fix would gain ") and clear.why.count("gain") == 1

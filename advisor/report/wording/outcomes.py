@@ -33,7 +33,7 @@ def left_out(why: Excluded, saving: AnySaving, others: Sequence[str]) -> str:
 
 def small_gain(measured: str, share: float, least: float) -> str:
     """Of a rule whose fix gains too little: what it measured, the gain, and the share from which it reports."""
-    return f"{measured}; the fix would gain {percent(share, least)} (threshold {threshold(least)})"
+    return f"{measured}. The fix would gain {percent(share, least)} (threshold {threshold(least)})"
 
 
 def check_failed(check: str, detail: str) -> str:

@@ -131,10 +131,11 @@ def framework(report: Report) -> str:
 
 
 def steps(report: Report) -> str:
-    """`3 steps`, or `the whole trace`: what was analysed."""
+    """`3 steps`, `8 ranks, 3 steps`, or `the whole trace`: the analysed part."""
     if report.window is None:
         return ""
-    return "the whole trace" if report.window.basis == "whole" else counted(report.window.steps, "step")
+    part = "the whole trace" if report.window.basis == "whole" else counted(report.window.steps, "step")
+    return f"{counted(len(report.ranks), 'rank')}, {part}" if report.kind == "job" and report.ranks else part
 
 
 def window_basis(report: Report) -> str:
