@@ -493,14 +493,7 @@ def _health(report: Report) -> list[str]:
     weak = [check for check in report.health if check.status != "ok"][:8]
     told = [line for said in (*read_instead(report), unseen(report)) if said for line in (prose(said), "")]
     if passed := checks_passed(report):
-        told += [
-            f"<details><summary>{counted(sum(check.status == 'ok' for check in report.health), 'check')} passed</summary>",
-            "",
-            prose(passed),
-            "",
-            "</details>",
-            "",
-        ]
+        told += [f"<details><summary>{counted(len(passed), 'check')} passed</summary>", "", *(f"- {prose(check)}" for check in passed), "", "</details>", ""]
     if not weak:
         return told
     return [

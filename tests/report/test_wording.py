@@ -9,6 +9,7 @@ from advisor.report.recording import Health, Prediction
 from advisor.report.wording import headlines
 from advisor.report.wording.checks import tolerated
 from tests.reports.examples import launch_bound
+from tests.reports.test_contract import formats
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,10 @@ def test_idle_time_names_the_share_of_each_cause():
 
 def test_checks_that_passed_are_named():
     report = replace(launch_bound(), health=tuple(Health(check=check, status=status, detail="") for check, status in (("replay", "ok"), ("steps", "degraded"))))
-    assert wording.checks_passed(report) == "Checks that passed: replay of the step."
-    assert wording.checks_passed(replace(report, health=())) == ""
-    finding = replace(report.findings[0], checks=("replay",))
-    assert "It relies on 1 check of the trace, passed: replay of the step." in wording.belief(finding, report)
+    assert wording.checks_passed(report) == ["replay of the step"]
+    assert wording.checks_passed(replace(report, health=())) == []
+    assert "- replay of the step" in formats("report")["markdown"].render(report)
+    assert 'title="Checks that passed:&#10;replay of the step"' in formats("report")["html"].render(report)
 
 
 def test_a_range_above_the_time_of_its_sentence_is_explained_once_a_page():

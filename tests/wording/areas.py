@@ -68,7 +68,9 @@ class _Visible(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.texts += [value for name, value in attrs if name in ("title", "aria-label") and value] + [""] * (tag not in _INLINE_TAGS)
+        self.texts += [line for name, value in attrs if name in ("title", "aria-label") and value for line in value.splitlines()] + [""] * (
+            tag not in _INLINE_TAGS
+        )
         if tag in _SKIPPED_TAGS:
             self.hidden += 1
 

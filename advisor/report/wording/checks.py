@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from advisor.report.numbers import threshold
 
 _SUBJECTS = {
@@ -61,9 +59,9 @@ def check_name(check: str) -> str:
     return f"{_SUBJECTS[check]} (`{check}`)" if check in _SUBJECTS else f"`{check}`"
 
 
-def check_subjects(checks: Iterable[str]) -> str:
-    """Several checks in words, without their names in code. Used in lists of checks that passed."""
-    return ", ".join(_SUBJECTS.get(check, check) for check in checks)
+def check_subject(check: str) -> str:
+    """Words for a check, without its name in code. Used in lists of checks."""
+    return _SUBJECTS.get(check, check)
 
 
 def tolerated(share: float) -> str:

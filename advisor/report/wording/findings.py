@@ -6,7 +6,7 @@ from advisor.report.finding import Change, Evidence, Finding, Saving
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, mean, size, times
-from advisor.report.wording.checks import check_name, check_subjects
+from advisor.report.wording.checks import check_name
 from advisor.report.wording.savings import saving_method, step_noun
 from advisor.report.wording.verdicts import improves
 
@@ -25,11 +25,11 @@ def belief(finding: Finding, report: Report) -> str:
     often = times(sum(evidence.count for evidence in finding.evidence) / report.evidence_steps)
     weak = [check_name(check.check) for check in report.health if check.check in finding.checks and check.status != "ok"]
     rests = f"It relies on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
-    passed = check_subjects(finding.checks)
+    passed = "which passed" if len(finding.checks) == 1 else "which all passed"
     parts = [
         saving_method(finding),
         f"Check of that replay: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
-        rests and (f"{rests}; weak: {', '.join(weak)}." if weak else f"{rests}, passed: {passed}."),
+        rests and (f"{rests}; weak: {', '.join(weak)}." if weak else f"{rests}, {passed}."),
         _beyond_evidence(finding),
         f"It was seen {often}{' per step' if report.evidence_steps > 1 else ' in the window' if report.window else ''}.",
         "The diagnosis is unconfirmed." if finding.status == "possible" else f"Confidence in the diagnosis: {finding.confidence:.0%}.",

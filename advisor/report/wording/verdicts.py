@@ -9,7 +9,7 @@ import msgspec
 from advisor.report.model import Report
 from advisor.report.numbers import as_precise_as, counted, duration, interval, rough_duration, speedup, speedups
 from advisor.report.recording import READ_INSTEAD
-from advisor.report.wording.checks import check_name, check_subjects
+from advisor.report.wording.checks import check_name, check_subject
 
 WIDE = 0.1
 """A step whose range is wider than this share of it is said as about so much."""
@@ -92,10 +92,9 @@ def trust(report: Report) -> Trust:
     )
 
 
-def checks_passed(report: Report) -> str:
-    """`Checks that passed: order within streams, …`: behind the count that `trust` gives. "" if none did."""
-    passed = check_subjects(check.check for check in report.health if check.status == "ok")
-    return f"Checks that passed: {passed}." if passed else ""
+def checks_passed(report: Report) -> list[str]:
+    """The checks that passed, in words: behind the count that `trust` gives."""
+    return [check_subject(check.check) for check in report.health if check.status == "ok"]
 
 
 def _sentence(text: str) -> str:
