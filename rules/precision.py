@@ -81,10 +81,8 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     share = float(dur.sum()) / work.busy_us
     quiet = f"GEMMs and convolutions in FP32 or TF32 take {percent(share, min_busy_share)} of busy time"
     if share < min_busy_share or not len(chosen):
-        others = f"; the others run in {', '.join(products.others)}" if products.others else ""
-        return Clear(
-            why=f"{quiet} (threshold {threshold(min_busy_share)}){others}", reason="below-threshold", measured=share, threshold=min_busy_share, unit="share"
-        )
+        quiet += f" (threshold {threshold(min_busy_share)})" + (f"; the others run in {', '.join(products.others)}" if products.others else "")
+        return Clear(why=quiet, reason="below-threshold", measured=share, threshold=min_busy_share, unit="share")
     device = work.device_at(chosen[0])
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(off_tensor_cores.AMPERE_ON).any():

@@ -33,7 +33,8 @@ LOUD = ("medium", "high")
 MOST_LINES, MOST_NAMES = 150, 15
 """Of a file of rules/, with its page; and of what a rule imports from advisor beside `WORDS`."""
 WORDS = {
-    "advisor.engine.rule", "advisor.errors", "advisor.intervals", "advisor.report.finding", "advisor.report.numbers", "advisor.knowledge.structs", "advisor.views.replay.edits",
+    "advisor.engine.rule", "advisor.errors", "advisor.intervals", "advisor.report.finding", "advisor.report.numbers", "advisor.report.wording.period", "advisor.knowledge.structs",
+    "advisor.views.replay.edits",
 }  # fmt: skip
 """What every rule is written in: its contract, types of arrays, how numbers are said, changed copies, and edits."""
 OF_A_KIND = {"advisor.rules._kernels", "advisor.rules._memory"}

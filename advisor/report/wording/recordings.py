@@ -7,6 +7,7 @@ from math import inf
 import msgspec
 
 from advisor.knowledge.idle import IDLE_CAUSES
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, percent, rough_duration, share, span
 from advisor.report.recording import DeviceTime, Prediction
@@ -167,11 +168,8 @@ def profiler_overhead(report: Report) -> str:
 def without_profiler(true: Prediction, recorded_us: float) -> str:
     """`13 to 17.6 ms`: the estimated step without the profiler. It ends at the recorded step at the latest, unless even the estimate is longer."""
     most = recorded_us if true.expected <= recorded_us else inf
-    return span(true.low, true.high, lambda us: rough_duration(us) if us * _ROUNDED_UP <= most else duration(min(us, most)))
-
-
-_ROUNDED_UP = 1.05
-"""Rounding to two digits adds less than this: 1.05 becomes 1.1."""
+    # Rounding to two digits adds less than a twentieth: 1.05 becomes 1.1.
+    return span(true.low, true.high, lambda us: rough_duration(us) if us * (1 + HARDLY_ANY) <= most else duration(min(us, most)))
 
 
 def unseen(report: Report) -> str:
