@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found
 from advisor.intervals import Floats, clip, length, union
+from advisor.knowledge.shares import NEARLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration
 from advisor.report.wording.period import A_STEP, of_each_step
@@ -19,7 +20,7 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.loader import loading_spans, uses_workers
 from advisor.views.trace.steps import Steps
 
-OF_LOADER = 0.9
+OF_LOADER = NEARLY_ALL
 """What of the loader's time goes where batches are made once: a little is left to index what was made."""
 
 

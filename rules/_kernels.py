@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.how_to_record import counters
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.report.finding import Clear, Evidence, Fix, Severity, ShareSaved, Skipped, SourceLine
 from advisor.report.numbers import cut
@@ -20,7 +21,7 @@ from advisor.views.replay.gpu_work import GpuWork
 BUSY_MEMORY = 0.3
 """No level of memory busier than this: traffic that is in vain costs latency, not time."""
 
-MIN_SAVING = 0.05
+MIN_SAVING = HARDLY_ANY
 """Share of a kernel's time below which a gain cannot be told from the noise of measuring it."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
@@ -11,7 +12,7 @@ from advisor.views.replay.replay import MAX_ERROR, Replay
 from advisor.views.replay.true_step import CALIBRATED, Timed
 from advisor.views.trace.steps import Steps
 
-USELESS_ERROR = 0.5
+USELESS_ERROR = MOST
 """A replay that is off by half reproduces nothing: no saving can be told from it, nor from a measured step that it misses so far."""
 
 COSTLY, UNTOLD = 0.5, 1.5

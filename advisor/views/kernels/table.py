@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from advisor.knowledge.op_tokens import families
+from advisor.knowledge.shares import MOST
 from advisor.knowledge.stalls import NO_STALL, STALLS
 from advisor.report.kernels import Counted, KernelRow, Occupancy
 from advisor.report.numbers import counted, percent
@@ -121,7 +122,7 @@ def verdict(kernel: MeasuredKernel) -> str:
     return f"Nothing is busy (at most {percent(highest)} of a peak): {why}.{_few_blocks(kernel)}"
 
 
-FEW = 0.5
+FEW = MOST
 """Blocks that fill no more of the device than this are said, however short the kernel: no unit can be busy then."""
 
 

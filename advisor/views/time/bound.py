@@ -10,7 +10,7 @@ import numpy as np
 from advisor.intervals import Floats, overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, of_library
-from advisor.knowledge.shares import LITTLE, MOST, NEARLY_ALL
+from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
@@ -36,7 +36,7 @@ from advisor.views.trace.unseen import Unseen
 SAID_BESIDE = 0.25
 """A second resource that holds a quarter of the step is said next to the first: fixing the first alone leaves it."""
 
-WORTH_SAYING = 0.05
+WORTH_SAYING = HARDLY_ANY
 """A part of the kernel time that is said next to the largest."""
 
 _COPIES = {
