@@ -85,7 +85,7 @@ def test_a_range_above_its_evidence_says_why():
 
 def test_a_mark_more_than_steps_is_explained():
     report = launch_bound()
-    assert wording.window_basis(report).endswith("the last mark only ends the window")
+    assert wording.window_basis(report).endswith("The last mark only ends the window")
     assert wording.window_basis(replace(report, window=replace(report.window, steps=1))) == "the profiler's step marks"
     assert wording.window_basis(replace(report, window=None)) == ""
 

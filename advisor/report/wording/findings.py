@@ -42,7 +42,7 @@ def _beyond_evidence(finding: Finding) -> str:
     saving, us = finding.saving, finding.evidence_us
     if us is None or not isinstance(saving, Saving) or saving.per != "step" or saving.high_us <= us:
         return ""
-    return f"The range ends above the {duration(us)} of its evidence, since launches and waits behind that work go too, and it has a margin for errors."
+    return f"The range ends above the {duration(us)} of its evidence, since launches and waits behind that work go too. It also has a margin for errors."
 
 
 def aside(finding: Finding) -> str:

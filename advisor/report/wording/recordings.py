@@ -144,7 +144,7 @@ def window_basis(report: Report) -> str:
     if report.window is None:
         return ""
     basis = report.window.basis
-    closes = "; the last mark only ends the window" if basis in ("profiler-step", "nvtx") and report.window.steps > 1 else ""
+    closes = ". The last mark only ends the window" if basis in ("profiler-step", "nvtx") and report.window.steps > 1 else ""
     return f"{_WINDOWS.get(basis, basis)}{closes}"
 
 
