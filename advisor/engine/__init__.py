@@ -1,1 +1,1 @@
-"""Runs rules over a recording and makes one report of what they say."""
+"""Runs rules over a recording and makes a report of their results."""

@@ -1,4 +1,4 @@
-"""The questions that one asks of any profile, answered from what the report holds."""
+"""Common questions about a profile, answered from the report."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _SPEAK_AGAINST = {
     "fused": ("unfused-elementwise", "unfused-attention", "unfused-norm"),
     "batch-size": ("low-arithmetic-intensity",),
 }
-"""Answers that are no good news while one of these rules has a finding of medium or more."""
+"""Answers that are no good news while any of these rules has a finding of medium or more."""
 
 
 def contradictions(report: Report) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def _possible(report: Report) -> Iterator[str]:
 
 
 def _balance(report: Report) -> Iterator[str]:
-    """A job of which the ranks mostly wait, for each other or for their hosts, is not balanced work."""
+    """A job with ranks that mostly wait, for each other or for their hosts, is not balanced."""
     named: dict[str, float] = {}
     for part in report.breakdown:
         kind = "communication" if part.name == "wait" else part.name if part.kind == "idle" else part.kind

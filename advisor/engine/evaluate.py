@@ -1,4 +1,4 @@
-"""Evaluates rules over one recording whose parts are all here, and makes one report of what they say."""
+"""Evaluates rules over a complete recording, and makes a report of their results."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def evaluate(
 
 
 def _has_steps(workspace: Workspace) -> bool:
-    """Whether a step of the recording repeats: else it is one window."""
+    """Whether a step of the recording repeats; otherwise it is a single window."""
     if workspace.can_build(Steps.build):
         return workspace.get(Steps).repeats
     return not workspace.can_build(Job.build) or workspace.get(Job).ranks[0].facts.basis != "whole"
@@ -151,7 +151,7 @@ def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework 
 
 
 def _frameworks(workspace: Workspace, program: Program | None, given: GivenFramework | None) -> tuple[Sequence[Framework], str]:
-    """The frameworks in whose words fixes are said, and the kind of the program; none if the recording does not tell."""
+    """The frameworks that word the fixes, and the kind of the program; none if the recording does not show them."""
     if program:
         return workspace.get(Stack).likely, program.kind
     if workspace.can_build(Job.build):

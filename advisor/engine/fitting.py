@@ -40,7 +40,7 @@ def fitted(fix: Fix, without: frozenset[str]) -> Fix | None:
 
 
 def told(report: Report) -> Report:
-    """The report, each of whose fixes says for which programs it holds."""
+    """The report; each fix names the programs for which it holds."""
     findings = tuple(msgspec.structs.replace(f, fix=msgspec.structs.replace(f.fix, holds_for=holds_for(f.fix))) for f in report.findings)
     return msgspec.structs.replace(report, findings=findings)
 

@@ -129,7 +129,7 @@ def reduce(
 
 
 def merged(found: Reduced, path: str, notes: Sequence[str] = (), chosen: str = "") -> Recording:
-    """The job whose ranks' summaries these are. Raises TraceError if they are none, or of several jobs."""
+    """The job of these rank summaries. Raises TraceError if they are none, or of several jobs."""
     summaries = [RankSummary.from_bytes(data) for data in found.summaries]
     if not summaries:
         why = f": {found.unread[0].label}: {found.unread[0].why}" if found.unread else ""

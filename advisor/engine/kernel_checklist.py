@@ -56,7 +56,7 @@ class _Told(NamedTuple):
 
 
 def kernel_checklist(rows: Sequence[KernelRow]) -> tuple[Answer, ...]:
-    """Every question, in a fixed order; `figure` is the share of the measured time whose kernels are a concern."""
+    """All questions, in a fixed order; `figure` is the share of the measured time whose kernels are a concern."""
     # Where no time was collected each kernel counts alike.
     timed = any(row.total_us for row in rows)
     weighed = [(row, row.total_us if timed else 1.0) for row in rows if row.counted]

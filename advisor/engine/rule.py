@@ -47,7 +47,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 Share = Annotated[float, Range(0.0, 1.0)]
-"""An option whose value is a share."""
+"""An option with a share as its value."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ _SLICES = {
 
 
 def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
-    """The report in about one screen. ANSI colours only where asked for; nothing in a name is markup or an escape.
+    """The report in about one screen. ANSI colours only if asked for; nothing in a name is markup or an escape.
 
     width: of the terminal that it goes to; None if it goes to none, and commands stay whole, to be copied or read by a program.
     """
