@@ -123,7 +123,7 @@ def _square_mask(shapes: Shapes, op: int) -> bool | None:
 
 def _backward(work: GpuWork, shapes: Shapes, attention: np.ndarray) -> Ints:
     """Kernels of attention's gradient that get a square matrix next to their four-dimensional tensors: the mask."""
-    gradient = work.ops.around(work.op, _GRADIENT)
+    gradient = work.ops.enclosing(work.op, _GRADIENT)
     masked = [
         op for op in np.unique(gradient[gradient >= 0]).tolist() if any(len(shape) > 1 and shape[-1] == shape[-2] >= SHORTEST for shape, _ in shapes.inputs(op))
     ]

@@ -58,7 +58,7 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     """
     if not len(timeline.cpu_ops):
         raise Unavailable("no framework ops were recorded", *RECORD_BOTH)
-    around = work.ops.around(work.op, _NORM)
+    around = work.ops.enclosing(work.op, _NORM)
     norms = np.flatnonzero(around >= 0)
     if not len(norms):
         return Clear(why="no weights are normalised")

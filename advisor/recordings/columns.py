@@ -68,7 +68,7 @@ class Categorical:
         wanted = [code for code, text in enumerate(self.categories.tolist()) if text in asked]
         return self.codes == wanted[0] if len(wanted) == 1 else np.isin(self.codes, wanted)
 
-    def where(self, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
+    def matching(self, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
         """(n,) whether each row's text is wanted; each distinct text is asked for once."""
         return np.array([*(bool(wanted(text)) for text in self.categories.tolist()), False], bool)[self.codes]
 

@@ -186,7 +186,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         biased = not backward and self._biased(np.setdiff1d(members, own), scores)
         if biased:
             # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
-            members = members[work.ops.around(work.op[members], _MASKING) < 0]  # with copies for it
+            members = members[work.ops.enclosing(work.op[members], _MASKING) < 0]  # with copies for it
         names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
         return WrittenOut(
             members=members,

@@ -180,7 +180,7 @@ def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mas
 
 def _inside_op(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
     """(n,) whether each of some calls is made inside an op of such a name."""
-    return np.asarray(ops.around(calls.op[at], names) >= 0)
+    return np.asarray(ops.enclosing(calls.op[at], names) >= 0)
 
 
 def _waiting(ops: Ops, at: Ints) -> Mask:

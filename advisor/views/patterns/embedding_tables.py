@@ -43,13 +43,13 @@ class DenseGradients(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> DenseGradients:
         ops = work.ops
-        around = ops.around(work.op, _GRADIENT)
+        around = ops.enclosing(work.op, _GRADIENT)
         filling = np.flatnonzero((around >= 0) & work.launched_by(_FILL.search) & work.kernel)
         tables = {int(around[at]): shape for at in filling.tolist() if len(shape := _first(shapes, int(work.op[at]))) == 2}
         rows = np.array(sorted(tables), np.int64)
         read = np.array([_rows_read(shapes, ops.name(op), op) for op in rows.tolist()], np.int64)
         kinds = set(tables.values())
-        looking = ops.around(work.op, _LOOKUP)
+        looking = ops.enclosing(work.op, _LOOKUP)
         lookups = np.array([op for op in np.unique(looking[looking >= 0]).tolist() if _first(shapes, op) in kinds], np.int64)
         updates, share = _updates(work, kinds, around >= 0) if kinds else (filling[:0], np.zeros(0))
         return cls(

@@ -143,7 +143,7 @@ class Fusion(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def _takes_complex(work: GpuWork) -> Mask:
     """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
-    return np.r_[work.timeline.cpu_ops["types"].where(lambda text: "complex" in text), False][work.op]
+    return np.r_[work.timeline.cpu_ops["types"].matching(lambda text: "complex" in text), False][work.op]
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:

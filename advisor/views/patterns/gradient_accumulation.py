@@ -75,7 +75,7 @@ class MicroBatches(msgspec.Struct, frozen=True, eq=False):
 def accumulations(work: GpuWork) -> Ints:
     """Positions of additions of a gradient to one that is there already."""
     adds = work.launched_by(names_of("add_in_place").search)
-    return np.flatnonzero(adds & (work.ops.around(work.op, _COLLECTS) >= 0))
+    return np.flatnonzero(adds & (work.ops.enclosing(work.op, _COLLECTS) >= 0))
 
 
 def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:

@@ -124,7 +124,7 @@ def named_by_its_author(work: GpuWork, program: Program) -> Mask:
     """(n,) kernels that the program's author named; their names prove nothing."""
     if program.framework != "cuda":
         return np.zeros(len(work.rows), bool)
-    return ~work.column("name").where(of_library)
+    return ~work.column("name").matching(of_library)
 
 
 def single_kernels(work: GpuWork, kernels: Mask) -> Ints:

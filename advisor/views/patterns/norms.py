@@ -100,7 +100,7 @@ class WrittenOut(msgspec.Struct, frozen=True):
 
 def _forward(work: GpuWork, shapes: Shapes) -> list[Chain]:
     """Written-out ops of the forward pass (or of inference), each by the first pattern that fits."""
-    signs, composite = _signs(work), work.ops.around(work.op, COMPOSITE) >= 0
+    signs, composite = _signs(work), work.ops.enclosing(work.op, COMPOSITE) >= 0
     found: list[Chain] = []
     for run in work.parts:
         found += _in_run(work, shapes, run, "".join(signs[run]), composite)

@@ -49,7 +49,7 @@ class RecurrentLoop(msgspec.Struct, frozen=True, eq=False):
         none = cls(0.0, combine())
         if not spellings.cell:
             return none
-        of_cell = work.ops.around(work.op, CELL)
+        of_cell = work.ops.enclosing(work.op, CELL)
         # A forward and a backward pass each; a step that accumulates gradients has several.
         cuts = np.flatnonzero((np.diff(work.step) != 0) | (np.diff(work.backward) != 0)) + 1
         passes = [at for at in np.split(np.arange(len(work.rows)), cuts) if len(at)]

@@ -64,7 +64,7 @@ class RepeatedHeads(msgspec.Struct, frozen=True):
 def _found(flow: Dataflow, written: Attentions) -> Iterator[Repeated]:
     work, ops = flow.work, flow.work.ops
     # A tile puts all heads after all heads, which is no head shared by the next ones.
-    tiled, called, one_call = (ops.around(np.r_[: len(ops.names), -1], names) for names in (_TILE, _CALL, _ONE_CALL))
+    tiled, called, one_call = (ops.enclosing(np.r_[: len(ops.names), -1], names) for names in (_TILE, _CALL, _ONE_CALL))
     product = np.zeros(len(work.op), bool)
     product[np.concatenate([work.op[:0], *(one.products for one in written.found)])] = True
     reads = np.where(one_call[work.op] >= 0, one_call[work.op], work.op)

@@ -352,7 +352,7 @@ def _issuing_us(timeline: Timeline) -> float:
     ops = timeline.cpu_ops
     if not len(ops):
         return 0.0
-    issuing = ops["name"].where(lambda name: name.startswith("c10d::"))
+    issuing = ops["name"].matching(lambda name: name.startswith("c10d::"))
     return float(np.median(ops["dur_us"][issuing])) if issuing.any() else 0.0
 
 

@@ -110,7 +110,7 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
         larger tensor takes longer.
         """
         dims = self.timeline.cpu_ops["dims"]
-        known = np.r_[dims.where(lambda text: any(map(str.isdigit, text))), False][self.op]
+        known = np.r_[dims.matching(lambda text: any(map(str.isdigit, text))), False][self.op]
         of_op = np.r_[dims.codes, -1][self.op]
         groups = Groups.by_keys(self._names[1], of_op)
         usual = groups.medians(self.dur_us)[groups.of]

@@ -286,7 +286,7 @@ def _empty_call_us(python: Table, edges: Floats, steps: Steps) -> float | None:
     if not len(python):
         return None
     start = python["start_us"]
-    rows = np.flatnonzero(python["name"].where(recording_cost.DOES_NOTHING.match) & steps.issued_at(start))
+    rows = np.flatnonzero(python["name"].matching(recording_cost.DOES_NOTHING.match) & steps.issued_at(start))
     if len(rows) < FEWEST_CALLS:
         return None
     end = start[rows] + python["dur_us"][rows]
@@ -302,7 +302,7 @@ def _view_us(timeline: Timeline, ops: Table, edges: Floats, steps: Steps) -> flo
     """
     if not len(ops) or not recording_cost.ranges_tell(timeline.source):
         return None
-    makes_view = ops["name"].where(recording_cost.MAKES_A_VIEW.match)
+    makes_view = ops["name"].matching(recording_cost.MAKES_A_VIEW.match)
     start, end = ops.bounds()
     order = np.argsort(start, kind="stable")
     reach = np.r_[-np.inf, np.maximum.accumulate(end[order])[:-1]]

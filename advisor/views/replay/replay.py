@@ -220,7 +220,7 @@ def _staged(timeline: Timeline, schedule: Schedule) -> Mask:
 def _working_us(timeline: Timeline, steps: Steps) -> float:
     """How long the busiest device ran kernels in each step, but for those that wait for other ranks."""
     ops = timeline.gpu_ops
-    works = (ops["kind"] == "kernel") & ~ops["name"].where(lambda name: family(name) is Family.COMMUNICATION)
+    works = (ops["kind"] == "kernel") & ~ops["name"].matching(lambda name: family(name) is Family.COMMUNICATION)
     start, end, device = (ops["start_us"][works], ops.ends[works], ops["device"][works])
     window = steps.start_us, steps.end_us
     return max((length(clip(union(start[device == d], end[device == d]), *window)) for d in np.unique(device)), default=0.0) / steps.steps

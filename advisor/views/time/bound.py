@@ -263,7 +263,7 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
 
 def _of_libraries(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) kernels that a library named."""
-    return timeline.gpu_ops["name"].where(of_library)
+    return timeline.gpu_ops["name"].matching(of_library)
 
 
 NARROW, LONG_US = MOST, 100.0
@@ -288,7 +288,7 @@ def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
 
 def _vector_products(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) products of a matrix and a vector, by name: they read the matrix once for one use of it."""
-    return timeline.gpu_ops["name"].where(lambda name: "gemv" in name.lower())
+    return timeline.gpu_ops["name"].matching(lambda name: "gemv" in name.lower())
 
 
 WELL_USED = 0.6

@@ -53,7 +53,7 @@ def _marked(timeline: Timeline, steps: Steps) -> Batch | None:
 def _of_images(timeline: Timeline, steps: Steps) -> Batch | None:
     """The first dimension of the first convolution's input, where all in the window agree on it."""
     ops = timeline.cpu_ops
-    rows = np.flatnonzero(ops["name"].where(_IMAGES.match) & steps.issued_at(ops["start_us"]))
+    rows = np.flatnonzero(ops["name"].matching(_IMAGES.match) & steps.issued_at(ops["start_us"]))
     first = {shapes[0][0] for text in set(ops["dims"][rows]) if (shapes := arguments.numbers(text)) and len(shapes[0]) >= 4}
     return Batch(float(first.pop()), "the inputs of its convolutions") if len(first) == 1 else None
 

@@ -67,7 +67,7 @@ class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
     def shaped(self) -> np.ndarray:
         """(n_gpu,) whether the dims of what an op works on are known."""
         dims = self.timeline.cpu_ops["dims"]
-        return np.r_[dims.where(lambda text: any(map(str.isdigit, text))), False][self.op]
+        return np.r_[dims.matching(lambda text: any(map(str.isdigit, text))), False][self.op]
 
     @classmethod
     def build(cls, captures: CaptureTraces, timeline: Timeline, launches: Launches, serving: Serving) -> CapturedGraphs:

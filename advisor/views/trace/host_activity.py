@@ -112,7 +112,7 @@ def _asynchronous(timeline: Timeline, launches: Launches, copies: Ints) -> np.nd
     for side in ("src_kind", "dst_kind"):
         reached &= ops[side].isin([MemoryKind.PINNED.value, MemoryKind.DEVICE.value])[copies]
     queued = timeline.api_calls["dur_us"][called] < DISPATCH_PAUSE_US
-    return reached & queued & calls[called].where(cuda_api.ASYNCHRONOUS.search)
+    return reached & queued & calls[called].matching(cuda_api.ASYNCHRONOUS.search)
 
 
 def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarray:

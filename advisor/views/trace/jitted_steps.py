@@ -23,7 +23,7 @@ def may_mark(timeline: Timeline) -> np.ndarray | None:
     calls, notes = timeline.cpu_ops, timeline.annotations
     if not len(calls):
         return None
-    jitted = calls["name"].where(_JITTED.fullmatch)
+    jitted = calls["name"].matching(_JITTED.fullmatch)
     if not jitted.any():
         return None
     chosen = np.zeros(len(notes), bool)

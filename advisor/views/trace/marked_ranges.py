@@ -48,7 +48,7 @@ def server_rows(timeline: Timeline, launches: Launches) -> tuple[Table, int]:
 
 def _named(frame: Table, kind_of: Callable[[str], str]) -> Table:
     """The ranges whose names say a kind of step."""
-    return frame[frame["name"].where(kind_of)]
+    return frame[frame["name"].matching(kind_of)]
 
 
 def _by_kind(rows: Table, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:

@@ -122,7 +122,7 @@ def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:
     """(n_cpu,) for each outermost backward op the latest forward op before it with its sequence number, -1 where none."""
     frame = timeline.cpu_ops
     found = np.full(len(frame), -1, np.int64)
-    is_backward = frame["name"].where(lambda name: name.startswith(AUTOGRAD))
+    is_backward = frame["name"].matching(lambda name: name.startswith(AUTOGRAD))
     if not is_backward.any():
         return found
     sequence = frame["sequence"]

@@ -74,7 +74,7 @@ def _kernels_between(start: Floats, computes: Floats) -> Mask:
 
 def _forward(timeline: Timeline, launched_us: Floats, ops: Ops, steps: Steps) -> Mask:
     """(n_gpu,) whether each op was launched before a backward pass of its step, and in none; not if none was recorded."""
-    backward = np.flatnonzero(ops.where(lambda name: name.startswith(AUTOGRAD)))
+    backward = np.flatnonzero(ops.matching(lambda name: name.startswith(AUTOGRAD)))
     if not len(backward):
         return np.zeros(len(launched_us), bool)
     frame = timeline.cpu_ops

@@ -56,19 +56,19 @@ class Ops(msgspec.Struct, frozen=True):
         """(n_cpu,) whether each op is chosen or is inside a chosen op."""
         return self.outermost_where(chosen) >= 0
 
-    def where(self, wanted: Callable[[str], object]) -> Mask:
+    def matching(self, wanted: Callable[[str], object]) -> Mask:
         """(n_cpu,) whether each op's name is wanted; each distinct name is asked for once."""
         return np.array([*(bool(wanted(name)) for name in self.categories), False], bool)[self.names]
 
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n_cpu,) whether each op's name matches; each distinct name is looked at once."""
-        return self.where(pattern.search)
+        return self.matching(pattern.search)
 
     def codes(self, rows: Ints) -> Ints:
         """Category codes of the names of ops by their rows, -1 for -1."""
         return np.r_[self.names, -1][rows]
 
-    def around(self, rows: Ints, pattern: re.Pattern[str]) -> Ints:
+    def enclosing(self, rows: Ints, pattern: re.Pattern[str]) -> Ints:
         """The outermost op with such a name around, or equal to, each of these rows; -1 if there is none."""
         return np.r_[self.outermost_where(self.named(pattern)), -1][rows]
 

@@ -73,8 +73,8 @@ def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
     pass does not contain their formulas as a run.
     """
     n = len(ops.parent)
-    is_node = ops.where(lambda name: name.startswith(AUTOGRAD))
-    operator = ops.where(lambda name: "::" in name) & ~is_node  # a Python function of autograd, as CheckpointFunction, is seen through
+    is_node = ops.matching(lambda name: name.startswith(AUTOGRAD))
+    operator = ops.matching(lambda name: "::" in name) & ~is_node  # a Python function of autograd, as CheckpointFunction, is seen through
     own = operator & (ops.outermost_where(operator) == np.arange(n))
     node = over_ancestors(ops.parent, np.where(is_node, np.arange(n), -1), -1, innermost)
     sequence = timeline.cpu_ops["sequence"]

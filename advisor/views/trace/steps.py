@@ -301,7 +301,7 @@ def _on_main_stream(ops: Table, chosen: Mask, step: Ints, steps: int) -> Mask:
     """Chosen ops of the stream that computes most, if it works in each step with chosen ops. A less busy stream may start a step's work while the device
     still runs earlier steps.
     """
-    waits = ops["name"].where(lambda name: family(name) is Family.COMMUNICATION)
+    waits = ops["name"].matching(lambda name: family(name) is Family.COMMUNICATION)
     computes = np.flatnonzero(chosen & ~waits)
     if not len(computes):
         return chosen

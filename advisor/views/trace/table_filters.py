@@ -15,7 +15,7 @@ from advisor.views.trace.source_lines import user_frame
 
 def matches(frame: Table, pattern: re.Pattern[str]) -> np.ndarray:
     """(n,) whether each row's name matches; each distinct name is looked at once."""
-    return frame["name"].where(pattern.search) if len(frame) else np.zeros(0, bool)
+    return frame["name"].matching(pattern.search) if len(frame) else np.zeros(0, bool)
 
 
 def begins_inside(frame: Table, spans: Spans) -> Mask:
