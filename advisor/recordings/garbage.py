@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Looking for cycles among all that lives, modules with it, takes a tenth of an analysis or of imports and half of unpickling, and finds nothing there."""
+    """No collection of cycles inside. It takes a tenth of an analysis or of imports and half of unpickling, and finds nothing there."""
     was = gc.isenabled()
     gc.disable()
     try:

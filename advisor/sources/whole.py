@@ -12,12 +12,12 @@ MOST_BYTES = 500_000_000
 def read_whole(stream: Stream, path: str) -> bytes:
     """All bytes of a file. Raises TraceError beyond the limit, before anything is decoded."""
     data = read_up_to_limit(stream)
-    if isinstance(data, Again):
+    if isinstance(data, PartlyRead):
         raise too_large(path, MOST_BYTES)
     return data
 
 
-class Again:
+class PartlyRead:
     """A file of which the first parts were read before."""
 
     def __init__(self, parts: list[bytes], rest: Stream) -> None:
@@ -28,14 +28,14 @@ class Again:
         return self._parts.pop() if self._parts else self._rest.read(size)
 
 
-def read_up_to_limit(stream: Stream) -> bytes | Again:
+def read_up_to_limit(stream: Stream) -> bytes | PartlyRead:
     """All bytes of a file, or what reads a larger one from its beginning."""
     parts, held = [], 0
     while part := stream.read(1 << 24):
         parts.append(part)
         held += len(part)
         if held > MOST_BYTES:
-            return Again(parts, stream)
+            return PartlyRead(parts, stream)
     return b"".join(parts)
 
 

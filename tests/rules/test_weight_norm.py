@@ -55,7 +55,7 @@ def test_norms_that_the_gpu_hides_gain_nothing():
         trace.op("aten::_weight_norm", host, 20).launch(host + 5, gpu, gpu + 2, NORM)
         trace.op("aten::conv1d", host + 25, 20).launch(host + 30, gpu + 2, gpu + 990, "implicit_convolve_sgemm")
 
-    assert "the fix would gain" in clear("weight-norm", queued(body, host=50, gpu=1000))
+    assert "The fix would gain" in clear("weight-norm", queued(body, host=50, gpu=1000))
 
 
 def test_the_saving_threshold_has_two_sides():

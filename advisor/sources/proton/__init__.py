@@ -11,7 +11,7 @@ from advisor.recordings.recording import Recording
 from advisor.sources.opened import Opened
 from advisor.sources.proton import trace, tree
 from advisor.sources.sniff import is_proton_tree
-from advisor.sources.whole import Again, read_up_to_limit, read_whole
+from advisor.sources.whole import PartlyRead, read_up_to_limit, read_whole
 
 AGAIN = "Copy the file again, or record it again."
 
@@ -25,4 +25,4 @@ def record(opened: Opened) -> Recording:
             raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", AGAIN)
         return Recording("kernels", path, (tree.read(data, path),))
     found = read_up_to_limit(stream)
-    return Recording("trace", path, (trace.read_in_pieces(found, path, stream) if isinstance(found, Again) else trace.read(found, path, stream.truncated),))
+    return Recording("trace", path, (trace.read_in_pieces(found, path, stream) if isinstance(found, PartlyRead) else trace.read(found, path, stream.truncated),))

@@ -72,8 +72,10 @@ def _by_number(frame: Table, rows: Ints, nodes: Ints) -> tuple[Ints, str]:
 
 
 def _by_order(frame: Table, rows: Ints, call: Ints, nodes: Ints, said: Sequence[NodeAnnotation]) -> tuple[Ints, str]:
-    """By their order, in traces without numbers: of a replay with as many ops as a graph has annotated nodes, the only graph with so many.
-    Its replays must run the same kernels."""
+    """By their order, in traces without numbers: the only graph with as many annotated nodes as a replay has ops.
+
+    Its replays must run the same kernels.
+    """
     of = np.full(len(frame), -1)
     seen: dict[int, list[int]] = {}
     starts = np.flatnonzero(np.diff(_graph(nodes), prepend=-1))

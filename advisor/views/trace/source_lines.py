@@ -187,8 +187,8 @@ class Sources(msgspec.Struct, frozen=True, dict=True):
         return any(name.startswith(OF_C) for name in self._names[0])
 
     def spent_us(self, thread: tuple[int, int], start_us: float, end_us: float) -> dict[tuple[SourceLine, str], float]:
-        """Time of a thread in a window by the user's function (where it begins, its name), with what it calls outside of the user's code: numpy's
-        work and reading files too, which no op shows."""
+        """Time of a thread in a window by the user's function: its line and its name. It includes calls out of the user's code, also those
+        without an op, such as numpy's."""
         rows = self.rows.get(thread)
         if rows is None:
             return {}

@@ -1,5 +1,6 @@
-"""Marks of steps on the host: the profiler's schedule, ranges of a server or of the program, optimizer steps, calls of a jitted function, or a
-repeating launch sequence.
+"""Marks of steps on the host: the profiler's schedule, ranges of a server or of the program, optimizer steps, calls of a jitted function.
+
+Without these, a repeating launch sequence.
 """
 
 from __future__ import annotations
