@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
+
 import pytest
 
 import advisor
@@ -10,7 +13,10 @@ pytest.importorskip("torch")
 interactive = pytest.importorskip("IPython.core.interactiveshell")
 
 
-def test_a_cell_is_profiled_and_its_report_returned() -> None:
+def test_a_cell_is_profiled_and_its_report_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By these a process is known to be a notebook: what runs later in this one is in none.
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    monkeypatch.setattr(sys, "ps1", "", raising=False)
     shell = interactive.InteractiveShell.instance()
     try:
         shell.run_line_magic("load_ext", "advisor")

@@ -139,7 +139,7 @@ def test_an_op_that_another_stream_holds_up_begins_its_gap_after_that():
 
 @installed
 def test_c_takes_as_many_repeats_as_is_said_and_python_any_number():
-    (most,) = re.findall(r"repeats: 1 to (\d+) where the extension is installed", simulate.run.__doc__)
+    (most,) = re.findall(r"repeats: 1 to (\d+) with the extension", simulate.run.__doc__)
     one = loop(1)
     for repeats in (0, int(most) + 1):
         with pytest.raises(ValueError):
