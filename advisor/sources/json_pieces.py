@@ -8,8 +8,8 @@ from typing import Protocol
 
 from advisor.sources.whole import MOST_BYTES, too_large
 
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.DOTALL)
-"""A string, a bracket, or the quote of a string that is not all there yet."""
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?P<end>"?)|[\[\]{}]', re.DOTALL)
+"""A string, whose end may not be there yet, or a bracket."""
 _QUOTE, _OPENING, _LIST = b'"'[0], b"[{", b"["[0]
 
 
@@ -36,7 +36,7 @@ def pieces(stream: Readable, path: str, depth: int, wanted: Callable[[Path], boo
             start, end = token.span()
             byte = buffer[start]
             if byte == _QUOTE:
-                if end == start + 1:
+                if not token["end"]:
                     break
                 if level < depth:
                     last = token[0]

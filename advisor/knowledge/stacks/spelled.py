@@ -68,7 +68,7 @@ def read_names(text: str, owner: Owner, name: str) -> Names:
     return {own: default for of in owner.of or (name,) for own, default in _READERS[owner.read](tree, of).items()}
 
 
-_TYPE_PARAMETERS = re.compile(r"^(\s*)(?:type (?=\w+\b.*=)|((?:async )?(?:def|class) \w+)\[.*?\](?=[(:]))", re.MULTILINE)
+_TYPE_PARAMETERS = re.compile(r"^([ \t]*)(?:type (?=\w+\b.*=)|((?:async )?(?:def|class) \w+)\[.*?\](?=[(:]))", re.MULTILINE)
 
 
 def _parsed(text: str) -> ast.Module:

@@ -25,4 +25,6 @@ def record(opened: Opened) -> Recording:
             raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", AGAIN)
         return Recording("kernels", path, (tree.read(data, path),))
     found = read_up_to_limit(stream)
-    return Recording("trace", path, (trace.read_in_pieces(found, path, stream) if isinstance(found, PartlyRead) else trace.read(found, path, stream.truncated),))
+    return Recording(
+        "trace", path, (trace.read_in_pieces(found, path, stream) if isinstance(found, PartlyRead) else trace.read(found, path, stream.truncated),)
+    )
