@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
+from advisor.knowledge.shares import LITTLE
+
 UNKNOWN = "–"
 _TIMES = ((1.0, "µs"), (1e3, "ms"), (1e6, "s"))
 _SIZES = ((1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
@@ -68,7 +70,7 @@ def rough_duration(us: float) -> str:
 
 def as_precise_as(shown_us: float, digits: int) -> Callable[[float], str]:
     """Writes times in the unit and to the last digit of one that is shown in so many digits: `14.2 ms` next to `16.0 ms`. A shorter time than that digit is
-    written to two of its own."""
+    written to two of its own, as is one that the digit would put a tenth off."""
     scale, unit = next((pair for pair in _TIMES if shown_us / pair[0] < 1000 - 10 ** (3 - digits) / 2), _TIMES[-1])
     decimals = digits - 1
     while round(shown_us / scale, decimals) >= 10 ** (digits - decimals):
@@ -76,7 +78,7 @@ def as_precise_as(shown_us: float, digits: int) -> Callable[[float], str]:
 
     def write(us: float) -> str:
         value = round(us / scale, decimals)
-        return f"{value:,.{max(decimals, 0)}f} {unit}" if isfinite(us) and value > 0 else rough_duration(us)
+        return f"{value:,.{max(decimals, 0)}f} {unit}" if isfinite(us) and abs(value * scale - us) < LITTLE * us else rough_duration(us)
 
     return write
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,9 @@ def test_each_file_is_asked_for(tmp_path: Path, said: bytes, expected: set[str])
 
 def test_an_interrupt_ends_it_as_an_interrupt(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "advisor", "init"]
-    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as asking:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job ignores interrupts, and so would its children
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes, preexec_fn=heard) as asking:
         assert asking.stdout is not None
         said = b""
         while b"[y/N]" not in said:

@@ -88,7 +88,11 @@ def trust(report: Report) -> Trust:
             "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} {'is' if len(degraded) == 1 else 'are'} weak: {', '.join(degraded[:_FEW])}."
         )
     return Trust(
-        "ok", "Yes", "The only check of the recording passed." if total == 1 else f"{'Both' if total == 2 else f'All {total}'} checks of the recording passed."
+        "ok",
+        "Yes",
+        "The only check of the recording passed."
+        if total == 1
+        else f"{'Both' if total == 2 else f'All {total}'} checks passed: the recording is complete and consistent.",
     )
 
 
