@@ -84,7 +84,7 @@ def of_products(
         else batch_requests(
             together,
             f"Serve several requests per step{f': up to about {alike} times as many rows take the same time' * (alike > 1)}. "
-            f"The saving is per request, with {together} in a step; the step itself stays at {duration(work.step_us)}.",
+            f"The saving is per request, with {together} in a step; a step ({duration(work.step_us)}) gets no shorter.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
     )

@@ -24,11 +24,11 @@ def scales(report: Report) -> str:
     """The two scales of doubt of a page. Used once a page, in every format that people read."""
     whole = {"kernels": "kernel's time", "memory": "peak"}.get(report.kind, step_noun(report))
     timed = any(isinstance(finding.saving, Saving) and per_whole(finding, report) == "per step" for finding in report.findings)
-    above = "It also counts waiting that the named work causes. " if timed else ""
+    above = "The range counts waiting that the named work causes. " if timed else ""
     return (
         f"A range is meant to hold the true saving {round(10 * LEVEL)} times in 10. {above}Severity is the expected saving: "
         f"high from {HIGH_SHARE:.0%} of the {whole}, medium from {MEDIUM_SHARE:.0%}, low from {LOW_SHARE:.0%}, else info. "
-        "Doubt lowers it, and so does another finding that covers this one."
+        "It is lower for a diagnosis in doubt, or a gain that another finding includes."
     )
 
 
