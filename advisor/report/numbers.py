@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from advisor.knowledge.shares import LITTLE
+# Nothing of advisor is imported here: the recorder takes this file into the user's process, where `advisor` may be a module of the user's.
 
 UNKNOWN = "–"
 _TIMES = ((1.0, "µs"), (1e3, "ms"), (1e6, "s"))
@@ -78,7 +78,7 @@ def as_precise_as(shown_us: float, digits: int) -> Callable[[float], str]:
 
     def write(us: float) -> str:
         value = round(us / scale, decimals)
-        return f"{value:,.{max(decimals, 0)}f} {unit}" if isfinite(us) and abs(value * scale - us) < LITTLE * us else rough_duration(us)
+        return f"{value:,.{max(decimals, 0)}f} {unit}" if isfinite(us) and abs(value * scale - us) < us / 10 else rough_duration(us)
 
     return write
 
