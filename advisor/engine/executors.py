@@ -114,7 +114,7 @@ def _of_future(future: Any) -> Outcome:
 
 def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
     require("distributed", extra="fleet")
-    from distributed import Client
+    from distributed import Client, KilledWorker
     from distributed import as_completed as completed
 
     try:
@@ -124,6 +124,12 @@ def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Ite
     with client:
         futures = client.map(tried, list(traces), judging=judging, pure=False)
         position = {future.key: i for i, future in enumerate(futures)}
+        suspects = []
         for future in completed(futures):
-            yield position[future.key], _of_future(future)
+            if future.status == "error" and isinstance(future.exception(), KilledWorker):
+                suspects.append(position[future.key])
+            else:
+                yield position[future.key], _of_future(future)
             future.release()
+        for i in suspects:  # one at a time: all that waited on the dying worker are under suspicion, and one of them killed it
+            yield i, _of_future(client.submit(tried, traces[i], judging=judging, pure=False))
