@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,12 @@ import pytest
 from advisor.errors import UsageError
 from advisor.lab import accuracy
 from advisor.lab.interventions.catalogue import intervention, interventions
-from advisor.lab.trying import numerics, words
+from advisor.lab.trying import numerics, session, words
 from advisor.lab.trying.adopt import as_patch
 from advisor.lab.trying.numerics import Compared, compare
-from advisor.lab.trying.plan import candidates, unfit
+from advisor.lab.trying.plan import Candidate, candidates, unfit
 from advisor.lab.trying.result import Elsewhere, Predicted, Reach, Trial, Tried, append
-from advisor.lab.trying.start import Ran
+from advisor.lab.trying.start import Program, Ran
 from advisor.lab.trying.statistics import held, tight
 from advisor.lab.verify import Gain
 from tests.analysed import analysed
@@ -114,6 +115,39 @@ def test_a_gain_is_found_where_runs_repeat_and_is_tight_then():
     assert found.verdict == "faster" and tight(found) and found.low < 0.2 < found.high
     assert not tight(held([[100.0] * 9, [130.0] * 9], [[90.0] * 9, [70.0] * 9]))
     assert held([[100.0]], [[50.0]]).verdict == "cannot-tell"
+
+
+class Noisy:
+    """A runner on a clock of its own: each run takes ten seconds, and the steps of runs lie 5 % apart."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.applied = []
+        self._rng = np.random.default_rng(0)
+
+    def run(self, asked):
+        self.now_s += 10
+        names = [one.name for one in asked.apply]
+        self.applied += names
+        took = [float(100 * np.exp(0.05 * self._rng.standard_normal()))] * 30
+        said = {
+            "step_us": took, "ended_s": [0.0] * 30, "warmup": 10, "last": 30, "steps": 30, "kernels": {}, "parameters": 1, "peak_memory_bytes": 0, "failed_to": {},
+            "applied": [{"name": name, "count": 1, "refused": {}, "sites": [], "modules": [], "made_by": [], "parameters": 0} for name in names],
+        }  # fmt: skip
+        return replace(ran(**said), wall_s=10.0)
+
+
+@pytest.mark.parametrize(("budget_s", "with_usual_runs"), [(60, 1), (110, 2), (3600, 3)])
+def test_a_small_budget_tells_of_the_first_fixes_and_not_a_little_of_all(budget_s, with_usual_runs, tmp_path, monkeypatch):
+    runner = Noisy()
+    monkeypatch.setattr(session.time, "monotonic", lambda: runner.now_s)
+    trials = session.Session(Program(["true"]), tmp_path, 20 + budget_s, print)
+    trials._runner = runner
+    trials.begin()
+    names = ["compile", "autocast", "fused-optimizer"]
+    trials.measure([Candidate(intervention(name)) for name in names])
+    runs = [runner.applied.count(name) for name in names]
+    assert [count >= session.USUAL_RUNS for count in runs] == [number < with_usual_runs for number in range(3)], runs
 
 
 def test_each_intervention_names_what_exists():

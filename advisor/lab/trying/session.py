@@ -133,20 +133,25 @@ class Session:
     def measure(self, chosen: Sequence[Candidate]) -> tuple[list[Trial], str]:
         """Every candidate's trial, and why not all runs were made ("" if they were)."""
         sides = self._sides = {one.intervention.name: _Side((one.intervention,)) for one in chosen if not one.unfit}
-        stopped = ""
+        stopped, turn = "", 0
         try:
-            for turn in range(self._most_runs):
-                open_ = [side for side in sides.values() if not side.failed and not self._told(side)]
-                if not open_:
-                    break
-                order = open_ if turn % 2 == 0 else open_[::-1]
-                for number, side in enumerate(order):
-                    self._run(side, f"{side.applied[0].name}, run {turn + 1}", kernels=not side.runs)
+            while open_ := [side for side in sides.values() if not side.failed and len(side.runs) < self._most_runs and not self._told(side)]:
+                order = self._affordable(open_)
+                for number, side in enumerate(order if turn % 2 == 0 else order[::-1]):
+                    self._run(side, f"{side.applied[0].name}, run {len(side.runs) + 1}", kernels=not side.runs)
                     if number == len(order) // 2 or len(order) == 1:
                         self._run(self._base, "as it is")
+                turn += 1
         except OutOfTime:
             stopped = "the budget ended (--budget)"
         return [self._trial(one, sides.get(one.intervention.name)) for one in chosen], stopped
+
+    def _affordable(self, open_: list[_Side]) -> list[_Side]:
+        """The first of them, to which the rest of the budget gives their usual runs, by turns with as many as it is: few fixes told say more than many begun."""
+        starts = (self._ends - time.monotonic()) / self.first.wall_s
+        missing = [max(1, USUAL_RUNS - len(side.runs)) for side in open_]
+        fits = [sum(missing[:count]) + max(missing[:count]) <= starts for count in range(1, len(open_) + 1)]
+        return open_[: max(1, sum(fits))]
 
     def _told(self, side: _Side) -> bool:
         """Whether more runs of it would say nothing more."""
