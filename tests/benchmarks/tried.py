@@ -33,6 +33,8 @@ BUDGET_S = 80.0
 """Of one program: what a user waits for gladly."""
 LEAST_S = 45.0
 HAND_RUNS = 3
+UNDER_TORCHRUN = {"ddp_loop": 2}
+"""Programs that torchrun starts, and with how many ranks. spawned_ranks starts its own."""
 WIDE = 0.2
 """An interval of more than so much of the step says nothing of a fix by hand."""
 
@@ -51,12 +53,19 @@ BY_HAND: dict[str, tuple[str, Sequence[tuple[str, str]]]] = {
 """By program an intervention, and the same as somebody would write it: texts of the source and what stands in their place."""
 
 
-def measured(name: str, seconds: float) -> dict[str, Any]:
+def command(name: str, path: Path) -> list[str]:
+    """What starts it."""
+    if ranks := UNDER_TORCHRUN.get(name):
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(path)]
+    return [sys.executable, str(path)]
+
+
+def measured(name: str, seconds: float, only: Sequence[str] = ()) -> dict[str, Any]:
     """One program: what `try` says of it, base runs against each other, and the fix by hand."""
     began = time.monotonic()
     path = PROGRAMS / f"{name}.py"
     say = lambda text: print(f"{name} {time.monotonic() - began:5.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731
-    found = tried(Program([sys.executable, str(path)]), budget_s=min(BUDGET_S, seconds), say=say, progress=say)
+    found = tried(Program(command(name, path)), only=only, budget_s=seconds, say=say, progress=say)
     said = found.to_dict()
     for trial in said["trials"]:
         trial["reach"].pop("sites")
@@ -89,7 +98,7 @@ def by_hand(name: str, found: Tried, say: Any) -> dict[str, Any] | None:
     with TemporaryDirectory() as folder:
         program = Path(folder, f"{name}.py")
         program.write_text(text, encoding="utf-8")
-        runner = Runner(Program([sys.executable, str(program)]), Path(folder))
+        runner = Runner(Program(command(name, program)), Path(folder))
         runs = []
         for number in range(HAND_RUNS):
             say(f"by hand, run {number + 1}")
@@ -173,7 +182,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("programs", nargs="*")
-    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--seconds", type=float, default=500.0, help="of all")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of each")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
@@ -187,7 +197,7 @@ def main() -> None:
         if left < LEAST_S:
             break
         try:
-            row = measured(name, left)
+            row = measured(name, min(given.budget, left))
         except AdvisorError as error:
             print(f"{name}: {error.message}\n{error.hint}", file=sys.stderr, flush=True)
             continue

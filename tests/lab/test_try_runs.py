@@ -30,13 +30,14 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, i):
         return torch.linspace(0, 1 + i % 7, 16), i % 4
 
-net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 4))
+device = "cuda" if torch.cuda.is_available() else "cpu"
+net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 4)).to(device)
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
 loader = torch.utils.data.DataLoader(Data(), batch_size=16, shuffle=True)
 for epoch in range(4):
     for x, y in loader:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
+        nn.functional.cross_entropy(net(x.to(device)), y.to(device)).backward()
         optimizer.step()
 print("trained")
 """

@@ -9,14 +9,14 @@ def _around(change):
 
 
 def wrong_dtype(applied):
-    """The model computes in float16, and gives float32 back."""
+    """The model computes in bfloat16, and gives float32 back."""
     import torch
 
     def wrap(module, call):
         applied.note_module(module)
 
         def called(x):
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast(x.device.type, torch.bfloat16):
                 return call(x).float()
 
         return called
