@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import signal
@@ -17,7 +19,7 @@ from advisor.cli import arguments, completion, streams
 from advisor.cli.streams import say, visible
 from advisor.errors import AdvisorError, Terminated
 from advisor.integrations import status
-from advisor.recordings.garbage import uncollected
+from advisor.recordings.garbage import importing
 
 COMMANDS = {
     "analyze": ("analyze", "Report what makes the traced program slow and what to change."),
@@ -119,7 +121,8 @@ def main() -> None:
     status.begin()
     completion.complete_at_once_in_zsh()
     word = next((word for word in completion.words() if not word.startswith("-")), "")
-    with uncollected():
+    atexit.register(gc.freeze)  # objects are not searched for cycles once more before the process ends
+    with importing():
         app = typer.main.get_command(application((word,), alone=word in COMMANDS and sys.argv[1:2] == [word]))
     arguments.take_simple_values(app)
     try:

@@ -16,7 +16,7 @@ from advisor.cli.outputs import check_target, file_name
 from advisor.cli.streams import say, visible
 from advisor.errors import UsageError, unknown_name
 from advisor.knowledge.structs import replace
-from advisor.recordings.garbage import uncollected
+from advisor.recordings.garbage import importing, uncollected
 
 if TYPE_CHECKING:
     from advisor.engine.analysis import Analysis
@@ -123,7 +123,7 @@ class Selection(NamedTuple):
         return Judging(tuple(rule.id for rule in self.rules), tuple(map(str, self.paths)), self.settings.options, devices=self.settings.devices)
 
 
-@uncollected()
+@importing()
 def selection(config: Path | None, paths: list[Path] | None, only: list[str] | None = None, framework: str | None = None) -> Selection:
     """The rules that a team's settings leave, or `only` these; with the framework that is named, if one is. Raises UsageError where one does not exist."""
     from advisor.engine import settings

@@ -7,7 +7,6 @@ Its positional parameters are annotated with views. Its keyword-only parameters 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -17,16 +16,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from advisor.engine.page_sections import SECTIONS, method_beside, with_current_titles
 from advisor.errors import STOPS, RuleError, UsageError, unknown_name
+from advisor.knowledge.installed import entry_points
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
 from advisor.views.workspace import annotated, names_a_view, parameters_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -298,9 +301,9 @@ def _place(rule: Rule) -> tuple[str, int]:
 
 
 @cache
-def _installed() -> tuple[importlib.metadata.EntryPoint, ...]:
+def _installed() -> tuple[EntryPoint, ...]:
     """What other packages install. Asked once: finding out reads a file of every package in the environment."""
-    return tuple(importlib.metadata.entry_points(group="advisor.rules"))
+    return entry_points("advisor.rules")
 
 
 def _loaded(origin: str, load: Callable[[], Any]) -> Any:

@@ -20,3 +20,14 @@ class Expression:
 def expression(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """`re.compile` on first use, for constants of modules."""
     return cast("re.Pattern[AnyStr]", Expression(pattern, flags))
+
+
+_BEGINNING = re.compile(rb"(?:\\s\*|(?:\\[^\w]|[^\\.^$*+?{}\[\]|()])(?![*+?{]))*")
+_EITHER = re.compile(rb"(?:\\.|[^\\(\[|])*\|")
+
+
+def beginning(pattern: bytes) -> bytes:
+    """What everything that the pattern matches begins with, blanks left out; empty if that is not plain. A text that begins otherwise need not be
+    searched, which spares compiling the pattern."""
+    found = None if _EITHER.match(pattern) else _BEGINNING.match(pattern)
+    return re.sub(rb"\\(\W)", rb"\1", b"".join(found[0].replace(rb"\s*", b"").split())) if found else b""

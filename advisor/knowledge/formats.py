@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from advisor.knowledge.data import load
+from advisor.knowledge.expressions import beginning, expression
 
 HEAD_BYTES = 1 << 16
 """In which a file says what it is. Chrome traces name their processes there."""
@@ -45,7 +46,8 @@ class Format(msgspec.Struct, frozen=True):
     why: str = ""
     read: Literal["yes", "no"] = "no"
     files: str = ""
-    starts: tuple[re.Pattern[bytes], ...] = ()
+    starts: tuple[tuple[bytes, re.Pattern[bytes]], ...] = ()
+    """Patterns, each after the beginning of what it matches."""
     holds: tuple[tuple[bytes, ...], ...] = ()
     tables: tuple[tuple[str, ...], ...] = ()
     keys: tuple[frozenset[str], ...] = ()
@@ -75,13 +77,13 @@ def _format(row: dict[str, object]) -> Format:
     lists: dict[str, list[list[str]]] = {name: row.get(name, []) for name in ("holds", "tables", "keys", "entries")}  # type: ignore[misc]
     texts: dict[str, list[str]] = {name: row.get(name, []) for name in ("starts", "spans", "all_spans", "suffix")}  # type: ignore[misc]
     marks = {
-        "starts": tuple(re.compile(pattern.encode("latin-1")) for pattern in texts["starts"]),
+        "starts": tuple((beginning(pattern), expression(pattern)) for pattern in (text.encode("latin-1") for text in texts["starts"])),
         "holds": tuple(tuple(_plain(text.encode()) for text in each) for each in lists["holds"]),
         "tables": tuple(map(tuple, lists["tables"])),
         "keys": tuple(map(frozenset, lists["keys"])),
         "entries": tuple(map(tuple, lists["entries"])),
-        "spans": tuple(map(re.compile, texts["spans"])),
-        "all_spans": tuple(map(re.compile, texts["all_spans"])),
+        "spans": tuple(map(expression, texts["spans"])),
+        "all_spans": tuple(map(expression, texts["all_spans"])),
         "suffix": tuple(texts["suffix"]),
     }
     return Format(**{**row, **marks})  # type: ignore[arg-type]
@@ -100,8 +102,10 @@ def of_head(head: bytes, path: str = "") -> Format | None:
 def of_content(head: bytes) -> Format | None:
     """The format of a file that begins so, whatever its name."""
     head = head[:HEAD_BYTES]
-    plain = _plain(head)
-    return _first(lambda one: any(p.match(head) for p in one.starts) or any(all(text in plain for text in each) for each in one.holds))
+    plain, dense = _plain(head), b"".join(head.split())
+    return _first(
+        lambda one: any(dense.startswith(first) and p.match(head) for first, p in one.starts) or any(all(text in plain for text in each) for each in one.holds)
+    )
 
 
 def _suffix(path: str) -> str:

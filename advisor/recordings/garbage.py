@@ -17,3 +17,11 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """The same for what stays until the process ends, such as modules: later collections leave it out too. For commands, not for the library."""
+    with uncollected():
+        yield
+        gc.freeze()
