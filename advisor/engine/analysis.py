@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from advisor.report.model import Report
@@ -50,6 +49,8 @@ class Analysis:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the HTML report in a frame of its own, with no access to the notebook."""
+        from html import escape
+
         from advisor import reports
 
         page = reports.formats()["html"].render(self)

@@ -25,8 +25,6 @@ from advisor.sources.clocks import aligned
 from advisor.sources.damaged import mended
 from advisor.sources.graph_annotations import annotations_in, is_annotations, read_annotations
 from advisor.sources.masking import without_secrets
-from advisor.sources.nsys.directory import database_of
-from advisor.sources.nsys.exported import exported
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import directories_in, is_directory, is_pattern, is_remote, names_in, open_binary, path_of
 from advisor.sources.ranks import (
@@ -42,7 +40,7 @@ from advisor.sources.ranks import (
     timelines_among,
     traces_among,
 )
-from advisor.sources.sniff import SNIFF_BYTES, is_flight, refuse_foreign, refused, source_of
+from advisor.sources.sniff import NSYS_REPORTS, SNIFF_BYTES, is_flight, refuse_foreign, refused, source_of
 from advisor.sources.stages import by_process, byproducts, front_end, joined
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -76,7 +74,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             raise TraceError("standard input is closed", "Give the path of a trace.")
         return _record(sys.stdin.buffer, STANDARD_INPUT, 0, max_bytes, progress, processes)
     try:
-        if os.path.isdir(path) and (tables := database_of(path, max_bytes)):
+        if os.path.isdir(path) and (tables := _tables_of_nsys(path, max_bytes)):
             one = read(tables, max_bytes=max_bytes, progress=progress, processes=processes)
             return replace(one, path=path, parts=tuple(_called(part, path) for part in one.parts))
         if os.path.isdir(path) and run.recognises(Path(path)):
@@ -107,7 +105,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
             path = _only_trace(latest, path, names)
             told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
-        if export := exported(path):
+        if export := _export_of_nsys(path):
             one = read(export, max_bytes=max_bytes, progress=progress, processes=processes)
             kept = f"nsys on this machine exported the report into the cache (trace-advisor/nsys/{os.path.basename(export)}), which was read"
             return replace(one, path=path, parts=tuple(_chosen(_called(part, path), "; ".join(filter(None, (told, kept)))) for part in one.parts))
@@ -332,6 +330,20 @@ def _only_trace(traces: list[str], path: str, names: Sequence[str]) -> str:
     below = [one for one in sorted(Path(path).iterdir()) if one.is_dir() and recordings_among(names_in(str(one)))] if os.path.isdir(path) else []
     hint = f"Recordings lie in {below[0]}: give that." if below else "Give the path of the recording itself: reports of Nsight Compute are read separately."
     raise TraceError(f"{what} {path} holds no trace ({kinds})", hint)
+
+
+def _tables_of_nsys(path: str, max_bytes: int) -> str:
+    from advisor.sources.nsys.directory import database_of
+
+    return database_of(path, max_bytes)
+
+
+def _export_of_nsys(path: str) -> str:
+    if not path.endswith(NSYS_REPORTS):
+        return ""
+    from advisor.sources.nsys.exported import exported
+
+    return exported(path)
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Timeline:

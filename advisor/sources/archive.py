@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import re
-import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import IO, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 
 from advisor.errors import TraceError
 from advisor.report.numbers import counted
 from advisor.sources.stream import BOMB_FLOOR, BOMB_RATIO, DEFAULT_MAX_BYTES, Stream
+
+if TYPE_CHECKING:
+    import tarfile
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
@@ -27,7 +28,6 @@ _RECORDING = re.compile(r"\.(?:json|sqlite|pickle|pb|ncu-rep|csv)(?:\.gz|\.zst)?
 _MOST_FILES = 1000
 """Files of an archive that are looked at: one with more is no recording that somebody packed."""
 
-_DAMAGED: tuple[type[Exception], ...] = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError)
 _UNKNOWN: tuple[type[Exception], ...] = (NotImplementedError, RuntimeError)
 """What zipfile raises of a method that it does not know, and of a password."""
 
@@ -61,13 +61,22 @@ def _guarded(read: Callable[[BinaryIO, int], Packed], file: BinaryIO, path: str,
     """What `read` gives; what its libraries raise of a damaged archive as TraceError."""
     try:
         return read(file, max_bytes)
-    except _DAMAGED as error:
+    except _damaged() as error:
         raise TraceError(f"{path} is a damaged archive: {error}", "Copy it again, or unpack it and give the trace in it.") from None
     except _UNKNOWN as error:
         raise TraceError(f"{path} is an archive that cannot be unpacked here: {error}", "Unpack it, and give the trace in it.") from None
 
 
+def _damaged() -> tuple[type[Exception], ...]:
+    import tarfile
+    import zipfile
+
+    return zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError
+
+
 def _of_zip(file: BinaryIO, max_bytes: int) -> Packed:
+    import zipfile
+
     archive = zipfile.ZipFile(file)
     entries = {entry.filename: entry for entry in archive.infolist()[:_MOST_FILES] if not entry.is_dir()}
     name, told = _single_recording(list(entries), "zip")
@@ -93,6 +102,8 @@ def _of_tar(file: BinaryIO, max_bytes: int) -> Packed:
 
 
 def _tar(file: BinaryIO, max_bytes: int) -> tarfile.TarFile:
+    import tarfile
+
     return tarfile.open(fileobj=cast("BinaryIO", Stream(file, None, max_bytes)), mode="r|")
 
 
@@ -141,5 +152,5 @@ class _Member(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         try:
             return self._inner.read(-1 if size is None else size)
-        except (*_DAMAGED, *_UNKNOWN) as error:
+        except (*_damaged(), *_UNKNOWN) as error:
             raise OSError(f"its archive is damaged ({error})") from None

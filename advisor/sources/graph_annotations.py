@@ -16,7 +16,6 @@ from advisor.errors import TraceError
 from advisor.knowledge.structs import replace
 from advisor.recordings.captures import GraphAnnotations, NodeAnnotation
 from advisor.sources.limits import LARGEST
-from advisor.sources.memory.pickles import loads
 from advisor.sources.stream import Stream
 from advisor.sources.whole import read_whole
 
@@ -48,6 +47,8 @@ def read_annotations(paths: Sequence[str]) -> GraphAnnotations:
 
 
 def _read(path: str) -> dict[int, NodeAnnotation]:
+    from advisor.sources.memory.pickles import loads
+
     try:
         with open(path, "rb") as file:
             value = loads(read_whole(Stream(file), path), path, again=_AGAIN)

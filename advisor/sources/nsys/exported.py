@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from advisor.errors import TraceError
+from advisor.sources.sniff import NSYS_REPORTS
 
-SUFFIXES = (".nsys-rep", ".qdrep")
 _LONGEST_S = 3600
 """Seconds that an export may take: reports of gigabytes take minutes."""
 
@@ -24,7 +24,7 @@ def exported(path: str) -> str:
     Raises TraceError if nsys cannot export it.
     """
     nsys = shutil.which("nsys")
-    if nsys is None or not path.endswith(SUFFIXES) or not os.path.isfile(path):
+    if nsys is None or not path.endswith(NSYS_REPORTS) or not os.path.isfile(path):
         return ""
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "-o"]
     found = os.stat(path)

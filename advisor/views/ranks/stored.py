@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import warnings
-import zipfile
 from collections.abc import Mapping
 
 import numpy as np
@@ -50,6 +49,8 @@ _FINITE = ("start_us", "end_us", "segment_start_us", "segment_end_us", "own", "s
 
 def unpacked(data: bytes) -> dict[str, np.ndarray]:
     """The arrays of an `.npz`. Raises ValueError if they are no such file, or hold more than `MOST_BYTES`."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
