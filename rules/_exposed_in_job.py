@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.measured_costs import costs
-from advisor.report.finding import Clear, Evidence, Fix
+from advisor.report.finding import Advice, Clear, Conditional, Evidence, Fix
 from advisor.report.numbers import duration, percent, threshold
 from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules._collectives import HIDDEN
@@ -70,4 +72,7 @@ RECORD = known_fix("jobs", "record")
 _BESIDE = Fix(title="Start collectives early and wait for them late", steps=RECORD.steps[1:], code=RECORD.code, url=RECORD.url, risk=RECORD.risk)
 
 
-_GATHER_AHEAD = known_fix("jobs", "gather-ahead")
+_GATHER = known_fix("jobs", "gather-ahead")
+_GATHER_AHEAD = msgspec.structs.replace(
+    _GATHER, steps=(*_GATHER.steps, Advice(Conditional("training", "Scatter gradients from a hook, on a stream of their own.")))
+)

@@ -119,6 +119,7 @@ def _fix(timeline: Timeline, fusable: str) -> Fix:
                 after=f"optimizer = torch.optim.{fusable or 'AdamW'}(model.parameters(), lr=lr, fused=True)\n# scaler.step(optimizer) no longer waits",
             ),
             url="https://docs.pytorch.org/docs/stable/amp.html",
+            holds_for=("training", "torch"),
             risk="Rounding differs in the last bits.",
             intervention="fused-optimizer",
         )
@@ -127,5 +128,6 @@ def _fix(timeline: Timeline, fusable: str) -> Fix:
         steps=bf16,
         code=Code(before=before, after="with torch.autocast('cuda', torch.bfloat16):\n    loss = loss_of(batch)\nloss.backward()\noptimizer.step()"),
         url="https://docs.pytorch.org/docs/stable/amp.html",
+        holds_for=("training", "torch"),
         risk="BF16 has three bits less of mantissa than FP16: check the loss curve.",
     )

@@ -102,6 +102,7 @@ def dense_gradients(
             ),
             code=_ONE_TABLE if several else _SPARSE,
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html",
+            holds_for=("training", "torch"),
             risk="Momentum, weight decay and Adam's averages no longer change rows that the batch did not read. Clipping by the norm of all gradients needs its own code.",
         ),
     )

@@ -105,6 +105,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
                 after=f"{owner}.zero_grad(set_to_none=True)",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+            holds_for=("training",),
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",
             intervention="drop-gradients" if len(in_range) else None,
         ),

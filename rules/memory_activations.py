@@ -119,6 +119,7 @@ def _layers(attribution: Attribution, layers: Layers, inner: Bools, held: int, f
                     after="for layer in self.layers:\n    x = checkpoint(layer, x, use_reentrant=False)",
                 ),
                 url=URL,
+                holds_for=("training",),
                 risk="Layers that draw random numbers or update statistics run twice; checkpoint restores the random state.",
             ),
             attribution,

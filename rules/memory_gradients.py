@@ -78,6 +78,7 @@ def memory_gradients(
                 steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0, right after the optimizer's step.",),
                 code=Code(before="optimizer.zero_grad(set_to_none=False)", after="optimizer.zero_grad(set_to_none=True)"),
                 url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+                holds_for=("training",),
                 risk="Parameters that got no gradient have grad None, which optimizers skip.",
             ),
             attribution,

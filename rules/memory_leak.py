@@ -89,6 +89,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
             ),
             code=Code(before="losses.append(loss)", after="losses.append(loss.detach())"),
             url="https://docs.pytorch.org/docs/stable/notes/faq.html",
+            holds_for=("torch",),
             risk="loss.item() waits for the GPU: call it every few steps, or detach.",
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_SHAPES
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Advice, Clear, Code, Conditional, Fix
 from advisor.report.numbers import counted, duration
 from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes.optimizers import update_together
@@ -129,8 +129,13 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
             title="Process all tensors in a single call",
             steps=(
                 "Collect the tensors in lists and call torch._foreach_* ops on the lists, or compile the function with the loop.",
-                "To clip each gradient by its own norm, scale = (limit / (torch.stack(torch._foreach_norm(grads)) + 1e-6)).clamp(max=1) and "
-                "torch._foreach_mul_(grads, list(scale.unbind())). To clip by a common norm: clip_grad_norm_(params, limit, foreach=True).",
+                Advice(
+                    Conditional(
+                        "training",
+                        "To clip each gradient by its own norm, scale = (limit / (torch.stack(torch._foreach_norm(grads)) + 1e-6)).clamp(max=1) and "
+                        "torch._foreach_mul_(grads, list(scale.unbind())). To clip by a common norm: clip_grad_norm_(params, limit, foreach=True).",
+                    )
+                ),
                 "For a running mean of the weights, torch._foreach_lerp_.",
                 "An `if` on a tensor waits for the GPU: multiply by a clamped factor instead.",
             ),

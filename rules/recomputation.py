@@ -86,6 +86,7 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
                 after="for at, layer in enumerate(layers):\n    h = checkpoint(layer, h, use_reentrant=False) if at < checkpointed else layer(h)  # as few as fit",
             ),
             url="https://docs.pytorch.org/docs/stable/checkpoint.html",
+            holds_for=("torch",),
             risk="The step needs more memory: the activations of each layer that keeps them.",
         ),
     )

@@ -72,6 +72,7 @@ def redundant_communication(job: Job) -> Outcome:
                 after="for i, part in enumerate(parts):\n    last = i == len(parts) - 1\n    with nullcontext() if last else model.no_sync():\n        model(part).backward()",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync",
+            holds_for=("training",),
             risk="With sharded gradients, each rank holds full gradients until the last micro-batch.",
         ),
         edits=JobEdits(Transfers(repeated, 0.0), edit, edit),

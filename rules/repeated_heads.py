@@ -118,6 +118,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
             ),
             code=_IN_ROWS if refused else _SHARED if fused else _FOLDED,
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+            holds_for=("torch",),
             risk="The order of additions may differ, so the last bits do.",
         ),
     )

@@ -87,6 +87,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
                 after='model = PeftModel.from_pretrained(base, "adapter").merge_and_unload()\nmodel.eval()',
             ),
             url="https://huggingface.co/docs/peft/developer_guides/lora#merge-lora-weights-into-the-base-model",
+            holds_for=("torch",),
             risk="Sums are rounded to the weights' type once, so the last bits differ. Other adapters can no longer be put in their place.",
         ),
     )

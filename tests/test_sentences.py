@@ -25,10 +25,6 @@ OF_ANOTHER = frozenset((("advisor/sources", "detail"), ("advisor/lab", "why"), (
 ALLOWED = {
     # That it is one line.
     ("advisor/report/finding.py", "summary"),
-    # Fixes of a rule hold for programs that train, or that have a loader, by the words in them. To be typed.
-    ("advisor/engine/fitting.py", "steps"),
-    ("advisor/engine/fitting.py", "title"),
-    ("advisor/engine/fitting.py", "risk"),
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from advisor.engine.analysis import Analysis
-from advisor.engine.fitting import fitted, lacks, told
+from advisor.engine.fitting import fitted, lacks, with_features
 from advisor.engine.grade import graded
 from advisor.engine.in_words_of import in_words_of
 from advisor.engine.kinds import ABSTAINS, Judge, judge
@@ -147,7 +147,7 @@ def _in_its_terms(made: Report, workspace: Workspace, framework: GivenFramework 
         made = in_terms(made, terms("cuda"))
     if program and program.maker == "amd":
         made = in_terms(made, terms("rocm"))
-    return told(in_words_of(made, *_frameworks(workspace, program, framework)))
+    return with_features(in_words_of(made, *_frameworks(workspace, program, framework)))
 
 
 def _frameworks(workspace: Workspace, program: Program | None, given: GivenFramework | None) -> tuple[Sequence[Framework], str]:

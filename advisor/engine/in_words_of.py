@@ -62,5 +62,6 @@ def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
         url=option.url,
         intervention=option.intervention or (None if other else fix.intervention),
         risk=option.effects if other else " ".join(filter(None, (option.effects, fix.risk))),
+        holds_for=("jax",) if other else fix.holds_for,
         stack=stack,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,8 @@ SUMMARY_CHARACTERS = 240
 """Of a finding's summary at most: it is one line."""
 Per = Literal["step", "request", "sample", "recording"]
 """What becomes shorter: the step, all of the recorded time where a recording knows no steps (a history of memory), or the time of each of several requests, or of samples in training, that share a step as long as now."""
+Feature = Literal["training", "loader", "torch", "jax", "cuda"]
+"""What a program may have: a backward pass, a dataloader, or a framework that it is written with."""
 LEVEL = 0.8
 """How often what is measured lies between low and high, by design."""
 
@@ -60,6 +62,24 @@ class StackOption(msgspec.Struct, frozen=True):
     option: str
 
 
+class Conditional(NamedTuple):
+    """Sentences that only hold for programs with a feature."""
+
+    feature: Feature
+    text: str
+
+
+class Advice(str):
+    """A text of a fix in parts, some of which only hold for programs with a feature. The engine removes those that do not fit; then it is a plain text."""
+
+    parts: tuple[str | Conditional, ...]
+
+    def __new__(cls, *parts: str | Conditional) -> Advice:
+        made = super().__new__(cls, " ".join(part.text if isinstance(part, Conditional) else part for part in parts))
+        made.parts = parts
+        return made
+
+
 class Fix(msgspec.Struct, frozen=True):
     """What to change. At least one step."""
 
@@ -69,7 +89,7 @@ class Fix(msgspec.Struct, frozen=True):
     url: str = ""
     risk: str = ""
     holds_for: tuple[str, ...] = ()
-    """What a program must have for it to hold, of `training`, `torch`, `jax` and `cuda`; empty if any program will do. The engine fills it in."""
+    """What a program must have for the fix, of `training`, `torch`, `jax` and `cuda`; empty if any program will do. The engine adds what the code needs."""
     stack: StackOption | None = None
     """The framework's own switch, where the fix is said in its words; else None."""
     intervention: str | None = None

@@ -26,6 +26,7 @@ def pad(worst: Product, backward: bool) -> Fix:
         ),
         code=None if backward else Code(before=layer[0], after=layer[1]),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc",
+        holds_for=("torch",),
         risk="Of a vocabulary, added classes take part in a softmax until training moves them down: mask them or start their bias very low. " * classes
         + "Checkpoints have the old size: pad them when loading.",
     )

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from advisor.knowledge import cuda_api
-from advisor.report.finding import Code, Fix
+from advisor.report.finding import Advice, Code, Conditional, Fix
 from advisor.views.memory.attached_snapshot import MemoryBeside
 
 _PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|MemHostAlloc)")
@@ -23,7 +23,7 @@ def keep_memory(names: list[str], empties: bool) -> Fix:
     if sum(bool(_PINS.search(n)) for n in names) > len(names) / 2:
         return Fix(
             title="Pin host memory once, not in every step",
-            steps=("Allocate pinned buffers before the loop and copy into them. DataLoader(pin_memory=True) keeps its own.",),
+            steps=(Advice("Allocate pinned buffers before the loop and copy into them.", Conditional("loader", "DataLoader(pin_memory=True) keeps its own.")),),
             code=Code(
                 before='x = batch.pin_memory().to("cuda", non_blocking=True)',
                 after="buffer, copied = torch.empty_like(batch, pin_memory=True), torch.cuda.Event()  # once\n\n"

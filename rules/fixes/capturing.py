@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from advisor.report.finding import Fix
+from advisor.report.finding import Advice, Conditional, Fix
 from advisor.rules.fixes import for_program, known_fix, of_server
 from advisor.views.trace.program import Program
 
@@ -23,9 +23,12 @@ SEND = "Copy host data into the captured tensors before the replay; create const
 EACH = "Capture an iteration with its state in tensors that it updates in place; replay it and read the result after each replay."
 
 
-FIRST = (
-    'If the model is called once per step, try torch.compile(model, mode="reduce-overhead") with a fused optimizer first. '
-    "Four host-bound steps took 0.16 to 0.35 of their time with it. A step that calls its model in a loop gained nothing."
+FIRST = Advice(
+    Conditional(
+        "training",
+        'If the model is called once per step, try torch.compile(model, mode="reduce-overhead") with a fused optimizer first. '
+        "Four host-bound steps took 0.16 to 0.35 of their time with it. A step that calls its model in a loop gained nothing.",
+    )
 )
 
 

@@ -89,5 +89,6 @@ def cast_less(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]
         steps=tuple(steps),
         code=Code(before=code.before.replace("bfloat16", dtype), after=code.after.replace("bfloat16", dtype)),
         url="https://docs.pytorch.org/docs/stable/amp.html",
+        holds_for=("training", "torch") if training else ("torch",),
         risk=f"{short} keeps {keeps}: compare the result." + f" Keep the optimizer's own copy in FP32, since small updates are lost in {short}." * training,
     )

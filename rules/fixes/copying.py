@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.knowledge.host_waits import HostWait
-from advisor.report.finding import Code, Fix
+from advisor.report.finding import Advice, Code, Conditional, Fix
 from advisor.rules.fixes.waits import as_code
 
 _FETCHED = Code(
@@ -94,6 +94,7 @@ def copying(copied: Copied) -> Fix:
             ),
             code=Code(before='kept = skip.cpu()\nx = up(x, kept.to("cuda"))', after="x = up(x, skip)  # never left the GPU"),
             url=url,
+            holds_for=("torch",),
             risk="Kept tensors use GPU memory until they are read.",
         )
     if copied.fetched > 0.5:
@@ -106,6 +107,7 @@ def copying(copied: Copied) -> Fix:
             ),
             code=_FETCHED,
             url=url,
+            holds_for=("torch",),
             risk=risk + " Results are there a step later than before.",
         )
     steps: list[str] = [copied.call.instead] if copied.call else []
@@ -113,7 +115,10 @@ def copying(copied: Copied) -> Fix:
         steps.append(
             "Pin the memory that is copied: let the dataloader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
             if copied.loader
-            else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused. DataLoader(pin_memory=True) does so for batches."
+            else Advice(
+                "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused.",
+                Conditional("loader", "DataLoader(pin_memory=True) does so for batches."),
+            )
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while the current batch computes.")

@@ -41,7 +41,7 @@ _STEPS = {
     Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it for GEMMs without a batch, cuBLAS chooses it by size.",
     Family.ATTENTION: "For few queries and a long cache, use a kernel that splits the keys (flash-decoding, FlashInfer).",
     Family.SORT_SCAN: "Divide each row: torch.compile does for running sums, or take those of some hundred parts and then over the parts.",
-    Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks. It does so in the backward pass too.",
+    Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks.",
     Family.SOFTMAX: "Divide each row: torch.compile does, or take the log-sum-exp of some hundred parts and then of those. Measure both. Compiled, eight rows of 4 M values "
     "took a twelfth of the time, but 64 rows of 131,072 took 1.6 times as long.",
     Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
@@ -87,21 +87,24 @@ def _interpolated(in_channels_last: bool, training: bool) -> Fix:
         ),
         code=_INTERPOLATED if in_channels_last else _COMPILED,
         url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
+        holds_for=("torch",),
         risk="In channels_last the result stays so: ops that need another layout copy it."
         if in_channels_last
         else f"The last bits differ. The first call compiles.{atomics}",
     )
 
 
-def _step(family: Family, batched: bool) -> str:
-    return _BATCHED if batched and family == Family.GEMM else _STEPS.get(family, "")
+def _step(family: Family, batched: bool, training: bool) -> str:
+    if batched and family == Family.GEMM:
+        return _BATCHED
+    return _STEPS.get(family, "") + " It does so in the backward pass too." * (training and family == Family.NORM)
 
 
-def _further_family(family: Family, kernel: str, batched: bool) -> str:
+def _further_family(family: Family, kernel: str, batched: bool, training: bool) -> str:
     """What is done about kernels of a family that comes after another."""
     if _BY_PLACES.search(kernel):
         return "For the interpolations among them: compile them, which divides all elements, not only pixels."
-    step = _step(family, batched)
+    step = _step(family, batched, training)
     return f"For the {_KINDS[family]} among them: {step[0].lower()}{step[1:]}" if step else ""
 
 
@@ -128,8 +131,8 @@ def divided(
         )
     if of_places := _BY_PLACES.search(kernel):
         return _interpolated(of_places[1] == "bilinear2d" and channels >= LEAST_CHANNELS, training)
-    steps = [_step(family, batched) or "Divide the work along another axis, so that the grid has at least as many blocks as SMs."]
-    steps += [told for of, longest in also if (told := _further_family(of, longest, batched))]
+    steps = [_step(family, batched, training) or "Divide the work along another axis, so that the grid has at least as many blocks as SMs."]
+    steps += [told for of, longest in also if (told := _further_family(of, longest, batched, training))]
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _NORM, Family.SORT_SCAN: _SCAN, Family.GEMM: _SLICES if batched else _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",

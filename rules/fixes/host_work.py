@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.knowledge.op_tokens import names_of
-from advisor.report.finding import Code, Fix
+from advisor.report.finding import Advice, Code, Conditional, Fix
 from advisor.views.trace.host_code import OwnWork
 
 _COPIES = names_of("copy_before_blank")
@@ -96,7 +96,10 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
             title="Work on the last step's result while the next step runs",
             steps=(
                 f"{_place_of_work(work)}. It follows a result that the host has read: launch the next step first, and work on the last result while that runs.",
-                "If the next step needs the outcome, do the work as tensor ops on the GPU. Work that needs no result, such as making a batch, belongs in DataLoader workers.",
+                Advice(
+                    "If the next step needs the outcome, do the work as tensor ops on the GPU.",
+                    Conditional("loader", "Work that needs no result, such as making a batch, belongs in DataLoader workers."),
+                ),
             ),
             code=_A_STEP_LATER,
             url=url,
@@ -105,7 +108,10 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
-            f"{_place_of_work(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps. DataLoader workers are such processes.",
+            Advice(
+                f"{_place_of_work(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps.",
+                Conditional("loader", "DataLoader workers are such processes."),
+            ),
             "A thread of the same process can read and write files, but not run Python in parallel (GIL).",
             "If it must stay, launch the next step's kernels first and do the host's work while they run.",
         ),

@@ -30,6 +30,7 @@ def one_layout(partly: bool, image: str) -> Fix:
             after=f"model = model.cuda().to(memory_format={layout})\nimages = images.to(memory_format={layout})\nout = model(images)",
         ),
         url="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+        holds_for=("torch",),
         risk=".view() that merges channels with height and width fails on the new strides: use .reshape() or .flatten(). "
         "Checkpoints stay compatible; another algorithm may round differently.",
         intervention=None if volume else "channels-last",

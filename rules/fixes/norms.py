@@ -63,5 +63,6 @@ def call_the_norm(kinds: list[str], rms_norms: Sequence[Chain]) -> Fix:
         steps=tuple(steps),
         code=code,
         url=_URL[kinds[0]],
+        holds_for=("torch",),
         risk="The fused op keeps statistics in FP32 and rounds once, so the last bits differ. Check the position of the epsilon.",
     )

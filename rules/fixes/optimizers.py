@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.report.finding import Code, Fix
+from advisor.report.finding import Advice, Code, Conditional, Fix
 from advisor.views.patterns.optimizer import HAVE_FUSED, OptimizerStep
 
 
@@ -24,7 +24,8 @@ def update_together(update: OptimizerStep) -> Fix:
                 after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True)",
             ),
             url=url,
-            risk="Rounding differs in the last bits. With GradScaler the fused step unscales by itself.",
+            holds_for=("torch",),
+            risk=Advice("Rounding differs in the last bits.", Conditional("training", "With GradScaler the fused step unscales by itself.")),
             intervention="fused-optimizer",
         )
     if name in HAVE_FOREACH:
@@ -32,7 +33,7 @@ def update_together(update: OptimizerStep) -> Fix:
             title=f"Let {name} update all parameters at once",
             steps=(
                 f"Pass foreach=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
-                "From PyTorch 2.0 it is the default on the GPU; sparse gradients are still updated separately.",
+                Advice("From PyTorch 2.0 it is the default on the GPU.", Conditional("training", "Sparse gradients are still updated separately.")),
                 f"If {name} is another library's, take torch.optim's in its place, and look at its defaults.",
             ),
             code=Code(
@@ -40,6 +41,7 @@ def update_together(update: OptimizerStep) -> Fix:
                 after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, foreach=True)",
             ),
             url=url,
+            holds_for=("torch",),
             risk="foreach keeps temporaries as large as the parameters.",
             intervention="foreach-optimizer",
         )
@@ -47,13 +49,14 @@ def update_together(update: OptimizerStep) -> Fix:
         title="Update all parameters at once",
         steps=(
             f"Let {name} call torch._foreach_* ops on lists of parameters, or compile its step function.",
-            "Or use an optimizer of torch.optim with fused=True, if it does the same update.",
+            Advice(Conditional("training", "Or use an optimizer of torch.optim with fused=True, if it does the same update.")),
         ),
         code=Code(
             before="for p, buf in zip(params, buffers):\n    buf.mul_(beta).add_(p.grad)\n    p.add_(buf, alpha=-lr)",
             after="torch._foreach_mul_(buffers, beta)\ntorch._foreach_add_(buffers, [p.grad for p in params])\ntorch._foreach_add_(params, buffers, alpha=-lr)",
         ),
         url=url,
+        holds_for=("torch",),
         risk="foreach keeps temporaries as large as the parameters.",
     )
 

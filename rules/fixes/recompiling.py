@@ -72,6 +72,7 @@ def without_breaks(rows: list[CompileCost]) -> Fix:
         title="Mend the lines that break the graph, most expensive first",
         steps=(*_steps(rows), "torch.compile(fullgraph=True) then shows the first break that is left as an error."),
         url="https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html",
+        holds_for=("torch",),
         risk="torch.where computes both sides of a branch, and torch.cond compiles both: compare results once.",
     )
 

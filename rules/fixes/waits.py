@@ -26,6 +26,7 @@ def fix_of_waits(known: Sequence[HostWait | None], ops: Sequence[str], training:
         code=as_code(code) if code else None,
         url=(first.url if first else "") or _TUNING,
         intervention=first.intervention or None if first else None,
+        holds_for=("torch",),
         risk="Values are read later than before: check code that reacts to them at once.",
     )
 

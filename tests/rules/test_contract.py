@@ -15,7 +15,7 @@ from advisor.engine.rule_pages import groups
 from advisor.engine.run import run
 from advisor.lab.coverage import reasons
 from advisor.recordings.recording import Recording
-from advisor.report.finding import Code, Fix
+from advisor.report.finding import Advice, Code, Conditional, Fix
 from advisor.sources import read
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace
@@ -132,14 +132,19 @@ def test_no_fix_asks_for_what_such_a_program_is_without(rule, slow, kind):
 def test_a_training_fix_is_for_programs_that_train():
     fix = Fix(
         title="Send less",
-        steps=("Average gradients in buckets. Send 16 bits.", "Call loss.backward() once."),
+        steps=(
+            Advice(Conditional("training", "Average gradients in buckets."), "Send 16 bits."),
+            Advice(Conditional("training", "Call loss.backward() once.")),
+        ),
         code=Code("loss.backward()", "step()"),
-        risk="Fewer bits. An optimizer may need more.",
+        risk=Advice("Fewer bits.", Conditional("training", "An optimizer may need more.")),
     )
-    less = fitted(fix, frozenset({"training", "loader"}))
+    less, kept = fitted(fix, frozenset({"training", "loader"})), fitted(fix, frozenset())
     assert (less.steps, less.code, less.risk) == (("Send 16 bits.",), None, "Fewer bits.")
-    assert fitted(fix, frozenset()) is fix and holds_for(fix) == ("training",) and holds_for(less) == ()
-    assert fitted(msgspec.structs.replace(fix, title="Average gradients less often"), frozenset({"training"})) is None
+    assert kept.steps == ("Average gradients in buckets. Send 16 bits.", "Call loss.backward() once.") and {type(step) for step in kept.steps} == {str}
+    assert kept.holds_for == ("training",) and holds_for(less) == ()
+    assert holds_for(msgspec.structs.replace(fix, steps=("Send 16 bits.",))) == ("training",), "its code trains"
+    assert fitted(msgspec.structs.replace(fix, holds_for=("training",)), frozenset({"training"})) is None
 
 
 def case_name(case):

@@ -1,4 +1,4 @@
-"""Words of advice that mean something only to some programs: to those that train, that have a loader, or that are written with one framework."""
+"""Features that code needs: training, a dataloader, or a framework, by the names in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from advisor.knowledge.expressions import expression
 
-_WORDS = {
+_NAMES = {
     "training": expression(
         r"\bbackward\b|\bgradients?\b|\.grad\b|\boptimi[sz]er\b|DistributedDataParallel|GradScaler|gradient_as_bucket_view|zero_grad|no_sync|value_and_grad",
         re.IGNORECASE,
@@ -16,10 +16,8 @@ _WORDS = {
     "jax": expression(r"\bjax\b|\bjnp\b|\blax\b|\bXLA_"),
     "cuda": expression(r"<<<|\bcuda[A-Z]\w+\(|\bcublas[A-Z]|\bnvcc\b"),
 }
-TRAINING, LOADER = "training", "loader"
-FRAMEWORKS = ("torch", "jax", "cuda")
 
 
-def needs(text: str) -> frozenset[str]:
-    """Features that a program needs for a text to apply: `training`, `loader`, or a name of `FRAMEWORKS`."""
-    return frozenset(name for name, words in _WORDS.items() if words.search(text))
+def needs(code: str) -> frozenset[str]:
+    """Features that a program needs to contain this code: `training`, `loader`, or a framework."""
+    return frozenset(name for name, pattern in _NAMES.items() if pattern.search(code))
