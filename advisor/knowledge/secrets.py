@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 
 from advisor.knowledge.expressions import expression
 
@@ -111,10 +112,30 @@ def masked_each(texts: list[str]) -> list[str]:
 
 def kinds_in(text: str) -> set[str]:
     """What looks like a secret: kinds of values and the names before them, never a value."""
-    found = {kind for kind, holds in _HOLDS.items() if any(part in text for part in holds) and _of_kind(kind).search(text)}
-    named = _named(text)
+    may_hold = _pairs_of(text)
+    found = {kind for kind, holds in _HOLDS.items() if any(may_hold(part) and part in text for part in holds) and _of_kind(kind).search(text)}
+    named = _named(text, may_hold) if any(map(may_hold, _CORES)) else []
     found |= {_whole_name(text, match.start("name"), match.end("name")) for match in _matches(_ASSIGNED, text, iter(named))}
     return found | {match["name"] for match in _matches(_OPTION, text, _dashes_before(text, named))}
+
+
+_LONG = 1 << 16  # characters: of a shorter text, looking for each part takes less
+
+
+def _pairs_of(text: str) -> Callable[[str], bool]:
+    """Whether a long text holds every pair of letters of a part, in any case. Most parts hold a pair that no trace does, and need not be looked for."""
+    if len(text) < _LONG or not text.isascii():
+        return bool
+    import numpy as np
+
+    data, seen = text.encode(), np.zeros(1 << 16, bool)
+    for first in (0, 1):
+        seen[np.frombuffer(data, "<u2", (len(data) - first) // 2, first).astype(np.intp)] = True
+    pairs = seen.reshape(256, 256)  # by the second letter, then the first
+    upper, lower = slice(ord("A"), ord("Z") + 1), slice(ord("a"), ord("z") + 1)
+    pairs[lower] |= pairs[upper]
+    pairs[:, lower] |= pairs[:, upper]
+    return lambda part: all(pairs[ord(second), ord(first)] for first, second in pairwise(part.lower()))
 
 
 @cache
@@ -122,15 +143,15 @@ def _of_kind(kind: str) -> re.Pattern[str]:
     return expression(rf"(?<![A-Za-z0-9_])(?:{_VENDORS[kind]})")
 
 
-def _named(text: str) -> list[int]:
+def _named(text: str, may_hold: Callable[[str], bool]) -> list[int]:
     """Positions of words that mark the following text as secret, in ascending order, in any case (as `re.IGNORECASE`)."""
     if not text.isascii():
         for odd, plain in (("\u017f", "s"), ("\u0131", "i"), ("\u0130", "i"), ("\u212a", "k")):
             text = text.replace(odd, plain)
     lower, found = text.lower(), set()
     for core, words in _CORES.items():
-        if core in lower:
-            for word in words:
+        if may_hold(core) and core in lower:
+            for word in filter(may_hold, words):
                 at = lower.find(word)
                 while at >= 0:
                     found.add(at)

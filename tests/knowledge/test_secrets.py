@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,8 @@ def test_what_is_looked_for_first_leaves_nothing_out(text: str) -> None:
     expected |= {secrets._whole_name(text, match.start("name"), match.end("name")) for match in secrets._ASSIGNED.finditer(text)}
     expected |= {match["name"] for match in secrets._OPTION.finditer(text)}
     assert secrets.kinds_in(text) == expected
+    with patch.object(secrets, "_LONG", 3):
+        assert secrets.kinds_in(text) == expected
 
 
 def test_every_kind_is_looked_for() -> None:
