@@ -1086,6 +1086,7 @@ static PyType_Slot SLOTS[] = {
 static PyType_Spec SPEC = {"trace_advisor_native.Decoder", sizeof(Decoder), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 static PyMethodDef FUNCTIONS[] = {
     {"replay", replay, METH_VARARGS, "When each repeat of a schedule was done, and when the last op of the last one ended."},
+    {"longest", longest, METH_VARARGS, "When each repeat of a schedule was done, and the longest path to the end of the last."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "trace_advisor_native", NULL, 0, FUNCTIONS, NULL, NULL, NULL, NULL};

@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.recordings.extension import EXTENSION
 from advisor.views.replay.schedule import EARLIER, Schedule
+from advisor.views.replay.simulate import columns_for_c
 
 REPEATS = 4
 """The path to the end of the last repeat is read in the repeat before: it no longer depends on the start, nor on the end of the run."""
@@ -86,15 +88,30 @@ def _run(schedule: Schedule, repeats: int) -> _Run:
 
 def longest_path(schedule: Schedule) -> Path:
     """The steps that the steady repeat takes as long as, last first; they sum to the window's period."""
-    run = _run(schedule, REPEATS if schedule.periodic else 1)
-    first, last = run.done_us[-3:-1] if schedule.periodic else run.done_us
-    kind, us, op = _steps(schedule, _walk_back(schedule, run, first))
-    moments = np.subtract.accumulate(np.r_[run.done_us[-1], us])
+    done_us, met = walked(schedule, REPEATS if schedule.periodic else 1)
+    first, last = done_us[-3:-1] if schedule.periodic else done_us
+    kind, us, op = _steps(schedule, met)
+    moments = np.subtract.accumulate(np.r_[done_us[-1], us])
     # Of steps that go back in time, what lies between the two moments.
     inside = np.minimum(moments[:-1], last) - np.maximum(moments[1:], first)
     over = np.flatnonzero(moments[1:] < first - _BESIDE_US)
     kept = np.flatnonzero(inside[: over[0] + 1 if len(over) else None] > _ROUNDING_US)
     return Path([_KINDS[number] for number in kind[kept].tolist()], inside[kept], op[kept])
+
+
+def walked(schedule: Schedule, repeats: int) -> tuple[list[float], Ints]:
+    """End of each repeat, the start first; and the nodes of `_walk_back` from the end to the repeat before the last, to the start of a single one."""
+    until = max(repeats - 2, 0)
+    if EXTENSION is None or not hasattr(EXTENSION, "longest"):
+        return walked_in_python(schedule, repeats, until)
+    done_us, met = EXTENSION.longest(*columns_for_c(schedule, {}), repeats, until, _BESIDE_US)
+    return done_us, np.frombuffer(met, np.int64)
+
+
+def walked_in_python(schedule: Schedule, repeats: int, until: int) -> tuple[list[float], Ints]:
+    """The same if there is no extension."""
+    run = _run(schedule, repeats)
+    return run.done_us, _walk_back(schedule, run, run.done_us[until])
 
 
 _BESIDE_US = 1.0

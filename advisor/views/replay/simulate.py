@@ -8,7 +8,7 @@ individually. With the C extension everything does, because a loop in C is faste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,15 +60,17 @@ def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mappin
     """
     if EXTENSION is None:
         return run_in_python(schedule, repeats, start_us, busy_until_us)
+    done: tuple[list[float], float] = EXTENSION.replay(*columns_for_c(schedule, busy_until_us), repeats, start_us, STEADY)
+    return done
+
+
+def columns_for_c(schedule: Schedule, busy_until_us: Mapping[int, float]) -> Iterator[bytes]:
+    """The columns of a schedule as the extension takes them."""
     of_calls = schedule.host_us, schedule.call_us, schedule.tail_us
     of_ops = schedule.dur_us, schedule.latency_us, schedule.gap_us
-    indices = schedule.waits_for, _first_ops(schedule), schedule.stream, schedule.after
-    done: tuple[list[float], float] = EXTENSION.replay(
-        *(np.asarray(column, np.float64).tobytes() for column in (*of_calls, *of_ops, _free_us(schedule, busy_until_us))),
-        *(np.asarray(column, np.int64).tobytes() for column in indices),
-        np.asarray(schedule.skip_op, bool).tobytes(), repeats, start_us, STEADY,
-    )  # fmt: skip
-    return done
+    yield from (np.asarray(column, np.float64).tobytes() for column in (*of_calls, *of_ops, _free_us(schedule, busy_until_us)))
+    yield from (np.asarray(column, np.int64).tobytes() for column in (schedule.waits_for, _first_ops(schedule), schedule.stream, schedule.after))
+    yield np.asarray(schedule.skip_op, bool).tobytes()
 
 
 def _first_ops(schedule: Schedule) -> Ints:

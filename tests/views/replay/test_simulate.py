@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.recordings.extension import EXTENSION
-from advisor.views.replay import simulate
+from advisor.views.replay import longest_path, simulate
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
 from tests.paths import examples
@@ -67,6 +67,15 @@ def test_c_and_python_end_at_the_same_times_call_by_call_to_the_bit(schedule, re
     assert simulate.run(schedule, repeats, 5.0, busy) == in_python
 
 
+@installed
+@settings(max_examples=examples(300), deadline=None)
+@given(schedules(), st.integers(1, 4))
+def test_c_and_python_walk_the_same_longest_path(schedule, repeats):
+    done_us, met = longest_path.walked(schedule, repeats)
+    in_python_us, in_python = longest_path.walked_in_python(schedule, repeats, max(repeats - 2, 0))
+    assert (done_us, met.tolist()) == (in_python_us, in_python.tolist())
+
+
 FLOATS, INDICES = [bytes(16)] * 3 + [bytes(24)] * 3 + [bytes(8)], [[-1, -1], [0, 1, 3], [0, 0, 0], [-1, -1, -1]]
 
 
@@ -93,6 +102,17 @@ def test_columns_that_are_no_schedule_are_refused(wrong):
     assert EXTENSION.replay(*columns()) == ([5.0], 5.0)
     with pytest.raises(ValueError, match=r"not a schedule|different lengths"):
         EXTENSION.replay(*columns(**wrong))
+    with pytest.raises(ValueError, match=r"not a schedule|different lengths"):
+        EXTENSION.longest(*columns(**wrong)[:-2], 0, 1.0)
+
+
+@installed
+@pytest.mark.parametrize("until", [-1, 2, float("nan")])
+def test_a_path_to_no_repeat_is_refused(until):
+    done_us, met = EXTENSION.longest(*columns()[:-2], 1, 1.0)
+    assert (done_us, np.frombuffer(met, np.int64).tolist()) == ([0.0, 0.0], [-3, -1])
+    with pytest.raises(ValueError, match="not a repeat"):
+        EXTENSION.longest(*columns()[:-2], until, 1.0)
 
 
 def loop(n, **changes):
