@@ -32,7 +32,7 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->\n"
 BUDGET_S = 80.0
 """Of one program: what a user waits for gladly."""
 LEAST_S = 45.0
-HAND_RUNS = 3
+HAND_RUNS, HAND_S = 3, 75.0
 UNDER_TORCHRUN = {"ddp_loop": 2}
 """Programs that torchrun starts, and with how many ranks. spawned_ranks starts its own."""
 WIDE = 0.2
@@ -53,25 +53,30 @@ BY_HAND: dict[str, tuple[str, Sequence[tuple[str, str]]]] = {
 """By program an intervention, and the same as somebody would write it: texts of the source and what stands in their place."""
 
 
-def command(name: str, path: Path) -> list[str]:
-    """What starts it."""
+def command(name: str, path: Path, lock: str) -> list[str]:
+    """What starts it. lock: the file that whoever uses the GPU holds, "" if nobody else does."""
     if ranks := UNDER_TORCHRUN.get(name):
         return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(path)]
-    return [sys.executable, str(path)]
+    return [sys.executable, *([str(Path(__file__).with_name("turns.py")), lock] if lock else ()), str(path)]
 
 
-def measured(name: str, seconds: float, only: Sequence[str] = ()) -> dict[str, Any]:
-    """One program: what `try` says of it, base runs against each other, and the fix by hand."""
+def measured(name: str, budget_s: float, seconds: float, lock: str = "") -> dict[str, Any]:
+    """One program: what `try` says of it, base runs against each other, and the fix by hand where all that may take so many seconds."""
     began = time.monotonic()
     path = PROGRAMS / f"{name}.py"
     say = lambda text: print(f"{name} {time.monotonic() - began:5.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731
-    found = tried(Program(command(name, path)), only=only, budget_s=seconds, say=say, progress=say)
+    found = tried(Program(command(name, path, lock)), budget_s=budget_s, say=say, progress=say)
     said = found.to_dict()
     for trial in said["trials"]:
         trial["reach"].pop("sites")
         trial["reach"].pop("kernels")
     said.pop("command")
-    return {"program": name, **said, "a_a": against_itself(found), "by_hand": by_hand(name, found, say)}
+    return {
+        "program": name,
+        **said,
+        "a_a": against_itself(found),
+        "by_hand": by_hand(name, found, lock, say) if time.monotonic() - began + HAND_S < seconds else None,
+    }
 
 
 def against_itself(found: Tried) -> dict[str, int]:
@@ -85,7 +90,7 @@ def against_itself(found: Tried) -> dict[str, int]:
     return {"runs": len(runs), "pairs": len(verdicts), "gains": sum(verdict in ("faster", "slower") for verdict in verdicts)}
 
 
-def by_hand(name: str, found: Tried, say: Any) -> dict[str, Any] | None:
+def by_hand(name: str, found: Tried, lock: str, say: Any) -> dict[str, Any] | None:
     """The gain of the fix in the source, beside that of `try`; None where that did not try it."""
     intervention, changes = BY_HAND.get(name, ("", ()))
     trial = next((one for one in found.trials if one.intervention == intervention and one.gain), None)
@@ -98,7 +103,7 @@ def by_hand(name: str, found: Tried, say: Any) -> dict[str, Any] | None:
     with TemporaryDirectory() as folder:
         program = Path(folder, f"{name}.py")
         program.write_text(text, encoding="utf-8")
-        runner = Runner(Program(command(name, program)), Path(folder))
+        runner = Runner(Program(command(name, program, lock)), Path(folder))
         runs = []
         for number in range(HAND_RUNS):
             say(f"by hand, run {number + 1}")
@@ -184,6 +189,7 @@ def main() -> None:
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--seconds", type=float, default=500.0, help="of all")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of each")
+    parser.add_argument("--lock", default="", help="a file: programs that name the same one run by turns")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
@@ -197,7 +203,7 @@ def main() -> None:
         if left < LEAST_S:
             break
         try:
-            row = measured(name, min(given.budget, left))
+            row = measured(name, min(given.budget, left), left, given.lock)
         except AdvisorError as error:
             print(f"{name}: {error.message}\n{error.hint}", file=sys.stderr, flush=True)
             continue
