@@ -51,7 +51,8 @@ def of_few_requests(work: GpuWork, witness: Witness, fill: Floats, of_network: M
         decide_with=f"run a step on {TOGETHER} times as many requests",
         fix=batch_requests(
             TOGETHER,
-            f"Put several times as many requests into a step. The saving is per request, with {TOGETHER} times as many in a step; a step ({duration(work.step_us)}) gets no shorter. "
+            f"Put several times as many requests into a step. A step with {TOGETHER} times as many takes about as long as now ({duration(work.step_us)}): "
+            "throughput rises, the latency of a request stays. "
             "If a step already loops over several inputs or tiles, process them in a single call; then the step itself gets shorter.",
             "If a request must run alone, reduce launches: compile the model, or replay it from a CUDA graph.",
         ),

@@ -84,7 +84,7 @@ def of_products(
         else batch_requests(
             together,
             f"Serve several requests per step{f': up to about {alike} times as many rows take the same time' * (alike > 1)}. "
-            f"The saving is per request, with {together} in a step; a step ({duration(work.step_us)}) gets no shorter.",
+            f"A step with {together} requests takes about as long as now ({duration(work.step_us)}): throughput rises, the latency of a request stays.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
     )

@@ -64,7 +64,7 @@ def low_arithmetic_intensity(
     The rule takes FLOPs and bytes from recorded shapes. It reports GEMMs below `max_of_ridge` ({max_of_ridge}) of the
     ridge point that take `min_busy_share` ({min_busy_share}) of GPU busy time and `min_step_share` ({min_step_share}) of the step.
     Otherwise it reports inference that waits for launches or runs small kernels for `min_launch_share` ({min_launch_share}) of
-    the step. The saving is per request. Savings below `min_saving_share` ({min_saving_share}) are not reported.
+    the step. The saving is step time per request. Savings below `min_saving_share` ({min_saving_share}) are not reported.
 
     | Case | Requests per step, `low` / `expected` / `high` |
     |---|---|

@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import overlap_with
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, threshold, times
 from advisor.report.wording.period import PER_STEP, THE_STEP
@@ -39,6 +40,10 @@ _KINDS = {
     "host": "scheduling, and processing the step's tokens",
     "allocator": "taking memory between steps",
 }
+
+
+_AHEAD = " Once the host runs ahead, idle time inside the step shrinks too."
+"""Why more than the named idle time may be saved."""
 
 
 @rule("step-gap", relies_on=("host",), min_saving_share=0.03, explains=("sync-stall", "host-bound"))
@@ -110,11 +115,12 @@ def step_gap(
     gap = np.searchsorted(served.between[0], calls.timeline.api_calls["start_us"][calls.rows[at]])
     expected = WithoutWaits(at[:-1][np.diff(gap) == 0]) if one_by_one else hidden
     big = np.flatnonzero(waits > 0)
+    inside = float(gaps.causes["launch"][waits <= 0].sum()) / gaps.run_us
     kinds = np.array([*_KINDS.values()], object)[np.argmax([gaps.causes[cause][big] for cause in _KINDS], axis=0)]
     return Found(
         title=f"The GPU waits for the server between {served.phase} steps",
         summary=f"Between two {served.phase} steps the GPU idles for {duration(share * work.step_us)} of each {duration(work.step_us)} ({percent(share)}). The host waits there for the GPU "
-        f"{times(reads)} {PER_STEP}.",
+        f"{times(reads)} {PER_STEP}.{_AHEAD * (inside >= HARDLY_ANY)}",
         edits=Edits(combine(), expected, combine(hidden, host_time.cut_time(served.between))),
         removes="the GPU's wait for the server between steps",
         quiet=told,

@@ -97,7 +97,7 @@ def sync_stall(
         title=f"The host waits for the GPU inside {THE_STEP}",
         summary=f"{phrases.a_step(per_step, 'call', 'block')} the host for {duration(waits.calls.us_a_step(waits.at))} as recorded, {phrases.led_by(evidence)}. "
         + (
-            "The GPU then idles until the host launches again."
+            "The GPU then idles until the host launches again: that idle time is the saving."
             if gain >= MEDIUM_SHARE
             else f"Removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else limits {THE_STEP}."
         ),

@@ -89,7 +89,7 @@ class Fix(msgspec.Struct, frozen=True):
     url: str = ""
     risk: str = ""
     holds_for: tuple[str, ...] = ()
-    """What a program must have for the fix, of `training`, `torch`, `jax` and `cuda`; empty if any program will do. The engine adds what the code needs."""
+    """What a program must have for the fix, of `training`, `torch`, `jax` and `cuda`; empty if any program will do. The engine adds the needs of the code."""
     stack: StackOption | None = None
     """The framework's own switch, where the fix is said in its words; else None."""
     intervention: str | None = None

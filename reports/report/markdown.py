@@ -35,6 +35,7 @@ from advisor.report.wording import (
     place,
     processor,
     profiler_overhead,
+    rated_lower,
     read_instead,
     rules_run,
     saves,
@@ -253,7 +254,8 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {saving_basis(finding)} · saves {likely(finding.saving)} {per_whole(finding, report)}",
+        f"{code(finding.rule)} · {saving_basis(finding)} · saves {likely(finding.saving)} {per_whole(finding, report)}"
+        + (f" · {rated}" if (rated := rated_lower(finding, report)) else ""),
         "",
         f"**Fix: {prose(fix.title)}**",
         "",

@@ -10,8 +10,8 @@ def larger_batch(together: int, step_us: float) -> Fix:
     return Fix(
         title="Train on more samples at once",
         steps=(
-            f"Put more samples into a step, or into each micro-batch and take fewer of these. The saving is per sample, with {together} times as many in a step; "
-            f"a step of {duration(step_us)} itself does not shrink.",
+            f"Put more samples into a step, or into each micro-batch and take fewer of these. "
+            f"A step with {together} times as many samples takes about as long as now ({duration(step_us)}): each sample costs less.",
         ),
         code=Code(
             before="loader = DataLoader(dataset, batch_size=n)  # gradients of m micro-batches added up",

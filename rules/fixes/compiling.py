@@ -80,7 +80,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
             *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
             'Time it: guards and wrappers can cost the CPU as much as this saves. If shapes are fixed, mode="reduce-overhead" or capturing the whole step in a '
-            "torch.cuda.CUDAGraph gains more (see graph-candidate). "
+            "torch.cuda.CUDAGraph gains more (see the CUDA graph candidate, `advisor explain graph-candidate`). "
             "Keep reads, prints and pageable copies outside the graph, use capturable=True for Adam, and make a changing learning rate a tensor. "
             "Compiling alone gains little if a library makes most launches.",
         )

@@ -20,6 +20,7 @@ from advisor.report.wording.findings import (
     left_out,
     of_steps,
     place,
+    rated_lower,
     remark,
     seen,
     source_line,
@@ -65,7 +66,7 @@ __all__ = [
     "Slice", "Trust", "after_fixes", "amount", "aside", "belief", "change", "check_name", "checks_passed", "combined",
     "compile_cost_kind", "compile_cost_line", "compile_cost_parts", "compile_cost_price", "compile_costs_listed", "critical_path", "first_fix_step", "framework", "gain",
     "hardware", "improves", "last_line", "left_out", "likely", "link", "measured", "nothing_found", "occupancy", "of_steps", "per_request", "per_whole",
-    "place", "processor", "profiler_overhead", "read_instead", "remark", "rules_run", "saves", "saving_basis", "saving_method", "scales", "seen", "slices",
+    "place", "processor", "profiler_overhead", "rated_lower", "read_instead", "remark", "rules_run", "saves", "saving_basis", "saving_method", "scales", "seen", "slices",
     "source_line", "speedup_range", "stalls", "step_noun", "step_now", "steps", "taken", "titled", "to_mend", "trust", "unrecorded_us", "unseen", "user_line",
     "wait_place", "waits_listed", "whole_noun", "window_basis",
 ]  # fmt: skip

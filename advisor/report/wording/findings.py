@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from advisor.report.finding import Change, Evidence, Finding, Saving
+from advisor.report.finding import SEVERITIES, Change, Evidence, Finding, Saving, severity_of
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, mean, size, times
 from advisor.report.wording.checks import check_name
-from advisor.report.wording.savings import saving_method, step_noun
+from advisor.report.wording.savings import per_request, saving_method, step_noun
 from advisor.report.wording.verdicts import improves
 
 _FEW = 3
@@ -52,7 +52,7 @@ def aside(finding: Finding) -> str:
     if finding.status == "possible":
         return f" Unconfirmed: {finding.possible_why or 'the profiler may have caused it'}. To confirm: {finding.decide_with}."
     if finding.folded_into:
-        return f" Mostly covered by fixing {finding.folded_into}."
+        return f" Mostly covered by fixing {rule_label(finding.folded_into)}."
     return ""
 
 
@@ -61,11 +61,45 @@ def remark(finding: Finding) -> str:
     if finding.status == "possible" and not finding.allowed:
         return "Unconfirmed."
     if finding.excluded == "same-graphs" and not (finding.allowed or finding.folded_into):
-        return f"The fix of {_listed([*finding.alternative_to])} uses CUDA graphs too: apply only one of the two."
+        return f"The fix of {_listed([*map(rule_label, finding.alternative_to)])} uses CUDA graphs too: apply only one of the two."
     if finding.excluded == "alternative" and not (finding.allowed or finding.folded_into):
-        other = f"the fix of {_listed([*finding.alternative_to])}" if finding.alternative_to else "another fix"
+        other = f"the fix of {_listed([*map(rule_label, finding.alternative_to)])}" if finding.alternative_to else "another fix"
         return f"Use this or {other}: their gains overlap."
     return aside(finding).strip()
+
+
+_UNSURE = 0.7
+"""Confidence below which doubt of the diagnosis is the reason for a lower severity."""
+
+
+def rated_lower(finding: Finding, report: Report) -> str:
+    """`rated low: unconfirmed`, if the severity is below that of the saving for such a reason; else "". Used next to the range of the saving."""
+    deserved = severity_of(finding.saving, report.whole(finding.saving))
+    if finding.allowed or SEVERITIES.index(finding.severity) <= SEVERITIES.index(deserved):
+        return ""
+    if finding.status == "possible":
+        why = "unconfirmed"
+    elif finding.folded_into:
+        why = f"mostly covered by {rule_label(finding.folded_into)}"
+    elif finding.excluded in ("alternative", "same-graphs"):
+        why = "an alternative to another fix"
+    elif finding.saving.low <= 0:
+        why = "may save nothing"
+    elif per_request(finding):
+        why = "the step gets no shorter"
+    elif finding.confidence < _UNSURE:
+        why = "uncertain diagnosis"
+    else:
+        return ""
+    return f"rated {finding.severity}: {why}"
+
+
+_LABELS = {"graph-candidate": "the CUDA graph candidate"}
+
+
+def rule_label(rule: str) -> str:
+    """The name of a rule in a sentence: the field's term if the rule's own name is none."""
+    return _LABELS.get(rule, rule)
 
 
 def first_fix_step(finding: Finding) -> str:
@@ -84,7 +118,7 @@ def left_out(report: Report) -> str:
     for finding in report.findings:
         if finding.left_out and isinstance(finding.saving, Saving) and finding.saving.expected > 0:
             why.setdefault(finding.left_out, {})[finding.rule] = None
-    each = "; ".join(f"{_listed([*rules])} ({reason})" for reason, rules in why.items())
+    each = "; ".join(f"{_listed([*map(rule_label, rules)])} ({reason})" for reason, rules in why.items())
     of = "Not included in the combined estimate" if improves(report) else f"Not counted as making the {step_noun(report)} shorter"
     return f"{of}: {each}." if each else ""
 

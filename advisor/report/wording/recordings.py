@@ -63,7 +63,7 @@ def critical_path(report: Report) -> str:
     if not now:
         return ""
     fixed = f". After the fixes, of the shorter step: {after}" if after else ""
-    return f"Critical path (sets the length of the {step_noun(report)}): {now}{fixed}.{_tie(report)}"
+    return f"Critical path (shares of the chain that sets the {step_noun(report)}'s length, not of GPU time): {now}{fixed}.{_tie(report)}"
 
 
 def _tie(report: Report) -> str:

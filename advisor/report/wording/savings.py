@@ -16,7 +16,7 @@ _ROUGH: dict[type, Callable[[float], str]] = {Saving: rough_duration, BytesSaved
 
 _NOUNS = {"trace": "step", "job": "step", "kernels": "kernel", "memory": "peak", "tpu": "step", "collectives": "step"}
 
-_RECURRING = ("step", "run", "request", "sample", "kernel")
+_RECURRING = ("step", "run", "kernel")
 """What comes again and again, and saves each time."""
 
 
@@ -38,9 +38,9 @@ def step_noun(report: Report) -> str:
 
 
 def whole_noun(finding: Finding, report: Report) -> str:
-    """What one saving is a part of, after "of the": a step, a request, the peak."""
+    """The whole that a saving is a part of, after "of the": a step, the step time per request, the peak."""
     if isinstance(finding.saving, Saving) and per_request(finding):
-        return finding.saving.per
+        return f"{step_noun(report)} time per {finding.saving.per}"
     if isinstance(finding.saving, BytesSaved):
         peak = "peak" if finding.saving.of == "allocated" else "reserved peak"
         return peak if report.kind == "memory" else f"{peak} of memory"
@@ -51,6 +51,8 @@ def whole_noun(finding: Finding, report: Report) -> str:
 def per_whole(finding: Finding, report: Report) -> str:
     """`per step`, or `of the peak`: what a saving is held against, after it."""
     noun = whole_noun(finding, report)
+    if per_request(finding):
+        return f"of {noun}"
     return f"per {noun}" if noun in _RECURRING else f"of the {noun}"
 
 
@@ -78,9 +80,9 @@ def gain(finding: Finding, report: Report) -> str:
 
 
 def saves(finding: Finding, report: Report) -> str:
-    """`gain`, with "per request" if it is no part of the step. Used where nothing next to it says of what."""
+    """`gain`, with "of step time per request" if the step gets no shorter. Used where nothing next to it says of what."""
     saved = gain(finding, report)
-    return f"{saved} per {whole_noun(finding, report)}" if saved and per_request(finding) else saved
+    return f"{saved} of {whole_noun(finding, report)}" if saved and per_request(finding) else saved
 
 
 def likely(saving: AnySaving) -> str:
