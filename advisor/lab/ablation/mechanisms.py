@@ -176,7 +176,7 @@ MECHANISMS = (
     ),
     Mechanism(
         "unfused-attention",
-        "2026-11-26T02:42",
+        "2026-11-29T21:30",
         "attention written out as products and a softmax",
         (Result("advisor.views.patterns.attention", "Attentions.build", _empty("found")),),
     ),

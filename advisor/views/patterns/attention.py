@@ -11,16 +11,11 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans, subtract, union
-from advisor.knowledge.op_tokens import names_of
+from advisor.knowledge.op_tokens import elementary, names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.structs import replace
-from advisor.views.patterns.dataflow import REACH, Tensor, multiplied
-from advisor.views.patterns.dataflow import Product as Batched
+from advisor.views.patterns.dataflow import REACH, Dataflow, Product, Sure, Tensor, multiplied
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.trace.shapes import Shapes
-
-NARROWEST = 16
-"""Heads are hardly ever narrower: below it, sizes that coincide are those of the first words that are decoded."""
 
 MIN_SCORES = 16
 """Least scores per head: those of a word decoded after fifteen others. Products of smaller matrices are something else."""
@@ -34,29 +29,11 @@ MOST_BETWEEN = 12
 MIN_BETWEEN_SHARE = 0.3
 """What these take of the products' time, at least, if not even ops were recorded."""
 
-_EXPONENTIAL = names_of("exponential")
 _PRODUCT_OP = names_of("activation_product")
 _DROPOUT = names_of("dropout")
 _MASK = names_of("mask_or_add")
 _MASKING = names_of("write_mask")
 _ADD = names_of("add")
-
-
-class Product(msgspec.Struct, frozen=True):
-    """A batched product [batch, rows, inner] x [batch, inner, columns] and the kernels (positions) that compute it."""
-
-    at: Ints
-    batch: int
-    rows: int
-    inner: int
-    columns: int
-    first: bool | None
-    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient. None if a head is as wide as
-    a sequence of keys is long, so that sizes do not tell."""
-
-    @property
-    def flops(self) -> float:
-        return 2.0 * self.batch * self.rows * self.inner * self.columns
 
 
 class WrittenOut(msgspec.Struct, frozen=True):
@@ -86,8 +63,8 @@ class Attentions(msgspec.Struct, frozen=True):
     found: tuple[WrittenOut, ...]
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes) -> Attentions:
-        found = list(_Reader(work, shapes).attentions())
+    def build(cls, flow: Dataflow) -> Attentions:
+        found = list(_Reader(flow).attentions()) if flow.work.timeline.source.shapes else []
         # The backward pass reads what the mask left, and not the mask.
         causal = {(one.scores, one.dtype) for one in found if one.causal}
         return cls(tuple(replace(one, causal=one.causal or (one.backward and (one.scores, one.dtype) in causal)) for one in found))
@@ -99,90 +76,101 @@ class Attentions(msgspec.Struct, frozen=True):
 
 
 class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
-    work: GpuWork
-    shapes: Shapes
+    flow: Dataflow
+
+    @property
+    def work(self) -> GpuWork:
+        return self.flow.work
 
     @cached_property
     def size(self) -> Ints:
         """(n,) elements of the largest tensor that each kernel's op reads; -1 where unknown."""
-        return self.shapes.elements[self.work.rows]
-
-    @cached_property
-    def exponential(self) -> Mask:
-        return self.work.in_families(Family.SOFTMAX) | self.work.launched_by(_EXPONENTIAL.search)
+        return self.flow.shapes.elements[self.work.rows]
 
     @cached_property
     def dense(self) -> Mask:
         return self.work.in_families(Family.GEMM)
 
+    @cached_property
+    def exponential(self) -> Mask:
+        """(n,) which calls are a softmax, or the exponential of one that is written out."""
+        return self.flow.of_families(Family.SOFTMAX) | self.flow.calls_with_token("exponential")
+
+    def _undoes(self, call: int) -> bool:
+        """Whether a call sums what becomes of the product of two tensors of one size: a softmax written out is undone by such sums."""
+        read = self.flow.reads(call)[:1]
+        before = self.flow.origins(call, self.flow.of_families(Family.ELEMENTWISE), Sure.NEAREST)
+        return any(elementary(self.flow.name(other)) == "mul" and self.flow.reads(other) == read * 2 for other in before)
+
+    @cached_property
+    def products(self) -> dict[int, Product]:
+        """The calls that multiply batches of matrices."""
+        return {call: size for call, _ in self.flow.products if (size := batched(self.flow.inputs(call)))}
+
     def attentions(self) -> Iterator[WrittenOut]:
-        if not self.work.timeline.source.shapes:
-            return
-        for here in self.work.parts:
-            by_scores: dict[tuple[int, frozenset[int]], list[Product]] = {}
-            for key, product in self._products(here):
-                by_scores.setdefault(key, []).append(product)
-            sizes = {(batch, sides): batch * prod(sides) * (max(sides) if len(sides) == 1 else 1) for batch, sides in by_scores}
-            used: set[int] = set()
-            for key, products in by_scores.items():
-                for made in self._pairs(here, products, sizes[key]):
-                    used.update(made.products.tolist())
-                    yield made
-            for key, products in by_scores.items():
-                wide = self._pairs(here, _as_wide([p for p in products if not used & {*p.at.tolist()}]), sizes[key])
-                yield from (made for made in wide if min(made.scores[1:]) >= NARROWEST)
-
-    def _products(self, here: Ints) -> Iterator[tuple[tuple[int, frozenset[int]], Product]]:
-        """Each product of two activations under every pair of sizes that may be scores: of its result, and of its operands."""
-        op = self.work.op[here]
-        dense = self.dense[here] & (op >= 0)
-        for value in dict.fromkeys(op[dense].tolist()):
-            sizes = batched(self.shapes.inputs(value))
-            if sizes is None:
+        """Each softmax with the products around it, and in the backward pass what undoes one."""
+        flow, taken = self.flow, set[int]()
+        of_scores = np.isin(self.size[flow.at[flow.bounds[:-1]]], [*map(self._made, self.products)])
+        for softmax in np.flatnonzero(of_scores & (self.exponential | flow.of_families(Family.REDUCTION))).tolist():
+            if not self.exponential[softmax] and not self._undoes(softmax):
                 continue
-            batch, rows, inner, columns = sizes
-            at = here[(op == value) & dense]
-            places: list[tuple[tuple[int, int], bool | None]] = [((rows, columns), True), ((rows, inner), False), ((inner, columns), False)]
-            if inner == columns:
-                places = [((rows, columns), None), *(places[2:] if rows != inner else [])]
-            for pair, first in places:
-                if pair[0] * pair[1] >= MIN_SCORES:
-                    yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
+            first, users = self._around(softmax)
+            users = [call for call in users if call not in taken]
+            if not users or first in taken or self.products[first].rows * self.products[first].columns < MIN_SCORES:
+                continue
+            other = self._beside(first, taken)
+            if other >= 0 and len(users) > 1 and (flow.backward[softmax] or not flow.backward.any()):
+                chosen = sorted((other, first)) + users[:2]
+            elif self.exponential[softmax] and not flow.backward[softmax]:
+                chosen = [first, users[0]]
+            else:
+                continue
+            if chosen[-1] - chosen[0] <= REACH and flow.part[chosen[0]] == flow.part[chosen[-1]]:
+                taken.update(chosen)
+                yield self._single_attention(chosen, first)
 
-    def _pairs(self, here: Ints, products: list[Product], scores: int) -> Iterator[WrittenOut]:
-        """Forward: the product that makes the scores, a softmax, the one that uses them. Backward: two, the softmax's, two."""
-        products.sort(key=lambda p: int(p.at[0]))
-        k = 0
-        while k < len(products):
-            for count, softmax_after in ((2, 0), (4, 1)):
-                chosen = products[k : k + count]
-                if len(chosen) == count and (made := self._single_attention(here, chosen, softmax_after, scores)):
-                    yield made
-                    k += count - 1
-                    break
-            k += 1
+    def _around(self, softmax: int) -> tuple[int, list[int]]:
+        """The product that makes what a softmax reads, and those after it that may read what becomes of that; (-1, []) if there are none."""
+        flow, scores = self.flow, int(self.size[self.flow.kernels(softmax, softmax + 1)[0]])
+        between = ~flow.of_families(Family.GEMM)
+        for first in flow.origins(softmax, between, Sure.GUESS if self.exponential[softmax] else Sure.NEAREST):
+            if self._made(first) == scores:
+                users = [call for call in sorted(flow.uses(first, between)) if call > softmax and self._uses(call, first)]
+                if users:  # what else is added to the scores, as of relative places, has other batches
+                    return first, users
+        return -1, []
 
-    def _single_attention(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
-        work, backward = self.work, len(products) == 4
-        firsts = _settled([p.first for p in products], softmax_after)
-        if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]):
-            return None
-        first = products[firsts.index(True)]
-        if backward and first.rows != first.columns and len({p.rows for p in products}) == 1:
-            return None  # two of the four work on keys, with as many rows: these are layers that decode a word
-        if len({int(p.at[0]) for p in products}) < len(products):
-            return None
-        span = here[np.searchsorted(here, min(products[0].at)) : np.searchsorted(here, max(products[-1].at), side="right")]
-        if len(span) > REACH:
-            return None
-        between = span[(span > max(products[softmax_after].at)) & (span < min(products[softmax_after + 1].at))]
-        of_scores = self._of_scores(between, scores)
-        if not (self.exponential[between] & of_scores).any() and not (backward and self._softmax_backward(between, of_scores)):
-            return None
-        own = np.concatenate([p.at for p in products])
-        members = np.union1d(own, span[self._of_scores(span, scores)])
-        members = np.setdiff1d(members, span[self.dense[span] & ~np.isin(span, own)])
-        members = np.union1d(members, self._operand_copies(here, own))
+    def _beside(self, first: int, taken: set[int]) -> int:
+        """The product that uses the weights for the gradient of the values, next to one that makes their gradient; -1 if there is none."""
+        flow = self.flow
+        for step in (-1, 1):
+            call = first + step
+            while 0 <= call < len(flow.op) and call not in self.products and (flow.op[call] < 0 or flow.has_token(call, "copy")):
+                call += step
+            if call not in taken and self._uses(call, first):
+                return call
+        return -1
+
+    def _made(self, call: int) -> int:
+        """Elements that a batched product makes; 0 of other calls."""
+        product = self.products.get(call)
+        return product.batch * product.rows * product.columns if product else 0
+
+    def _uses(self, call: int, first: int) -> bool:
+        """Whether a call multiplies a tensor of the sides that another makes."""
+        product, sides = self.products.get(call), self.products[first]
+        return (
+            product is not None
+            and product.batch == sides.batch
+            and {sides.rows, sides.columns} in ({product.rows, product.inner}, {product.inner, product.columns})
+        )
+
+    def _single_attention(self, calls: list[int], first: int) -> WrittenOut:
+        flow, work, sides, scores, backward = self.flow, self.work, self.products[first], self._made(first), len(calls) == 4
+        own = np.concatenate([at[self.dense[at]] for at in (flow.kernels(call, call + 1) for call in calls)])
+        span = flow.kernels(calls[0], calls[-1] + 1)
+        members = np.union1d(own, span[self._of_scores(span, scores) & ~self.dense[span]])
+        members = np.union1d(members, self._operand_copies(calls, own))
         biased = not backward and self._biased(np.setdiff1d(members, own), scores)
         if biased:
             # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
@@ -191,15 +179,15 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return WrittenOut(
             members=members,
             products=own,
-            scores=(first.batch, first.rows, first.columns),
-            flops=sum(p.flops for p in products),
+            scores=(sides.batch, sides.rows, sides.columns),
+            flops=sum(2.0 * prod(self.products[call]) for call in calls),
             backward=backward,
-            dtype=self.shapes.dtype(int(work.op[first.at[0]])),
+            dtype=flow.shapes.dtype(int(flow.op[first])),
             masked=any(_MASK.search(name) for name in names),
-            causal=not biased and self._causal(np.setdiff1d(members, own), first.rows, first.columns),
-            of_sequences=not biased and self._of_sequences(np.setdiff1d(members, own), first),
+            causal=not biased and self._causal(np.setdiff1d(members, own), sides.rows, sides.columns),
+            of_sequences=not biased and self._of_sequences(np.setdiff1d(members, own), sides),
             dropped=any(_DROPOUT.search(name) for name in names),
-            axes=max((len(shape) for op in self._calls(own) for shape, _ in self.shapes.inputs(op)), default=0),
+            axes=max((len(shape) for op in self._calls(own) for shape, _ in flow.shapes.inputs(op)), default=0),
         )
 
     def _of_scores(self, at: Ints, scores: int) -> Mask:
@@ -209,7 +197,9 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _biased(self, between: Ints, scores: int) -> bool:
         """Whether a bias is added that has a value of its own for each score of each head and sequence."""
         return any(
-            sum(prod(shape) == scores for shape, _ in self.shapes.inputs(int(self.work.op[k]))) > 1 for k in between.tolist() if _ADD.search(self.work.name(k))
+            sum(prod(shape) == scores for shape, _ in self.flow.shapes.inputs(int(self.work.op[k]))) > 1
+            for k in between.tolist()
+            if _ADD.search(self.work.name(k))
         )
 
     def _causal(self, between: Ints, rows: int, columns: int) -> bool:
@@ -218,7 +208,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
             shape[-2:] == (rows, columns) and prod(shape) == rows * columns
             for k in between.tolist()
             if _MASK.search(self.work.name(k))
-            for shape, _ in self.shapes.inputs(int(self.work.op[k]))
+            for shape, _ in self.flow.shapes.inputs(int(self.work.op[k]))
         )
 
     def _of_sequences(self, between: Ints, of: Product) -> bool:
@@ -228,12 +218,12 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
             len(shape) == 4 and shape[0] > 1 and shape[1:] == (1, of.rows, of.columns)
             for k in between.tolist()
             if _ADD.search(self.work.name(k))
-            for shape, _ in self.shapes.inputs(int(self.work.op[k]))
+            for shape, _ in self.flow.shapes.inputs(int(self.work.op[k]))
         )
 
-    def _operand_copies(self, here: Ints, products: Ints) -> Ints:
+    def _operand_copies(self, calls: list[int], products: Ints) -> Ints:
         """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
-        near = here[np.searchsorted(here, products.min() - REACH) : np.searchsorted(here, products.max(), side="right")]
+        near = self.flow.kernels(max(calls[0] - REACH, int(np.searchsorted(self.flow.part, self.flow.part[calls[0]]))), calls[-1] + 1)
         near = near[self.work.op[near] >= 0]
         return near[np.isin(self.work.ops.outermost[self.work.op[near]], self._calls(products))]
 
@@ -241,31 +231,8 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The ops that the program called for its products."""
         return [op for op in np.unique(self.work.ops.outermost[self.work.op[products]]).tolist() if _PRODUCT_OP.search(self.work.ops.name(op))]
 
-    def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
-        """A softmax written out is undone by products and a sum over the scores."""
-        return bool((self.work.in_families(Family.REDUCTION)[between] & of_scores).any())
 
-
-def _as_wide(products: list[Product]) -> list[Product]:
-    """Attentions with as many queries as head dimensions, so the first GEMM fits two roles: each GEMM once, undecided if the roles disagree. None if there are
-    none."""
-    places: dict[int, list[Product]] = {}
-    for product in products:
-        places.setdefault(int(product.at[0]), []).append(product)
-    if not any(len({p.first for p in same}) > 1 and min(same[0].rows, same[0].columns) >= NARROWEST for same in places.values()):
-        return []
-    return [same[0] if len({p.first for p in same}) == 1 else replace(same[0], first=None) for same in places.values()]
-
-
-def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
-    """Which of the products is the scores', where sizes leave that open: the last before the softmax that may be."""
-    if True not in firsts:
-        open_ones = [k for k, first in enumerate(firsts[: softmax_after + 1]) if first is None]
-        return [k == max(open_ones, default=-1) for k in range(len(firsts))]
-    return [first is True for first in firsts]
-
-
-def batched(inputs: list[Tensor]) -> Batched | None:
+def batched(inputs: list[Tensor]) -> Product | None:
     """The sizes of a product of batches of matrices; None if they are none."""
     return multiplied([shape for shape, _ in inputs if len(shape) >= 3])
 
