@@ -151,7 +151,7 @@ typedef struct {
     Interned *interned;
     size_t interned_slots, interned_count;
     Block *blocks; /* unescaped strings */
-    size_t events, bad_durations, met;
+    size_t events, samples, bad_durations, met; /* samples: of counters, which it only counts */
     bool no_memory;
 } Decoder;
 
@@ -643,6 +643,7 @@ static bool add_event(Decoder *self) {
     char ph = phase->span.at[0];
     if (ph == 'X') return add_span(self);
     if (strchr(self->refused, ph)) return false;
+    if (ph == 'C') self->samples++;
     for (int i = 0; i < self->route_count; i++) {
         const Route *route = &self->routes[i];
         const Value *name = &self->values[EVENT][NAME];
@@ -869,7 +870,7 @@ static PyObject *result(Decoder *self) {
         Py_XDECREF(categories);
         return NULL;
     }
-    return Py_BuildValue("(nnNN)", (Py_ssize_t)self->events, (Py_ssize_t)self->bad_durations, tables, categories);
+    return Py_BuildValue("(nnnNN)", (Py_ssize_t)self->events, (Py_ssize_t)self->samples, (Py_ssize_t)self->bad_durations, tables, categories);
 }
 
 static void reset(Decoder *self) {
@@ -889,7 +890,7 @@ static void reset(Decoder *self) {
         keys->gap_count = 1;
     }
     self->category.text_count = 0;
-    self->events = self->bad_durations = self->met = 0;
+    self->events = self->samples = self->bad_durations = self->met = 0;
     self->no_memory = false;
     if (self->interned_slots > KEPT_SLOTS) {
         free(self->interned);
@@ -1093,7 +1094,7 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "trace_advisor_native
 
 PyMODINIT_FUNC PyInit_trace_advisor_native(void) {
     PyObject *module = PyModule_Create(&MODULE), *type = PyType_FromSpec(&SPEC);
-    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 2) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
+    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 3) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
         Py_XDECREF(module);
         Py_XDECREF(type);
         return NULL;

@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 
 SWITCH = "ADVISOR_NATIVE"
-VERSION = 2
+VERSION = 3
 """Of what its functions take and return."""
 
 

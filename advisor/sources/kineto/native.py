@@ -41,9 +41,11 @@ _TABLES = list(TABLE_FIELDS)
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """A piece: its tables with their columns of times and their fields, in the order in which their first rows came."""
+    """A piece: its tables with their columns of times and their fields, in the order in which their first rows came. samples: events of counters, which are
+    left to `counters`."""
 
     events: int
+    samples: int
     bad_durations: int
     categories: Counter[str]
     tables: list[tuple[str, dict[str, Column], Fields]]
@@ -104,10 +106,10 @@ def decode(text: bytes) -> Decoded | None:
     found = DECODER.decode(text) if DECODER is not None else None
     if found is None:
         return None
-    events, bad_durations, tables, categories = found
+    events, samples, bad_durations, tables, categories = found
     made = [_table(_TABLES[number], rows, columns) for number, rows, columns in tables]
     made.sort(key=lambda table: table[0] in MARKS.values())  # spans first, as the other decoder has them
-    return Decoded(events, bad_durations, Counter(dict(categories)), made)
+    return Decoded(events, samples, bad_durations, Counter(dict(categories)), made)
 
 
 def _table(name: str, rows: int, columns: dict[Any, Any]) -> tuple[str, dict[str, Column], Fields]:

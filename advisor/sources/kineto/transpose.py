@@ -84,7 +84,8 @@ def decode_in_c(text: bytes) -> Piece | None:
     if decoded is None or set(decoded.categories) - {WINDOW}:
         return None  # how long spans of no table last, and whose they are, it does not say
     tables = {table: times | _COLUMNS[table](fields) for table, times, fields in decoded.tables}
-    return _with_counters(Piece(tables, events=decoded.events, categories=decoded.categories, bad_durations=decoded.bad_durations, native=True), text)
+    piece = Piece(tables, events=decoded.events, categories=decoded.categories, bad_durations=decoded.bad_durations, native=True)
+    return _with_counters(piece, text) if decoded.samples else piece
 
 
 def decode_in_python(text: bytes, exact: bool = False) -> Piece:

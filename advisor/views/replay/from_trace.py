@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask, overlap_with, union
+from advisor.intervals import Floats, Ints, Mask, in_order, overlap_with, union
 from advisor.knowledge import cuda_api
 from advisor.knowledge.shares import MOST
 from advisor.recordings.columns import Table
@@ -136,7 +136,7 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
     if not len(long) or not len(timeline.cpu_ops):
         return start
     ops, gpu = timeline.cpu_ops, timeline.gpu_ops
-    begins = np.sort(ops["start_us"][host.on_threads(ops)])
+    begins = in_order(ops["start_us"][host.on_threads(ops)])
     busy = union(*gpu.bounds())
     since, until = end[long - 1], start[long]
     waits = (np.searchsorted(begins, since) == np.searchsorted(begins, until)) & (overlap_with(since, until, busy) > IN_VAIN * (until - since))

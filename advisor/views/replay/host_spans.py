@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.intervals import Floats, Ints, Spans, in_order, overlap_with
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.steps import Steps
@@ -30,7 +30,7 @@ class HostSpans(msgspec.Struct, frozen=True):
 
     def count(self, times_us: Floats) -> Ints:
         """(n_calls,) how many of the times lie in the host's time before each call."""
-        times = np.sort(times_us)
+        times = in_order(times_us)
         found: Ints = np.searchsorted(times, self.end_us) - np.searchsorted(times, self.start_us)
         if len(found):
             first, last = np.searchsorted(times, self.wrap)

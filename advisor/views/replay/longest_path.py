@@ -102,7 +102,7 @@ def longest_path(schedule: Schedule) -> Path:
 def walked(schedule: Schedule, repeats: int) -> tuple[list[float], Ints]:
     """End of each repeat, the start first; and the nodes of `_walk_back` from the end to the repeat before the last, to the start of a single one."""
     until = max(repeats - 2, 0)
-    if EXTENSION is None or not hasattr(EXTENSION, "longest"):
+    if EXTENSION is None:
         return walked_in_python(schedule, repeats, until)
     done_us, met = EXTENSION.longest(*columns_for_c(schedule, {}), repeats, until, _BESIDE_US)
     return done_us, np.frombuffer(met, np.int64)

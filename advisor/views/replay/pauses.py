@@ -34,22 +34,33 @@ class Pauses(msgspec.Struct, frozen=True):
         """
         limits = recording_cost.limits()
         at, what = _edges(tables)
-        long = np.diff(at) > limits.quiet_us
-        odd = np.zeros(len(long), bool)
-        if long.any():
-            # What ends and begins at each pause, as one number: the places where any is long are looked at.
-            place = what[:-1] * (what.max() + 1) + what[1:]
-            known, group = np.unique(place[long], return_inverse=True)
-            found = np.searchsorted(known, place)
-            here = known[np.minimum(found, len(known) - 1)] == place
-            passes, pauses = np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
+        gaps = np.diff(at)
+        long = np.flatnonzero(gaps > limits.quiet_us)
+        first, last, lasts, odd = at[long], at[long + 1], gaps[long], np.zeros(len(long), bool)
+        if len(long):
+            group, passes, pauses = _places(what, long)
             unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
-            lasts = np.diff(at)[long]
-            odd[long] = unusual[group] & (lasts < limits.longest_us) & (overlap_with(at[:-1][long], at[1:][long], waits) < MOST * lasts)
-            often = odd & (np.diff(at) > limits.rare_us)
+            odd = unusual[group] & (lasts < limits.longest_us) & (overlap_with(first, last, waits) < MOST * lasts)
+            often = odd & (lasts > limits.rare_us)
             odd &= ~often | (often.sum() <= steps)
-        first, last = at[:-1] + limits.quiet_us, at[1:]
-        return cls(at[np.r_[True, np.diff(at) > 0][: len(at)]], (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
+        first = first + limits.quiet_us
+        return cls(at[np.r_[True, gaps > 0][: len(at)]], (first[~odd], last[~odd]), (first[odd], last[odd]))
+
+
+def _places(what: Ints, long: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of each long pause, which place it is at, by what ends before it and begins after it; of each such place, how often it is passed, and how often with
+    a long pause.
+    """
+    before, after, count = what[:-1], what[1:], int(what.max()) + 1
+    known, group = np.unique(before[long] * np.int64(count) + after[long], return_inverse=True)
+    # Most events are at no such place: one look-up leaves them out, before pairs are made of the rest.
+    ends, begins = np.zeros(count, bool), np.zeros(count, bool)
+    ends[before[long]] = begins[after[long]] = True
+    some = np.flatnonzero(ends[before] & begins[after])
+    place = before[some] * np.int64(count) + after[some]
+    found = np.searchsorted(known, place)
+    here = known[np.minimum(found, len(known) - 1)] == place
+    return group, np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
 
 
 def _edges(tables: Sequence[Table]) -> tuple[Floats, Ints]:
@@ -58,9 +69,9 @@ def _edges(tables: Sequence[Table]) -> tuple[Floats, Ints]:
     names: list[Ints] = []
     first = 0
     for table in tables:
-        start, codes = table["start_us"], table["name"].codes.astype(np.int64)
+        start, codes = table["start_us"], np.int32(first) + 2 * table["name"].codes.astype(np.int32)
         times += [start, start + table["dur_us"]]
-        names += [first + 2 * codes, first + 2 * codes + 1]
+        names += [codes, codes + np.int32(1)]
         first += 2 * len(table["name"].categories)
     at = np.concatenate(times)
     order = np.argsort(at, kind="stable")

@@ -12,7 +12,7 @@ import math
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask, complement, intersect, joined
+from advisor.intervals import Floats, Ints, Mask, complement, in_order, intersect, joined
 from advisor.knowledge import recording_cost
 from advisor.knowledge.measured_costs import cost
 from advisor.recordings.columns import Table
@@ -184,7 +184,7 @@ def _nodes(timeline: Timeline, schedule: Schedule) -> Ints:
 
 def _count_within(times_us: Floats, start_us: Floats, end_us: Floats) -> Ints:
     """(n,) how many of the times lie in each span."""
-    times = np.sort(times_us)
+    times = in_order(times_us)
     return np.searchsorted(times, end_us) - np.searchsorted(times, start_us)
 
 

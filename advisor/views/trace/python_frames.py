@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import nest
+from advisor.intervals import Ints, nest
 from advisor.recordings.links import Forest, forest
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import thread_ids
@@ -22,7 +22,22 @@ class PythonFrames(msgspec.Struct, frozen=True):
         parent_id, python_id = frame["parent_id"], frame["python_id"]
         if not (parent_id >= 0).any():
             return cls(forest(nest(thread_ids(frame), *frame.bounds())))
-        order = np.argsort(python_id, kind="stable")
-        at = np.minimum(np.searchsorted(python_id[order], parent_id), len(order) - 1)
-        found = order[at]
-        return cls(forest(np.where((parent_id >= 0) & (python_id[found] == parent_id), found, -1)))
+        return cls(forest(_rows_of(python_id, parent_id)))
+
+
+_SPREAD = 4
+"""Numbers up to this many times the rows are looked up in a table: profilers count frames."""
+
+
+def _rows_of(numbers: Ints, wanted: Ints) -> Ints:
+    """The first row with each number that is wanted, -1 if none has it or it is negative."""
+    largest = max(int(numbers.max()), -1)
+    if largest < _SPREAD * len(numbers):
+        rows = np.full(largest + 2, -1)
+        counted = np.flatnonzero(numbers >= 0)[::-1]  # of rows with one number the first is written last
+        rows[numbers[counted]] = counted
+        found: Ints = rows[np.where((wanted >= 0) & (wanted <= largest), wanted, largest + 1)]
+        return found
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(order) - 1)]
+    return np.where((wanted >= 0) & (numbers[at] == wanted), at, -1)
