@@ -181,6 +181,18 @@ def joined(columns: Sequence[Any]) -> Column:
     return Categorical(np.concatenate(codes), list(number))
 
 
+def by_first_row(column: Categorical) -> tuple[NDArray[np.int64], Objects]:
+    """As `numbered`, of a column of text: each distinct text is touched once."""
+    codes, n = column.codes, len(column)
+    first = np.full(len(column.categories), n)
+    first[codes[::-1]] = np.arange(n)[::-1]  # of rows with one text the first is written last
+    held = np.flatnonzero(first < n)
+    order = held[np.argsort(first[held])]
+    place = np.empty(len(first), np.int64)
+    place[order] = np.arange(len(order))
+    return place[codes], column.categories[order]
+
+
 def numbered(values: Any) -> tuple[NDArray[np.int64], Any]:
     """Each value's number in the order of their first rows, (n,) integers, and the distinct values.
 

@@ -166,17 +166,19 @@ class Text:
         while not (ended and not self._buffer.strip(_BLANK + b",")):
             if elsewhere is not None and self._separator and not (ended or self._lost) and elsewhere.free:
                 yield from self._together(decode, elsewhere)
-            if not ended:
-                block = self._read(want)
-                ended, self._buffer = not block, self._buffer + block
+            block = b"" if ended else self._read(want)
+            ended = not block
             before = self._offset
-            piece = b"" if ended or self._lost else self._guess()
+            piece, rest = (b"", self._buffer) if ended else self._cut(block)
             try:
                 if piece:
                     yield decode(piece)
-                    self._advance(len(piece))
+                    self._buffer = rest
+                    self._advance(0, len(piece))
+                else:
+                    self._buffer = rest
             except MalformedError:
-                piece = b""
+                piece, self._buffer = b"", piece + rest
             if self._lost:
                 yield from self._salvage(decode, ended)
             elif not piece:
@@ -223,6 +225,15 @@ class Text:
                 pending.popleft()
                 yield value
 
+    def _cut(self, block: bytes) -> tuple[bytes, bytes]:
+        """The buffer and what was read after it, cut at the last separator; nothing and all of it where none is known or found."""
+        cut = block.rfind(self._separator) if self._separator and not self._lost else -1
+        if cut >= 0:  # mostly: the block is copied once
+            return b"".join((self._buffer, memoryview(block)[: cut + 1])), block[cut + 1 :]
+        self._buffer += block
+        piece = b"" if self._lost else self._guess()
+        return piece, self._buffer[len(piece) :]
+
     def _guess(self) -> bytes:
         """The buffer up to the last separator in it."""
         if not self._separator:
@@ -231,10 +242,11 @@ class Text:
         cut = self._buffer.rfind(self._separator) if self._separator else -1
         return self._buffer[: cut + 1]
 
-    def _advance(self, n: int) -> None:
+    def _advance(self, n: int, done: int = 0) -> None:
+        """Leave out the next n bytes, after `done` that are out of the buffer already."""
         self._buffer = self._buffer[n:]
-        self._offset += n
-        self.end = self._offset if n else self.end
+        self._offset += done + n
+        self.end = self._offset if done + n else self.end
         blank = len(self._buffer) - len(self._buffer.lstrip(_BLANK + b","))
         self._buffer = self._buffer[blank:]
         self._offset += blank

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, nest, over_ancestors
 from advisor.knowledge import cuda_api
-from advisor.recordings.columns import Objects, Table, concatenated, numbered
+from advisor.recordings.columns import Categorical, Table, by_first_row, concatenated, joined
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut, Lane
 from advisor.views.groups import Groups
@@ -32,6 +32,8 @@ _ROLES = {
     cuda_api.ApiRole.SYNC: "sync",
     cuda_api.ApiRole.ALLOCATION: "allocation",
 }
+_CALL_KINDS = sorted({"call", *_ROLES.values()})
+_ROLE_KINDS = np.array([_CALL_KINDS.index(_ROLES.get(role, "call")) for role in cuda_api.ApiRole])
 _MODULE = "nn.Module: "
 AROUND = 0.85
 """Of the frames that are open for this much of a stretch only the innermost is shown: the others say nothing of it."""
@@ -73,7 +75,8 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
         begins = np.flatnonzero(np.r_[True, np.any([np.diff(rows[name]) != 0 for name in _LANE], axis=0)][: len(rows)])
         lane = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(rows)]))
         start, dur = rows["start"], rows["dur"]
-        names, kinds = numbered(np.r_[rows["name"], rows["op"]]), numbered(rows["kind"])
+        texts: Any = joined([rows["name"], rows["op"]])
+        names, kinds = by_first_row(texts), by_first_row(rows["kind"])
         op = np.where(rows["op"] == "", -1, names[0][len(rows) :])
         return Cut(
             start_us=start_us,
@@ -141,7 +144,6 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
 
     def _host(self, start_us: float, end_us: float) -> list[Table]:
         timeline = self.timeline
-        roles = np.array([_ROLES.get(role, "call") for role in cuda_api.ApiRole], object)
         calls = _rows_inside(timeline.api_calls, start_us, end_us)
         python = _rows_inside(timeline.python_calls, start_us, end_us)
         python = python[self._shown_frames[timeline.python_calls["name"].codes[python]]]
@@ -149,7 +151,7 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
             _slices(timeline.annotations, _rows_inside(timeline.annotations, start_us, end_us), "annotation"),
             _slices(timeline.python_calls, python, "python"),
             _slices(timeline.cpu_ops, _rows_inside(timeline.cpu_ops, start_us, end_us), "op"),
-            _slices(timeline.api_calls, calls, roles[self.launches.roles[calls]], call=calls),
+            _slices(timeline.api_calls, calls, Categorical(_ROLE_KINDS[self.launches.roles[calls]], _CALL_KINDS), call=calls),
             _slices(timeline.overheads, _rows_inside(timeline.overheads, start_us, end_us), "profiler"),
             _slices(timeline.os_calls, _rows_inside(timeline.os_calls, start_us, end_us), "call"),
         ]
@@ -163,25 +165,26 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
     def _gpu(self, start_us: float, end_us: float) -> Table:
         frame = self.timeline.gpu_ops
         rows = _rows_inside(frame, start_us, end_us)
-        families = np.array([family.value for family in FAMILIES], object)
-        op = self.ops.of_gpu[rows]
-        names = np.array([*self.ops.categories, ""], object)
+        families = Categorical(self.kernels.family[rows], [family.value for family in FAMILIES])
+        op, names = self.ops.of_gpu[rows], self.ops.categories
         return _frame(
-            frame, rows, _GPU, families[self.kernels.family[rows]], "device", "stream",
+            frame, rows, _GPU, families, "device", "stream",
             launcher=self.launches.call[rows],
-            op=names[np.where(op >= 0, self.ops.names[op], -1)] if len(self.ops.names) else "",
+            op=Categorical(np.where(op >= 0, self.ops.names[op], len(names)), [*names, ""]) if len(self.ops.names) else "",
         )  # fmt: skip
 
     def _idle(self, start_us: float, end_us: float) -> Table:
         gaps, main = self.gaps, self.partition.main
         rows = np.flatnonzero((gaps.start_us < end_us) & (gaps.end_us > start_us)) if main else np.empty(0, np.int64)
-        cause = gaps.main_causes(rows)
+        cause = Categorical.of_texts(gaps.main_causes(rows))
         return _table(len(rows), _IDLE, main.device if main else 0, 0, gaps.start_us[rows], gaps.dur_us[rows], cause, cause)
 
 
 _HOST, _IDLE, _GPU = range(3)
 """Sides, in the order in which their lanes are drawn."""
 _LANE = ("side", "process", "track")
+Texts = Categorical | str
+"""A text of each slice, or that of all."""
 
 
 def _rows_inside(frame: Table, start_us: float, end_us: float) -> Ints:
@@ -191,25 +194,29 @@ def _rows_inside(frame: Table, start_us: float, end_us: float) -> Ints:
     return np.flatnonzero(start[:last] + frame["dur_us"][:last] > start_us)
 
 
-def _slices(frame: Table, rows: Ints, kind: Any, call: Any = -1) -> Table:
+def _slices(frame: Table, rows: Ints, kind: Texts, call: Any = -1) -> Table:
     return _frame(frame, rows, _HOST, kind, "pid", "tid", call=call)
 
 
-def _frame(frame: Table, rows: Ints, side: int, kind: Any, process: str, track: str, **more: Any) -> Table:
-    return _table(
-        len(rows), side, frame[process][rows], frame[track][rows], frame["start_us"][rows], frame["dur_us"][rows], kind, frame["name"][rows].texts(), **more
-    )
+def _frame(frame: Table, rows: Ints, side: int, kind: Texts, process: str, track: str, **more: Any) -> Table:
+    return _table(len(rows), side, frame[process][rows], frame[track][rows], frame["start_us"][rows], frame["dur_us"][rows], kind, frame["name"][rows], **more)
 
 
 def _table(
-    n: int, side: int, process: Any, track: Any, start: Floats, dur: Floats, kind: Any, name: Objects, op: Any = "", call: Any = -1, launcher: Any = -1
+    n: int, side: int, process: Any, track: Any, start: Floats, dur: Floats, kind: Texts, name: Categorical, op: Texts = "", call: Any = -1, launcher: Any = -1
 ) -> Table:
     """A row a slice; what is the same for all is given once."""
     numbers = {"side": side, "process": process, "track": track, "call": call, "launcher": launcher}
     texts = {"kind": kind, "name": name, "op": op}
     columns: dict[str, Any] = {of: np.broadcast_to(np.asarray(values, np.int64), n) for of, values in numbers.items()}
-    columns |= {of: np.broadcast_to(np.asarray(values, object), n) for of, values in texts.items()}
+    columns |= {of: _column(values, n) for of, values in texts.items()}
     return Table({**columns, "start": start, "dur": dur})
+
+
+def _column(values: Texts, n: int) -> Categorical:
+    if isinstance(values, str):
+        return Categorical(np.zeros(n, np.int8), [values])
+    return values.without_unused() if n < len(values.categories) else values  # tables are joined by each text
 
 
 def _without_outer_frames(host: Table, start_us: float, end_us: float) -> Table:
@@ -218,7 +225,10 @@ def _without_outer_frames(host: Table, start_us: float, end_us: float) -> Table:
     around = np.flatnonzero((host["kind"] == "python") & (shown >= AROUND * (end_us - start_us)))
     around = around[np.argsort(host["dur"][around], kind="stable")]
     innermost_of_thread = around[Groups.by_keys(host["process"][around], host["track"][around]).first]
-    return host[np.setdiff1d(np.arange(len(host)), np.setdiff1d(around, innermost_of_thread))]
+    kept = np.ones(len(host), bool)
+    kept[around] = False
+    kept[innermost_of_thread] = True
+    return host[kept]
 
 
 def _depth(lane: Ints, start: np.ndarray, end: np.ndarray) -> Ints:
