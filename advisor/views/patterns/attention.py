@@ -93,32 +93,32 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def exponential(self) -> Mask:
-        """(n,) which calls are a softmax, or the exponential of one that is written out."""
+        """(n,) calls of a softmax, or of the exponential of an unfused softmax."""
         return self.flow.of_families(Family.SOFTMAX) | self.flow.calls_with_token("exponential")
 
     def _undoes(self, call: int) -> bool:
-        """Whether a call sums what becomes of the product of two tensors of one size: a softmax written out is undone by such sums."""
+        """Whether a call sums a product of two equally large tensors, as the gradient of an unfused softmax does."""
         read = self.flow.reads(call)[:1]
         before = self.flow.origins(call, self.flow.of_families(Family.ELEMENTWISE), Sure.NEAREST)
         return any(elementary(self.flow.name(other)) == "mul" and self.flow.reads(other) == read * 2 for other in before)
 
     @cached_property
     def products(self) -> dict[int, Product]:
-        """The calls that multiply batches of matrices."""
+        """The batched GEMMs, by their calls."""
         return {call: size for call, _ in self.flow.products if (size := batched(self.flow.inputs(call)))}
 
     def attentions(self) -> Iterator[WrittenOut]:
-        """Each softmax with the products around it, and in the backward pass what undoes one."""
+        """Each softmax with the GEMMs around it, or in the backward pass its gradient."""
         flow, taken = self.flow, set[int]()
-        of_scores = np.isin(self.size[flow.at[flow.bounds[:-1]]], [*map(self._made, self.products)])
+        of_scores = np.isin(self.size[flow.firsts], [*map(self._made, self.products)])
         for softmax in np.flatnonzero(of_scores & (self.exponential | flow.of_families(Family.REDUCTION))).tolist():
             if not self.exponential[softmax] and not self._undoes(softmax):
                 continue
-            first, users = self._around(softmax)
+            first, users = self._gemms_around(softmax)
             users = [call for call in users if call not in taken]
             if not users or first in taken or self.products[first].rows * self.products[first].columns < MIN_SCORES:
                 continue
-            other = self._beside(first, taken)
+            other = self._value_gradient(first, taken)
             if other >= 0 and len(users) > 1 and (flow.backward[softmax] or not flow.backward.any()):
                 chosen = sorted((other, first)) + users[:2]
             elif self.exponential[softmax] and not flow.backward[softmax]:
@@ -129,9 +129,9 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
                 taken.update(chosen)
                 yield self._single_attention(chosen, first)
 
-    def _around(self, softmax: int) -> tuple[int, list[int]]:
-        """The product that makes what a softmax reads, and those after it that may read what becomes of that; (-1, []) if there are none."""
-        flow, scores = self.flow, int(self.size[self.flow.kernels(softmax, softmax + 1)[0]])
+    def _gemms_around(self, softmax: int) -> tuple[int, list[int]]:
+        """The GEMM that makes the input of a softmax, and those after it that may read the weights; (-1, []) without both."""
+        flow, scores = self.flow, int(self.size[self.flow.firsts[softmax]])
         between = ~flow.of_families(Family.GEMM)
         for first in flow.origins(softmax, between, Sure.GUESS if self.exponential[softmax] else Sure.NEAREST):
             if self._made(first) == scores:
@@ -140,8 +140,8 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
                     return first, users
         return -1, []
 
-    def _beside(self, first: int, taken: set[int]) -> int:
-        """The product that uses the weights for the gradient of the values, next to one that makes their gradient; -1 if there is none."""
+    def _value_gradient(self, first: int, taken: set[int]) -> int:
+        """The GEMM that makes the gradient of the values, next to that of the scores; -1 if there is none."""
         flow = self.flow
         for step in (-1, 1):
             call = first + step
@@ -152,7 +152,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return -1
 
     def _made(self, call: int) -> int:
-        """Elements that a batched product makes; 0 of other calls."""
+        """Elements of a batched GEMM's result; 0 of other calls."""
         product = self.products.get(call)
         return product.batch * product.rows * product.columns if product else 0
 
@@ -203,7 +203,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def _causal(self, between: Ints, rows: int, columns: int) -> bool:
-        """Whether a mask is one square for every head and sequence, which is what causal masks are."""
+        """Whether all heads and sequences share a square mask, as causal masks are."""
         return rows == columns and any(
             shape[-2:] == (rows, columns) and prod(shape) == rows * columns
             for k in between.tolist()
@@ -212,8 +212,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def _of_sequences(self, between: Ints, of: Product) -> bool:
-        """Whether a square mask is added to the scores of all heads of a sequence, another to those of the next: how libraries say causal and
-        padded at once."""
+        """Whether a square mask per sequence is added to the scores of all its heads: libraries express causal and padded that way."""
         return of.rows == of.columns and any(
             len(shape) == 4 and shape[0] > 1 and shape[1:] == (1, of.rows, of.columns)
             for k in between.tolist()

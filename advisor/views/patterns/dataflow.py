@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -78,7 +79,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def name(self, call: int) -> str:
         """The op, else the kernel."""
-        return self.work.name(int(self._firsts[call]))
+        return self.work.name(int(self.firsts[call]))
 
     def call_at(self, position: int) -> int:
         """The call that launched a kernel."""
@@ -91,11 +92,11 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def backward(self) -> Mask:
         """(n,) whether autograd launched each."""
-        return self.work.backward[self._firsts]
+        return self.work.backward[self.firsts]
 
     def of_families(self, *families: Family) -> Mask:
         """(n,) whether each is of one of these families, by the kernel that it launches first."""
-        return self.work.in_families(*families)[self._firsts]
+        return self.work.in_families(*families)[self.firsts]
 
     def reads(self, call: int) -> list[Size]:
         """Each tensor that it reads, in the order of its arguments; [] if that was not recorded."""
@@ -119,6 +120,16 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     def kernels(self, begin: int, end: int) -> Ints:
         """Positions of the kernels of calls from one up to another, in their order."""
         return self.at[self.bounds[begin] : self.bounds[end]]
+
+    def kernels_of(self, calls: range) -> Ints:
+        """Likewise."""
+        return self.kernels(calls.start, calls.stop)
+
+    @property
+    def parts(self) -> list[range]:
+        """The calls of each segment of a stream in a step."""
+        edges = [*np.flatnonzero(np.diff(self.part, prepend=-1)).tolist(), len(self.part)]
+        return [range(begin, end) for begin, end in pairwise(edges)]
 
     def product(self, call: int) -> Product | None:
         """The sizes of what a call multiplies, None if it multiplies nothing or that was not recorded."""
@@ -181,7 +192,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def _named(self) -> tuple[list[str], Ints]:
         """The distinct names of calls, and which of them each has."""
-        _, first, of = np.unique(self.work.kind[self._firsts], return_index=True, return_inverse=True)
+        _, first, of = np.unique(self.work.kind[self.firsts], return_index=True, return_inverse=True)
         return list(map(self.name, first.tolist())), of
 
     @cached_property
@@ -200,16 +211,17 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return found
 
     @cached_property
-    def _firsts(self) -> Ints:
+    def firsts(self) -> Ints:
+        """(n,) position of the first kernel of each call."""
         return self.at[self.bounds[:-1]]
 
     @cached_property
     def _pointwise(self) -> Mask:
-        return self.work.in_families(Family.ELEMENTWISE)[self._firsts]
+        return self.work.in_families(Family.ELEMENTWISE)[self.firsts]
 
     @cached_property
     def _products(self) -> dict[int, Product]:
-        dense = self.work.in_families(Family.GEMM)[self._firsts] & (self.op >= 0)
+        dense = self.work.in_families(Family.GEMM)[self.firsts] & (self.op >= 0)
         known: dict[tuple[int, int], Product | None] = {}
         found = {}
         for call, alike in zip(np.flatnonzero(dense).tolist(), zip(*self.shapes.alike(self.op[dense]), strict=True), strict=True):

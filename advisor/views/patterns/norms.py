@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import msgspec
@@ -16,6 +16,7 @@ from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, has_token, names_of
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.knowledge.structs import replace
+from advisor.views.patterns.dataflow import Dataflow
 from advisor.views.patterns.fusion import Fusion
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -93,61 +94,51 @@ class WrittenOut(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...]
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes) -> WrittenOut:
-        forward = _forward(work, shapes)
-        return cls((*forward, *_backward(work, forward)))
+    def build(cls, flow: Dataflow) -> WrittenOut:
+        forward = list(_forward(flow))
+        return cls((*forward, *_backward(flow.work, forward)))
 
 
-def _forward(work: GpuWork, shapes: Shapes) -> list[Chain]:
-    """Written-out ops of the forward pass (or of inference), each by the first pattern that fits."""
-    signs, composite = _signs(work), work.ops.enclosing(work.op, COMPOSITE) >= 0
-    found: list[Chain] = []
-    for run in work.parts:
-        found += _in_run(work, shapes, run, "".join(signs[run]), composite)
-    return found
+def _forward(flow: Dataflow) -> Iterator[Chain]:
+    """Unfused ops of the forward pass (or of inference), each by the first pattern that fits."""
+    signs, composite = _signs(flow), flow.work.ops.enclosing(flow.op, COMPOSITE) >= 0
+    for calls in flow.parts:
+        text, taken = "".join(signs[calls.start : calls.stop]), np.zeros(len(calls), bool)
+        for kind, pattern in _PATTERNS:
+            for match in pattern.finditer(text):
+                here = slice(*match.span())
+                if not taken[here].any() and (chain := _checked(flow, kind, calls[here], [_TOKEN[sign] for sign in match[0]], composite)):
+                    taken[here] = True
+                    yield chain
 
 
-def _in_run(work: GpuWork, recorded: Shapes, run: Ints, text: str, composite: Mask) -> list[Chain]:
-    taken = np.zeros(len(run), bool)
-    found = []
-    for kind, pattern in _PATTERNS:
-        for match in pattern.finditer(text):
-            here = slice(*match.span())
-            if taken[here].any():
-                continue
-            if chain := _checked(work, recorded, kind, run[here], [_TOKEN[sign] for sign in match[0]], composite):
-                taken[here] = True
-                found.append(chain)
-    return found
-
-
-def _signs(work: GpuWork) -> np.ndarray:
-    """(n,) the sign of each kernel's token."""
-    names = work.timeline.gpu_ops["name"]
+def _signs(flow: Dataflow) -> np.ndarray:
+    """(n,) the sign of each call's token."""
+    work, names = flow.work, flow.work.timeline.gpu_ops["name"]
     by_kernel = np.array([_SIGN.get(elementary_kernel(n), _OTHER) for n in (*names.categories, "")])
-    signs: np.ndarray = by_kernel[names.codes[work.rows]]
+    signs: np.ndarray = by_kernel[names.codes[work.rows[flow.firsts]]]
     if len(work.ops.names):
         by_op = np.array([_SIGN.get(elementary(n), _OTHER) for n in (*work.ops.categories, "")])
-        signs = np.where(work.op >= 0, by_op[work.ops.codes(work.op)], signs)
+        signs = np.where(flow.op >= 0, by_op[work.ops.codes(flow.op)], signs)
         parent, fused = work.ops.parent, work.ops.within_chosen(work.ops.named(_FUSED_ALREADY))
         inside = (parent >= 0) & fused[parent]
-        signs[(work.op >= 0) & inside[work.op]] = _OTHER
+        signs[(flow.op >= 0) & inside[flow.op]] = _OTHER
     return signs
 
 
-def _checked(work: GpuWork, recorded: Shapes, kind: str, members: Ints, tokens: Sequence[str], composite: Mask) -> Chain | None:
+def _checked(flow: Dataflow, kind: str, calls: range, tokens: Sequence[str], composite: Mask) -> Chain | None:
     """The chain as matched, less the scale or cast at its end that works on another tensor; None if shapes disagree."""
-    shapes = [tensors_of(recorded, op) for op in work.op[members].tolist()]
+    shapes = [tensors_of(flow.shapes, op) for op in flow.op[calls.start : calls.stop].tolist()]
     if not all(shapes):
         # The kernels' names alone: take only what is longer than a few kernels that anything may launch.
-        return Chain(kind, members, np.nan) if len(members) >= 4 and not work.timeline.source.shapes else None
+        return Chain(kind, flow.kernels_of(calls), np.nan) if len(calls) >= 4 and not flow.work.timeline.source.shapes else None
     sizes = [max(prod(shape) for shape, _ in s) for s in shapes]
-    n, length = max(sizes), len(members)
+    n, length = max(sizes), len(calls)
     while length > 2 and sizes[length - 1] != n:
         length -= 1
     if tokens[length - 1] == "cast" and tokens[0] != "cast":
         length -= 1  # no cast in, so this one belongs to what follows
-    members, tokens, shapes, sizes = members[:length], tokens[:length], shapes[:length], sizes[:length]
+    calls, tokens, shapes, sizes = calls[:length], tokens[:length], shapes[:length], sizes[:length]
     first = next((i for i, token in enumerate(tokens) if token in ("mean", "var", "sum", "norm", "softmax")), -1)
     if first < 0 or sizes[first] != n or sizes[0] != n:
         return None
@@ -155,9 +146,9 @@ def _checked(work: GpuWork, recorded: Shapes, kind: str, members: Ints, tokens: 
     square = next((i for i, token in enumerate(tokens[:first]) if token in ("pow", "mul")), first)
     if kind == "RMSNorm" and square + 1 < first and tokens[square] == "mul" and not any(_is_weight(whole, shape) for shape, _ in shapes[square]):
         # A product with something else comes before the norm and is none of it.
-        members, tokens, shapes, sizes, first = members[1:], tokens[1:], shapes[1:], sizes[1:], first - 1
+        calls, tokens, shapes, sizes, first = calls[1:], tokens[1:], shapes[1:], sizes[1:], first - 1
     if tokens[0] == "softmax":
-        return Chain(kind, members, float(n * (shapes[0][0][1] + shapes[-1][0][1])))
+        return Chain(kind, flow.kernels_of(calls), float(n * (shapes[0][0][1] + shapes[-1][0][1])))
     ending = ("mul", "div", *(("sub", "add") if kind == "log-softmax" else ()))
     last = max((i for i, token in enumerate(tokens) if token in ending), default=-1)
     statistic = any(_is_row_statistic(whole, shape) for s in shapes[first + 1 :] for shape, _ in s)
@@ -166,11 +157,11 @@ def _checked(work: GpuWork, recorded: Shapes, kind: str, members: Ints, tokens: 
     itemsize = shapes[0][-1][1] if tokens[0] == "cast" else shapes[0][0][1]
     written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
     weight = max((size for s in shapes[first + 1 :] for shape, size in s if len(shape) == 1 and _is_weight(whole, shape)), default=0)
-    mixed, inside = kind == "RMSNorm" and weight > itemsize, bool(composite[members[0]])
-    chain = Chain(kind, members, float(n * (itemsize + written)), mixed=mixed, inside=inside)
+    mixed, inside = kind == "RMSNorm" and weight > itemsize, bool(composite[calls[0]])
+    chain = Chain(kind, flow.kernels_of(calls), float(n * (itemsize + written)), mixed=mixed, inside=inside)
     if not mixed or inside:
         return chain
-    return replace(chain, core=members[int(tokens[0] == "cast") : len(members) - (tokens[-1] == "cast")], core_bytes=float(n * 2 * weight))
+    return replace(chain, core=flow.kernels_of(calls[int(tokens[0] == "cast") : len(calls) - (tokens[-1] == "cast")]), core_bytes=float(n * 2 * weight))
 
 
 def _is_weight(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
