@@ -37,7 +37,7 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
     spent = f"The data set and its data loader take {duration(spent_us)} {of_each_step(work.step_us)} in the launching thread"
     return Found(
         title="Preprocessing delays each batch",
-        summary=f"{spent}; parsing, tokenising or decoding may be the same in every epoch.",
+        summary=f"{spent}. Parsing, tokenising or decoding may be the same in every epoch.",
         edits=Edits(combine(), host_time.cut_time(spans, OF_LOADER), host_time.cut_time(spans)),
         removes="making each batch anew",
         likely_at_most_us=_idle_us(timeline, steps, work),

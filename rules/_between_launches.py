@@ -84,7 +84,7 @@ def between_launches(
     of_main = np.array([label == main.label for label in labels])
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
     return Found(
-        summary=f"The host {'works' if seen else 'spends'} {spent} {of_each_step(work.step_us)} {'in CPU code of the program' if seen else 'outside of runtime calls'}, "
+        summary=f"{'CPU code of the program takes' if seen else 'The host spends'} {spent} {of_each_step(work.step_us)}{' outside of runtime calls' * (not seen)}, "
         f"{led_by(evidence)}. It launches nothing in that time.",
         edits=Edits(
             combine(host_time.cut_time(named, least), host_time.cut_time(guessed, 0.25)),

@@ -35,11 +35,11 @@ def of_few_requests(work: GpuWork, witness: Witness, fill: Floats, of_network: M
     # Each kernel takes as long as before until it fills the device, but for attention, over a cache of each request's own. What is copied or cast is mostly weights.
     known = np.where(work.in_families(Family.COPY), 0.0, np.where(work.in_families(Family.ATTENTION), 1.0, fill))
     of_each = np.where(np.isnan(known), of_network | work.in_families(Family.COMMUNICATION), known)
-    told = ((waits, "waits for launches"), (few, f"works in kernels that fill 1 / {TOGETHER} of it or less"))
+    told = ((waits, "waits for launches"), (few, f"runs small kernels (1 / {TOGETHER} of it or less)"))
     said = [f"{what} {percent(share)}" for share, what in told if share >= HARDLY_ANY]
     return Found(
         title="The batch is too small to keep the GPU busy",
-        summary=f"The GPU {' and '.join(said)} {of_each_step(work.step_us)}, so batching several requests costs no extra time.",
+        summary=f"The GPU {' and '.join(said)} {of_each_step(work.step_us)}. Batching several requests costs no extra time.",
         edits=Edits(Batched(FEW, kernels[:0]), together(TOGETHER), together(MANY)),
         removes="launching the same kernels again for every request",
         quiet=f"the GPU {' and '.join(said)} of {THE_STEP}",

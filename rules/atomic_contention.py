@@ -69,8 +69,8 @@ def atomic_contention(
             return Fine(found.busiest)
         gain = _gain(kernel, found)
         return Seen(
-            f"does {large_count(found.operations)} atomic operations on few addresses: a single L2 slice is busy with them for {found.busiest:.0%} of the "
-            "time, and all else waits.",
+            f"does {large_count(found.operations)} atomic operations on few addresses. A single L2 slice is busy with them for {found.busiest:.0%} of the "
+            "time; all else waits.",
             gain,
             0.9,
             _FIX,

@@ -76,8 +76,8 @@ def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: W
     boolean = any(calls.values())
     count = work.a_step(np.unique(call[forward]))
     return Found(
-        summary=f"{counted(count, 'attention call')} {PER_STEP} get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share: "
-        f"{duration(work.us_a_step(kernels))} of GPU time"
+        summary=f"{counted(count, 'attention call')} {PER_STEP} get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share. "
+        f"That takes {duration(work.us_a_step(kernels))} of GPU time"
         + (f", and {duration(work.us_a_step(converting))} to turn it into floats." if len(converting) else "."),
         edits=Edits(without, causal, causal),
         removes="work on masked positions",

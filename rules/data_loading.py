@@ -86,11 +86,12 @@ def data_loading(
     multi = loader.uses_workers(timeline, spans)
     # The device's window begins and ends later than the host's, and may hold a longer wait: it idles all the while then, and no longer is said.
     idle = gaps.share("data_loading")
-    meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of {THE_STEP} meanwhile"
+    throughout = idle >= loader_us / work.step_us
+    meanwhile = "throughout" if throughout else f"for {idle:.0%} of {THE_STEP} meanwhile"
     # What the device idles elsewhere goes too where the loader keeps the host from running ahead; no more than that was seen lost.
     idle_us = float(sum(gaps.causes[cause].sum() for cause in CAUSES if cause != "profiler")) / steps.steps
-    if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + LOW_SHARE:
-        meanwhile += f", and {in_all:.0%} in all"
+    if not throughout and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + LOW_SHARE:
+        meanwhile += f" ({in_all:.0%} in all)"
     slowest = batch_waits.slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch"
@@ -100,7 +101,7 @@ def data_loading(
         edits=batch_waits.loading_ahead(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
         likely_at_most_us=idle_us,
-        quiet=f"the data loader takes {duration(loader_us)} of {step_of(work.step_us)} and the GPU idles {meanwhile}",
+        quiet=f"the dataloader takes {duration(loader_us)} of {step_of(work.step_us)} and the GPU idles {meanwhile}",
         evidence=batch_waits.loading_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         # Workers that have just begun are behind once; those that stay behind set the pace.

@@ -84,8 +84,8 @@ def dense_gradients(
     spent = work.us_a_step(touched) + float((work.dur_us[dense.updates] * dense.share).sum()) / work.schedule.steps
     rows, read = int(dense.table[long].sum()) / work.schedule.steps, int(dense.read[long].sum()) / work.schedule.steps
     return Found(
-        summary=f"{counted(tables, 'embedding table')} of {rows:,.0f} rows get{'s' if tables == 1 else ''} a dense gradient {EVERY_STEP}, for {read:,.0f} rows read: "
-        f"filling, summing and applying them takes {duration(spent)} of GPU time.",
+        summary=f"{counted(tables, 'embedding table')} of {rows:,.0f} rows get{'s' if tables == 1 else ''} a dense gradient {EVERY_STEP}, for {read:,.0f} rows read. "
+        f"Filling, summing and applying them takes {duration(spent)} of GPU time.",
         edits=Edits(sparse, joined, joined),
         removes="dense gradients of embedding tables",
         quiet=f"dense gradients of embedding tables take {duration(spent)} {PER_STEP}",

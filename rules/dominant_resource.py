@@ -79,9 +79,9 @@ def dominant_resource(
         if reached is not None
         else "at an unknown share of the hardware limit"
     )
-    what = f"Copies {_WAYS.get(name, '')}" if moved else cut(name, 70)
+    what = _SUBJECTS.get(name, "Copies") if moved else cut(name, 70)
     return Found(
-        title=f"Copies {_WAYS.get(name, '')} take most of {THE_STEP}" if moved else f"A single kernel takes most of {THE_STEP}",
+        title=f"{_SUBJECTS.get(name, 'Copies')} take most of {THE_STEP}" if moved else f"A single kernel takes most of {THE_STEP}",
         summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({percent(share)}), {near}.",
         saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="time above the hardware's minimum"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
@@ -93,10 +93,10 @@ def dominant_resource(
     )
 
 
-_WAYS = {
-    CopyKind.HTOD.value: "from the host to the device", CopyKind.DTOH.value: "from the device to the host",
-    CopyKind.DTOD.value: "within the device", CopyKind.PTOP.value: "between devices", CopyKind.HTOH.value: "within the host",
-    CopyKind.MIGRATION_HTOD.value: "of managed memory to the device", CopyKind.MIGRATION_DTOH.value: "of managed memory to the host",
+_SUBJECTS = {
+    CopyKind.HTOD.value: "Host-to-device copies", CopyKind.DTOH.value: "Device-to-host copies",
+    CopyKind.DTOD.value: "Copies within the device", CopyKind.PTOP.value: "Copies between devices", CopyKind.HTOH.value: "Copies within the host",
+    CopyKind.MIGRATION_HTOD.value: "Copies of managed memory to the device", CopyKind.MIGRATION_DTOH.value: "Copies of managed memory to the host",
 }  # fmt: skip
 
 

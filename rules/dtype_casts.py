@@ -85,7 +85,7 @@ def dtype_casts(
     found = casts.all
     positions = np.array([c.position for c in found], np.int64)
     total = float(work.dur_us[positions].sum())
-    quiet = f"kernels that only convert dtypes take {percent(total / work.busy_us, min_cast_share)} of busy time"
+    quiet = f"casts take {percent(total / work.busy_us, min_cast_share)} of busy time"
     if total < min_cast_share * work.busy_us:
         return Clear(why=f"{quiet} (threshold {threshold(min_cast_share)})")
     training = program.training

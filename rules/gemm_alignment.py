@@ -95,7 +95,7 @@ def gemm_alignment(
     if not slow:
         return Clear(
             why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'GEMM')} {PER_STEP} have row sizes that are not a multiple of 16 bytes"
-            + (f"; they reach {max_rate_share:.0%} of the rate of large GEMMs, or are short or memory-bound" if wrong else "")
+            + (f". They reach {max_rate_share:.0%} of the rate of large GEMMs, or are short or memory-bound" if wrong else "")
         )
     found = np.array(slow, np.int64)
     own = [p for p, product in products.items() if not product.wrong and bound[p]]

@@ -106,7 +106,7 @@ def graph_candidate(
         if not masks:
             return Clear(why=capturable.why_not)
         if (products := graphs.products_share(work)) > FEW_PRODUCTS:
-            return Clear(why=f"{capturable.why_not}; GEMMs take {percent(products)} of {THE_STEP}, and without masks they may cost as much as the launches")
+            return Clear(why=f"{capturable.why_not}. GEMMs take {percent(products)} of {THE_STEP}; without masks they may cost as much as the launches")
     if count < min_ops:
         return Clear(why=f"{A_STEP} launches {counted(count, 'GPU op')} (threshold {min_ops})")
     before_all = (capturing.FIRST,) if graphs.of_training(program) else ()

@@ -82,7 +82,7 @@ def launch_gap(
     if most < min_idle_share or not len(gaps.at):
         return Clear(why=f"the GPU waits for launches {percent(share, min_idle_share)} of {THE_STEP} (threshold {threshold(min_idle_share)})")
     if (replayed := gaps.replayed_share) > 0.5:
-        return Clear(why=f"{percent(replayed)} of the GPU's work already runs in CUDA graphs; gaps inside a graph come from profiling its nodes")
+        return Clear(why=f"{percent(replayed)} of the GPU's work already runs in CUDA graphs. Gaps inside a graph come from profiling its nodes")
     if program.framework == "jax" and gaps.jitted_calls_a_step < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {percent(share)} of {THE_STEP}, but no second jitted call launches work {IN_STEP}")
     pauses_us, unsure = gaps.pauses_us, share < min_idle_share

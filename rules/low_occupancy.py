@@ -127,8 +127,8 @@ def _fix(kernel: MeasuredKernel, limiter: str) -> Fix:
     registers = int(kernel.profile.get("launch__registers_per_thread") or 0)
     steps = {
         occupancy.SHARED: "Reserve only the shared memory that the block uses, or divide the tile among smaller blocks.",
-        occupancy.REGISTERS: f"Bound the {registers} registers a thread with __launch_bounds__ and see that nothing spills (ptxas -v); "
-        "in Triton: more num_warps for the same block, or a smaller block.",
+        occupancy.REGISTERS: f"Bound the {registers} registers a thread with __launch_bounds__ and see that nothing spills (ptxas -v). "
+        "In Triton: more num_warps for the same block, or a smaller block.",
         occupancy.WARPS: "Use smaller blocks, so that another block fits on the SM.",
         occupancy.BLOCKS: "Use larger blocks: an SM tracks a fixed number of blocks, however small.",
     }

@@ -89,7 +89,7 @@ def memcpy(
         memory = "all from or to pageable memory" if cost.pageable == 1 else f"{percent(cost.pageable)} of them from or to pageable memory"
     spent = f"{duration(exposed_us)} {of_each_step(work.step_us)} is exposed"
     if cost.many:
-        spent += f"; launching the small copies takes {duration(cost.issuing_us)} of host time, and a single copy could carry them"
+        spent += f". Launching the small copies takes {duration(cost.issuing_us)} of host time; a single copy could carry them"
     elif waited_us - exposed_us * bool(cost.pageable) > max(exposed_us, copy_costs.MIN_WAIT_SHARE * work.step_us):
         launches_late = cost.launching_us + cost.paused_us > exposed_us
         spent += f", and the host waits {duration(waited_us)} for them as recorded" + ("; it launches only afterwards" if launches_late else "")

@@ -81,7 +81,7 @@ def memory_optimizer_state(
         saving = saved(peak, 0.8 * fused, fused, max(both, fused), "the temporaries of the update")
         summary = (
             f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries in addition to {size(held)} of state "
-            f"at the peak of {size(peak)}; a fused update frees {size(fused)}."
+            f"at the peak of {size(peak)}. A fused update frees {size(fused)}."
         )
         rows = temporary & device.at_peak
         own = attribution.origins.column("own_update", a.stack).astype(bool)

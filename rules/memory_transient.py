@@ -104,7 +104,7 @@ def memory_transient(
     loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
         summary=f"{size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)} live for {percent(moment.share)} of a step"
-        f"{': logits and tensors of the loss' if loss else ''}; in {CHUNKS} parts the peak is {size(peak - expected)}.",
+        f"{': logits and tensors of the loss' if loss else ''}. In {CHUNKS} parts the peak is {size(peak - expected)}.",
         confidence=0.8 if loss else 0.65,
         at_most="high" if expected >= worth_bytes else "low",
         saving=saving,

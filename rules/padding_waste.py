@@ -81,8 +81,8 @@ def padding_waste(served: ServedWork, work: GpuWork, roofline: Roofline, witness
     example = max(padded, key=lambda step: step.padded_to - step.mark.query_tokens)
     return Found(
         title=f"{percent(padding)} of what {served.phase} steps compute is padding",
-        summary=f"A {served.phase} step of {example.mark.query_tokens:,} rows runs in a graph of {example.padded_to:,}; {percent(padding)} of the rows in the window are padding, in steps "
-        f"of {duration(work.step_us)}.",
+        summary=f"A {served.phase} step of {example.mark.query_tokens:,} rows runs in a graph of {example.padded_to:,}. In the window, {percent(padding)} of the rows are padding. "
+        f"A step takes {duration(work.step_us)}.",
         edits=Edits(*(WithDurations(at, dur * share) for share in ((1 + expected) / 2, expected, least_left))),
         removes="computing rows that are padding",
         quiet=f"{percent(padding)} of the rows that graphs of {served.phase} steps compute are padding",

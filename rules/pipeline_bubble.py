@@ -63,8 +63,8 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     step, true_us = job.step_us, job.true_step.expected_us
     low, high = 0.7 * min(double, gain), min(1.0, max(1.3 * gain, gain))
     return Found(
-        summary=f"{p} stages wait for {pipeline.bubble_share:.0%} of {THE_STEP} while {m} micro-batches go through them; "
-        f"with {2 * m} {THE_STEP} replays in {duration(true_us * (1 - double))} instead of {duration(true_us)}.",
+        summary=f"{p} stages wait for {pipeline.bubble_share:.0%} of {THE_STEP} while {m} micro-batches go through them. "
+        f"With {2 * m}, {THE_STEP} replays in {duration(true_us * (1 - double))} instead of {duration(true_us)}.",
         evidence=(
             Evidence(label="waits in sends and receives, a step, mean of the stages", start_us=0.0, dur_us=pipeline.bubble_share * true_us, count=m),
             *(

@@ -68,7 +68,7 @@ def recomputation(timeline: Timeline, work: GpuWork, again: Recomputed, host_tim
     shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     return Found(
         summary=f"{counted(work.a_step(twice), 'kernel')} {PER_STEP} of the forward pass run{'s' if work.a_step(twice) == 1 else ''} again in the backward pass "
-        f"(activation checkpointing): {duration(work.us_a_step(twice))} of GPU time and {duration(host_time.spent_us(again.spans))} of host time.",
+        f"(activation checkpointing). They take {duration(work.us_a_step(twice))} of GPU time and {duration(host_time.spent_us(again.spans))} of host time.",
         edits=Edits(combine(host_time.cut_time(again.spans, low_share), WithoutOps(some)), all_gone, all_gone),
         removes="computing activations a second time",
         quiet=f"computing activations again takes {duration(work.us_a_step(twice))} of GPU time {PER_STEP}",

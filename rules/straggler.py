@@ -74,7 +74,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         recording = job.true_step.recording_us / job.true_step.expected_us
         if culprit.gain < max(min_dispatch_share, recording):
             least = f"reported from {min_dispatch_share:.0%} and from the profiler overhead, {recording:.0%}"
-            return Clear(why=f"{why}, by launching kernels as fast, but the profiler slows launches too; {least}")
+            return Clear(why=f"{why}, by launching kernels as fast, but the profiler slows launches too. It is {least}")
     if culprit.explained < min_explained:
         return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
     edit = MedianParts(ranks=(culprit.at,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.knowledge import host_waits
 from advisor.report.finding import MEDIUM_SHARE, Clear
-from advisor.report.numbers import counted, duration, percent, threshold, times
+from advisor.report.numbers import duration, percent, threshold, times
 from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules import _phrases as phrases
 from advisor.rules import fixes
@@ -77,8 +77,8 @@ def sync_stall(
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
     if not len(waits.at):
-        left = f" except {counted(len(waits.every), 'wait')} for timing, start-up, the end of the run or a shrinking batch" if len(waits.every) else ""
-        return Clear(why=f"no call in the window makes the host wait for the GPU{left}")
+        left = f", except for timing, start-up, the end of the run or a shrinking batch ({len(waits.every)})" if len(waits.every) else ""
+        return Clear(why=f"no call makes the host wait for the GPU{left}")
     share, per_step = replay.share(replay.corrected, waits.removed), waits.a_step
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):

@@ -288,15 +288,19 @@ def _used(report: Report) -> Answer:
             return _told(name, question, False, f"Measured, of peak: {measured}.", "#time", highest, False)
         return _unrecorded(name, question, _why_unknown(report), "#roofline")
     narrow = _active_sms(report)
-    parts = [
+    reached = [
         f"{percent(rates.flops_busy)} of peak FLOP/s while busy ({percent(rates.flops_step)} over the step)"
         if rates.flops_busy is not None and rates.flops_step is not None
         else "",
         f"{percent(rates.bytes_busy)} of the bandwidth ({percent(rates.bytes_step)})" if rates.bytes_busy is not None and rates.bytes_step is not None else "",
-        f"active warps {percent(rates.active_warps)} of the maximum" if rates.active_warps is not None else "",
-        f"active SMs {percent(narrow)} by the grids" if narrow is not None else "",
     ]
-    detail = f"Estimated from shapes: {', '.join(part for part in parts if part)}." + (f" Measured: {measured}." if measured else "")
+    grids = [
+        f"active warps {percent(rates.active_warps)} of the maximum" if rates.active_warps is not None else "",
+        f"active SMs {percent(narrow)}" if narrow is not None else "",
+    ]
+    parts = (("Estimated from shapes", reached), ("By the grids", grids))
+    sentences = [f"{what}: {', '.join(filter(None, each))}." for what, each in parts if any(each)]
+    detail = " ".join([*sentences, *([f"Measured: {measured}."] if measured else [])])
     good = known.reached >= NEAR_ROOF
     return _told(name, question, good, detail, "#roofline", known.reached, good)
 
@@ -317,7 +321,13 @@ def _wins(report: Report) -> Answer:
     if rules and gain:
         detail = f"{detail} All fixes together save {percent(gain)} of the step."
     if not rules and report.headline.judged == "partly":
-        return _open("easy-wins", "Easy wins left?", f"No easy win was found in what could be judged: {report.headline.judged_why}.", "#findings", gain)
+        return _open(
+            "easy-wins",
+            "Easy wins left?",
+            f"No easy win was found in the parts that could be judged. The reason: {report.headline.judged_why}.",
+            "#findings",
+            gain,
+        )
     return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)
 
 

@@ -78,7 +78,7 @@ def _answer(asked: Question, rows: Sequence[tuple[KernelRow, float]]) -> Answer:
         where = shown.detail
     elif bad:
         begins, takes = ("in all but", "which take ") if yes else ("not in", "")
-        where = f"{begins} {len(bad)} of {counted(len(told), 'kernel')}, {takes}{percent(share)} of the measured time; of these the longest, {_named(shown)}"
+        where = f"{begins} {len(bad)} of {counted(len(told), 'kernel')}, {takes}{percent(share)} of the measured time. The longest of these, {_named(shown)}"
     else:
         where = f"in {'all' if len(known) == len(told) else f'{len(known)} of'} {counted(len(told), 'kernel')}; in the longest, {_named(shown)}"
     detail = f"{where[:1].upper()}{where[1:]}."

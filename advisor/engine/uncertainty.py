@@ -27,7 +27,7 @@ UNSURE = 0.15
 above, a smaller expected gain and a low end below 1%, one fix in five gained nothing. Of all others, one in twenty did.
 """
 
-EITHER_SIDE = "profiler overhead makes it unclear whether the host or the GPU limits the step, and the fix helps only the host or only the GPU"
+EITHER_SIDE = "the fix helps only the host or only the GPU, and profiler overhead hides which of them limits the step"
 
 ONE_STEP = "a single whole step was recorded, and the fix may gain nothing"
 

@@ -18,7 +18,8 @@ Basis = Literal["simulated", "bound", "measured"]
 SUMMARY_CHARACTERS = 240
 """Of a finding's summary at most: it is one line."""
 Per = Literal["step", "request", "sample", "recording"]
-"""What becomes shorter: the step, all of the recorded time where a recording knows no steps (a history of memory), or the time of each of several requests, or of samples in training, that share a step as long as now."""
+"""The part that becomes shorter: the step, or the whole recording if it has no steps (a history of memory). With "request" or "sample", several of
+them share a step as long as now."""
 Feature = Literal["training", "loader", "torch", "jax", "cuda"]
 """What a program may have: a backward pass, a dataloader, or a framework that it is written with."""
 LEVEL = 0.8
@@ -197,8 +198,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 Excluded = Literal["", "allowed", "unconfirmed", "frees-memory", "other-unit", "alternative", "same-graphs"]
-"""Why the step predicted with every fix leaves a finding out: the team allows it, it is unconfirmed, it saves bytes, it shortens a request and not the step,
-or it is another way to the gain of others, or a way to the same CUDA graphs as theirs; "" if it is in."""
+"""Why the combined estimate leaves a finding out; "" if it does not. The team allows it, it is unconfirmed, it saves bytes, or it shortens a request
+but not the step. Or it is an alternative: another way to the gain of other findings, or to the same CUDA graphs."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ from advisor.report.wording import (
 )
 from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import Limits, clean
-from advisor.reports._text import code_spans
+from advisor.reports._text import code_spans, first_up
 from advisor.reports.report import _host_time, _job, _serving, _tpu
 from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._memory import op_and_module, title, totals
@@ -167,7 +167,7 @@ def _headline(report: Report) -> list[str]:
     line = "" if head.step_us is None else f"A {noun} takes **{step_now(report)}**"
     if line and improves(report):
         times = speedup_range(report)
-        line += f"; {combined(report)} **{after_fixes(report)}**" + (f" ({times} speedup)" if times else "")
+        line += f". {first_up(combined(report))} **{after_fixes(report)}**" + (f" ({times} speedup)" if times else "")
     told = trust(report)
     about = f"{code(cut(report.source.path, 120))} · {escape(cut(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     about += f" · {escape(cut(framework(report), 60))}" if report.framework else ""

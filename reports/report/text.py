@@ -20,7 +20,7 @@ from advisor.report.priorities import first_findings, other_findings
 from advisor.report.recording import DeviceTime
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports._clean import Limits, clean
-from advisor.reports._text import short_path
+from advisor.reports._text import first_up, short_path
 from advisor.reports.report import _host_time, _job, _memory, _serving, _tpu
 from advisor.reports.report._checklist import Answer, checklist
 
@@ -119,7 +119,7 @@ def _headline(console: Console, report: Report) -> None:
     if head.step_us is not None:
         line = _text(f"A {noun} takes ", (wording.step_now(report), "bold"))
         if wording.improves(report):
-            line.append_text(_text(f"; {wording.combined(report)} ", (wording.after_fixes(report), "bold green")))
+            line.append_text(_text(f". {first_up(wording.combined(report))} ", (wording.after_fixes(report), "bold green")))
             if times := wording.speedup_range(report):
                 line.append(f" ({times} speedup)")
         _wrapped(console, line.append("."), 0)

@@ -109,7 +109,7 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
         title="Take the work off the thread that launches",
         steps=(
             Advice(
-                f"{_place_of_work(work)}: do it as tensor ops on the GPU for the whole batch, in another process, or every N steps.",
+                f"{_place_of_work(work)}. Do it as tensor ops on the GPU for the whole batch, in another process, or every N steps.",
                 Conditional("loader", "DataLoader workers are such processes."),
             ),
             "A thread of the same process can read and write files, but not run Python in parallel (GIL).",

@@ -38,7 +38,7 @@ def measure_kernel(name: str, maker: Maker) -> Fix:
         title="Measure this kernel, and hold it against a library's",
         steps=(
             f"Measure {cut(name, 70)} with {_PROFILERS[maker]}: it says whether memory, arithmetic or latency holds it up.",
-            f"If it is your own: look for a library call that does the same ({_LIBRARIES[maker]}), or for memory accesses that do not coalesce.",
+            f"If it is your own: look for a library call that does the same ({_LIBRARIES[maker]}). Or look for memory accesses that do not coalesce.",
         ),
         url=_PAGES[maker],
     )

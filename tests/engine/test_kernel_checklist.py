@@ -26,7 +26,7 @@ def test_each_question_rests_on_checks_that_there_are():
 @pytest.mark.parametrize(
     ("us", "answer", "good", "begins"),
     [
-        (100.0, "no", False, "Not in 1 of 2 kernels, 50% of the measured time; of these the longest, bad: 8.0 of 32 threads"),
+        (100.0, "no", False, "Not in 1 of 2 kernels, 50% of the measured time. The longest of these, bad: 8.0 of 32 threads"),
         (3.0, "yes", None, "In all but 1 of 2 kernels, which take 2.9% of the measured time"),
         (0.01, "yes", True, "In all but 1 of 2 kernels, which take <0.1%"),
     ],

@@ -26,14 +26,17 @@ def speak(mask=(1024, 1024), dtype="bool", q=Q, k=None):
 def test_a_shared_square_mask_is_possible_with_what_decides_it(mask):
     finding = found("attention-mask", queued(speak(mask)))
     assert finding.status == "possible" and "tril" in finding.decide_with and finding.severity in ("low", "info")
-    assert finding.summary == "1 attention call per step gets a boolean mask that all heads share: 100 µs of GPU time, and 20.0 µs to turn it into floats."
+    assert (
+        finding.summary
+        == "1 attention call per step gets a boolean mask that all heads share. That takes 100 µs of GPU time, and 20.0 µs to turn it into floats."
+    )
     assert finding.saving.expected_us == pytest.approx(60 + 20, rel=0.05)
     assert finding.saving.low_us <= 20
 
 
 def test_a_float_mask_has_nothing_to_turn():
     finding = found("attention-mask", queued(speak(dtype="c10::BFloat16"), gpu=121))
-    assert finding.summary == "1 attention call per step gets a mask that all heads share: 100 µs of GPU time."
+    assert finding.summary == "1 attention call per step gets a mask that all heads share. That takes 100 µs of GPU time."
 
 
 @pytest.mark.parametrize(

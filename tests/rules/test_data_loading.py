@@ -33,7 +33,7 @@ def period(wait, kernel=400):
 
 def test_a_batch_made_in_the_main_process_is_found():
     finding = found("data-loading", repeat(period(4000), train(4000)))
-    assert "The GPU idles all the while" in finding.summary  # and a little longer, for the first launch
+    assert "The GPU idles throughout" in finding.summary  # and a little longer, for the first launch
     assert finding.severity == "high" and "num_workers=8" in finding.fix.code.after and "num_workers" in finding.fix.steps[0]
     # Eight workers make a batch in 500 µs; the rest of the step hides 430 of them. Taking it costs 200.
     assert finding.saving.expected_us == pytest.approx(3800, rel=0.05) and finding.saving.low_us == pytest.approx(2000, rel=0.1)

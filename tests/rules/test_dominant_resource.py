@@ -35,7 +35,7 @@ def test_one_kernel_of_nobodys_library_is_named_and_ncu_decides():
 def test_slow_copies_say_what_they_reach_of_the_link():
     # 5.5 GB/s of the 55 that the link of an H200 carries.
     finding = found("dominant-resource", copies(1000.0, 5_500_000))
-    assert "from the host to the device" in finding.summary and "10%" in finding.summary
+    assert "Host-to-device copies" in finding.summary and "10%" in finding.summary
     assert finding.saving.high == widened("dominant-resource", 0, 900, 1030)[1]
 
 

@@ -420,5 +420,5 @@ def test_most_of_the_work_is_half_of_it(names, said):
 def test_no_more_is_saved_than_the_host_works():
     """The replay of this recording takes 61 of its 70 ms: what it does not explain is no work of the host's, which takes 10.6 ms of 60.0."""
     finding = next(f for f in analysed(TRACES / "nanopore_basecaller.slow.trace.zst").findings if f.rule == "host-bound")
-    assert "works 10.6 ms of each 60.0 ms" in finding.summary
+    assert "takes 10.6 ms of each 60.0 ms" in finding.summary
     assert finding.saving.low_us < finding.saving.expected_us == pytest.approx(sum(edit.host_us for edit in finding.edits), rel=1e-3)

@@ -307,7 +307,7 @@ def test_a_wait_by_which_a_single_run_is_timed_is_left_out(call):
             trace.launch(at, at + 5 + 300 * k, at + 300 + 300 * k, f"run{run_}_{k}", dur=4)
         trace.call(call, 5_000 * run_ + 200, 2_210)
     # The second begins behind the window.
-    assert clear("sync-stall", trace).endswith("except 1 wait for timing, start-up, the end of the run or a shrinking batch")
+    assert clear("sync-stall", trace).endswith("except for timing, start-up, the end of the run or a shrinking batch (1)")
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_nobody_times_a_run_by_hundreds_of_waits():
 def test_the_wait_that_ends_the_capture_is_outside_the_window():
     trace = repeat(100, small_kernels)
     trace.call("cudaDeviceSynchronize", 100 * STEPS - 5, 5000)
-    assert "no call in the window" in clear("sync-stall", trace)
+    assert "no call makes the host wait" in clear("sync-stall", trace)
 
 
 def test_one_cheap_wait_a_step_may_be_logging():
@@ -569,7 +569,7 @@ def test_many_small_copies_become_one_with_what_issued_the_others():
     assert finding.fix.title == "Send small tensors in a single copy" and finding.fix.steps[0].startswith("Pack small tensors")
     assert "torch.cat" in finding.fix.code.after and "loader" not in finding.fix.code.before
     # What is said accounts for the gain: 2 µs of each transfer would not.
-    assert "launching the small copies takes 300 µs" in finding.summary
+    assert "Launching the small copies takes 300 µs" in finding.summary
     assert "would gain" in clear("memcpy", small_copies(4)), "few are not worth a buffer"
 
 
@@ -891,7 +891,7 @@ def recurrent(blocks):
 
 def test_kernels_on_few_multiprocessors_are_shared_by_more_requests():
     finding = found("low-arithmetic-intensity", repeat(1000, recurrent(8)))
-    assert finding.severity == "low" and "fill 1 / 8 of it or less 95%" in finding.summary and "launches" not in finding.summary
+    assert finding.severity == "low" and "small kernels (1 / 8 of it or less) 95%" in finding.summary and "launches" not in finding.summary
     # Of 948 µs on 8 of 132 multiprocessors an eighth each; the product's 40 µs are each request's own.
     assert finding.saving.expected_us == pytest.approx(948 * 7 / 8, abs=12)
     # On 17, the eight of one multiprocessor each would be more than the device.
@@ -1012,7 +1012,7 @@ def trying(trace, at, steps):
 
 
 def test_waits_of_a_convolution_that_tries_algorithms_are_no_stalls():
-    assert "no call in the window" in clear("sync-stall", trying(Trace(), 0, 1))
+    assert "no call makes the host wait" in clear("sync-stall", trying(Trace(), 0, 1))
     assert run("sync-stall", trying(Trace(), 0, 5)).findings, "in each step it is the program's way"
 
 
@@ -1226,4 +1226,4 @@ def test_a_wait_after_the_last_launch_of_the_only_step_is_worth_nothing():
         trace.call("cudaStreamSynchronize", waits_at, 300)
         return trace
 
-    assert "no call in the window" in clear("sync-stall", one(420))
+    assert "no call makes the host wait" in clear("sync-stall", one(420))

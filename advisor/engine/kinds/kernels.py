@@ -88,7 +88,7 @@ def _weighed(found: Judged, total_us: float, whole: bool) -> Judged:
         most: Severity = "high" if whole else "medium"
         return found._replace(finding=msgspec.structs.replace(finding, severity=max(finding.severity, most, key=SEVERITIES.index)))
     most = "medium" if share >= NEXT_TO_NOTHING else "low"
-    told = f"{finding.summary.rstrip('.')}; it takes {percent(share)} of the measured time."
+    told = f"{finding.summary.rstrip('.')}. The kernel takes {percent(share)} of the measured time."
     severity = max(finding.severity, most, key=SEVERITIES.index)
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY_CHARACTERS else finding.summary))
 

@@ -1,1 +1,1 @@
-"""What each mechanism is worth: recorded programs that it was not written on, judged with it and without it."""
+"""The worth of each mechanism: analyses of programs that it was not fitted to, with it and without it."""

@@ -1,4 +1,4 @@
-"""The mechanisms that can be switched off: what each is, how it is switched off, and what it was written on."""
+"""The mechanisms that can be disabled: effect, how to disable each, and the programs that it was fitted to."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NEVER = re.compile(r"(?!)")
 class Mechanism:
     """A recogniser or a fitted constant.
 
-    until: when nine tenths of its lines, or a constant, had their present form; programs that were recorded later were unseen (see `traces.unseen`). what: what it
-    does, in a line. written_on: the programs that it was fitted to, as its own comment says, "" if it names none; programs: how many these are, 0 if it is
-    no fit.
-    """
+    until: date from which nine tenths of its lines, or a constant, have had their present form. Programs recorded later were unseen (see
+    `traces.unseen`).
+    what: its effect, in a line.
+    written_on: the programs that it was fitted to by its own comment, "" if it names none. programs: their number, 0 if nothing was fitted."""
 
     name: str
     until: str
@@ -36,12 +36,12 @@ class Mechanism:
 
 
 def _empty(*names: str) -> Any:
-    """Makes of a view one whose arrays of these names are empty."""
+    """Returns a function that empties the arrays of these names in a view."""
     return lambda made, *_, **__: replace(made, **{name: getattr(made, name)[:0] for name in names})
 
 
 def _replaced_fields(**values: Any) -> Any:
-    """Makes of a view one with these values."""
+    """Returns a function that replaces these values in a view."""
     return lambda made, *_, **__: replace(made, **values)
 
 
@@ -50,7 +50,7 @@ def _always(value: Any) -> Any:
 
 
 def _empty_mask(made: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
-    """As long a mask, of which nothing is chosen."""
+    """A mask of the same length that selects nothing."""
     return np.zeros_like(made)
 
 

@@ -1,4 +1,4 @@
-"""What an analysis without one mechanism can take over from the analysis with it: whatever no code of the mechanism's modules can reach."""
+"""Reuses an analysis for another without a mechanism: all results that the mechanism's modules cannot have changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.views.workspace import Workspace
 
 
 class Kept:
-    """The views and the rules' outcomes of one analysis."""
+    """The views and the rules' outcomes of an analysis."""
 
     def __init__(self) -> None:
         self.views: dict[type, Any] = {}
@@ -26,7 +26,7 @@ class Kept:
 
     @contextmanager
     def filled(self) -> Iterator[None]:
-        """Keeps what an analysis in a block makes."""
+        """Keeps the results of the analysis in a block."""
         made: list[Workspace] = []
 
         class Noted(Workspace):
@@ -56,7 +56,7 @@ class Kept:
 
     @contextmanager
     def reused(self, switched: Switched) -> Iterator[None]:
-        """Rules that the mechanism cannot have changed say in a block what they said."""
+        """Rules that the mechanism cannot have changed return their kept outcomes in a block."""
         changed = {home(switch).__name__ for switch in switched.switches}
 
         def said(rule: Rule) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ def _put(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @cache
 def reached(module: str) -> frozenset[str]:
-    """The modules of the package that a module imports, itself and what these import among them."""
+    """All modules of the package that a module imports, directly or not, and the module itself."""
     found, waiting = set[str](), [module]
     while waiting:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""Judges traces with each mechanism and without it: which predictions move, which findings flip, and which flip where a trace is changed."""
+"""Analyzes traces with each mechanism and without it: changed predictions, flipped findings, and flips under changes of the trace."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from advisor.report.model import Report
 from advisor.sources import read
 
 MOST_TRACES = 25
-"""Traces that a mechanism is switched off on, at most: more of them narrow the interval little for what they cost."""
+"""Maximum number of traces per mechanism: more of them narrow the interval little for their cost."""
 
 CHANGES_A_TRACE = 1
-"""Changes of a trace, drawn by lot: each costs as much as the trace itself, and more traces tell more."""
+"""Changes per trace, drawn by lot: each costs as much as the trace itself, and further traces are more informative."""
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """Of one timed fix, as shares of the step: measured, and predicted with the mechanism and without."""
+    """A timed fix, in shares of the step: measured gain, and predictions with the mechanism and without."""
 
     rule: str
     measured: float
@@ -42,11 +42,10 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What switching one mechanism off does to one trace.
+    """The effect on a trace of disabling a mechanism.
 
-    flips: rules whose findings are medium or above with it or without it alone, as often as they are. changed: findings that the trace and its changes
-    show; flips_on, flips_off: of these how many flip by the changes, with the mechanism and without.
-    """
+    flips: rules with findings of medium or above only with it, or only without it; a rule occurs once per finding.
+    changed: findings of the trace under all changes. flips_on, flips_off: those that flip by the changes, with the mechanism and without."""
 
     mechanism: str
     predictions: list[Prediction]
@@ -57,7 +56,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """One trace. tried: the mechanisms that were watched on it; effects: of those that had any; left: why it could not be analysed, "" if it was."""
+    """A trace. tried: the mechanisms that were active on it. effects: of those that had an effect. left: why it could not be analyzed, "" if it was."""
 
     trace: str
     seed: int
@@ -74,7 +73,8 @@ def ablated(
     most: int = MOST_TRACES,
     progress: Callable[[object], None] = lambda what: None,
 ) -> list[Tried]:
-    """Every trace with the mechanisms that had not seen it. kept: a file that is read first and then added to, so that a run may be ended and go on."""
+    """Every trace with the mechanisms that had not seen it. kept: a file of earlier results, to which new results are added, so that a run can be
+    resumed."""
     done = {one.trace: one for one in _read(kept) if one.seed == seed}
     often: Counter[str] = Counter()
     found = []
@@ -94,7 +94,7 @@ def ablated(
 
 
 def _read(kept: Path | None) -> list[Tried]:
-    """Later lines of a trace hold all that its earlier ones do. Raises UsageError if the file is another."""
+    """A later line of a trace contains all of its earlier lines. Raises UsageError if the file is of another kind."""
     if kept is None or not kept.exists():
         return []
     try:
@@ -144,13 +144,13 @@ def _report(recording: Recording, without: str = "") -> Report:
 
 
 def _report_without(recording: Recording, mechanism: Mechanism, kept: Kept) -> Report:
-    """The report without a mechanism; what it cannot have changed is taken from the analysis with it."""
+    """The report without a mechanism; unaffected results are copied from the analysis with it."""
     with kept.reused(mechanism), switched_off(mechanism):
         return _report(kept.unchanged_views(mechanism, recording), mechanism.name)
 
 
 def effect_of(trace: Trace, on: Report, without: Report, name: str) -> Effect:
-    """What one mechanism moves, by the reports with it and without."""
+    """The effect of a mechanism, from the reports with it and without."""
     predictions = [Prediction(fix.rules[0], fix.measured, fix.predicted(on), fix.predicted(without)) for fix in trace.fixes]
     before, after = (Counter(finding.rule for finding in report.findings if finding.loud) for report in (on, without))
     return Effect(name, predictions, sorted(((before - after) + (after - before)).elements()))

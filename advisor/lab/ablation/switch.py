@@ -24,8 +24,7 @@ from advisor.recordings.columns import Categorical, Table
 class Number:
     """A constant or pattern of a module.
 
-    off: the value at which it does nothing. within: the function, or `Class.method`, of the module whose result it changes; "": the rule itself.
-    """
+    off: the neutral value. within: the function or `Class.method` of the module with the affected result; "" for the rule itself."""
 
     module: ModuleType | str
     name: str
@@ -35,10 +34,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Result:
-    """What a function or a view's `build` finds.
+    """The result of a function or of a view's `build`.
 
-    off: gets the result and the arguments, and returns the result of a step that holds nothing of the kind.
-    """
+    off: gets the result and the arguments, and returns the result for a step without the pattern."""
 
     module: ModuleType | str
     name: str
@@ -46,11 +44,11 @@ class Result:
 
 
 Switch = Number | Result
-"""`module` is named, so that a script that moves modules finds it; by the rule's id if it is a rule's: nothing here imports a rule by name."""
+"""`module` is named, so that a script that moves modules finds it. A rule is given by its id, because nothing here imports a rule by name."""
 
 
 class Switched(Protocol):
-    """What has a name and switches."""
+    """An object with a name and switches."""
 
     @property
     def name(self) -> str: ...
@@ -67,12 +65,12 @@ def home(switch: Switch) -> ModuleType:
 
 
 def holder(switch: Switch) -> tuple[Any, str]:
-    """The module or class that holds what is switched off, and its name there."""
+    """The module or class with the attribute to disable, and the attribute's name."""
     return _held(switch, switch.name)
 
 
 def user(switch: Switch) -> tuple[Any, str]:
-    """The module, class or rule that holds the function whose result is changed, and its name there."""
+    """The module, class or rule with the function to change, and the function's name."""
     if isinstance(switch, Result):
         return holder(switch)
     return _held(switch, switch.within) if switch.within else (built_in()[str(switch.module)], "function")
@@ -168,7 +166,7 @@ def _wrapped(owner: Any, name: str, called: Callable[..., Any]) -> Iterator[None
 
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Puts a value in an attribute's place, also where other modules imported it."""
+    """Replaces the value of an attribute, also in other modules that imported it."""
     kept = attribute(owner, name)
     places = [(owner, name), *(_importers(owner, name, kept) if isinstance(owner, ModuleType) else ())]
     for place, held in places:

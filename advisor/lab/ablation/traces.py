@@ -1,4 +1,4 @@
-"""The traces that mechanisms are tried on: of which program, when that was recorded, and what its fixes were measured to gain."""
+"""The traces for ablation: program, date of recording, and measured gains of its fixes."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ class Trace:
 
 
 def traces_of(directory: Path, sample: int | None = None, seed: int = 0, mechanisms: Sequence[Mechanism] = ()) -> list[Trace]:
-    """The traces below a directory, or so many of them: those with timed fixes where a ledger or manifests name some. Raises TraceError.
+    """The traces below a directory, or some of them: those with timed fixes if a ledger or manifests name any. Raises TraceError.
 
-    They come in the order of a lot. Those that most of the mechanisms had seen come last, as they tell least for what they cost.
-    """
+    They come in random order. Those that most mechanisms had seen come last, as they give the least information for their cost."""
     found = [trace for trace in _of_ledger(directory) or _of_manifests(directory) if trace.path.exists()]
     if not found:
         found = [Trace(path, path.name.partition(".")[0]) for path in traces_below(directory)]

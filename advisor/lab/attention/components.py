@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 COMPONENTS = ("QKV Projection", "Score Computation", "Softmax", "Weighted Sum", "Output Projection")
 
 FLASH_REMOVES = ("Score Computation", "Softmax", "Weighted Sum")
-"""What a fused attention kernel does without writing the scores to memory."""
+"""The op that a fused attention kernel replaces without writing the scores to memory."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """One part of attention: its time, its work, and what bounds it on this device (None if its rates are not known)."""
+    """A part of attention: time, work, and its bound on this device (None if the device's rates are not known)."""
 
     name: str
     ms: float
@@ -109,7 +109,7 @@ class AttentionProfile:
 
 
 def _component(row: Component, percent: float) -> dict[str, Any]:
-    """One component for JSON."""
+    """A component for JSON."""
     roof = row.bound.least_us / 1e3 / row.ms if row.bound and row.ms else None
     return {"name": row.name, "ms": row.ms, "percent": percent, "flops": row.flops, "bytes": row.moved_bytes, "roofline_share": roof}
 
@@ -125,10 +125,9 @@ def profile_attention_components(
     dropout: float = 0.0,
     device: str | None = None,
 ) -> AttentionProfile:
-    """Time the components of one attention layer written out, on random inputs: medians on the device, after warm-up.
+    """Time the components of an unfused attention layer on random inputs: medians on the device, after warm-up.
 
-    device: "cuda" if there is one, else "cpu". Raises UsageError if a size is below 1 or d_model does not divide by num_heads.
-    """
+    device: "cuda" if there is a GPU, else "cpu". Raises UsageError if a size is below 1 or d_model does not divide by num_heads."""
     require("torch", extra="lab")
     import torch
     from torch.nn import functional as F

@@ -21,10 +21,9 @@ LEVELS = ("naive", "compile", "sdpa", "flash")
 
 @dataclass(frozen=True)
 class Level:
-    """One way of computing attention, measured. ran: the level that really ran, with `note` saying why if it is another.
+    """A way to compute attention, measured. ran: the level that really ran; if it is another, `note` gives the reason.
 
-    max_error: largest difference to the same in FP64. peak_bytes: while it ran. failed: why it could not run or is wrong, "" else.
-    """
+    max_error: largest difference from FP64. peak_bytes: during the run. failed: why it could not run or is wrong, "" else."""
 
     level: int
     ran: int
@@ -47,7 +46,7 @@ class Level:
 
 
 def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """Product, softmax, product. mask: True where attention is allowed, or added to the scores."""
+    """GEMM, softmax, GEMM. mask: True for allowed positions, or values to add to the scores."""
     import torch
 
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
@@ -68,12 +67,11 @@ def optimize_attention(
     causal: bool = False,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention at a level: 0 written out, 1 compiled, 2 `scaled_dot_product_attention`, 3 flash attention forced.
+    """Attention at a level: 0 unfused, 1 compiled, 2 `scaled_dot_product_attention`, 3 flash attention forced.
 
-    Q, K, V: (..., sequence, head). The result is checked against FP64 and timed: it says so, and the figures are in its
-    attribute `measured` (a `Level`). Where flash attention cannot run (FP32, a CPU, a mask), a warning says why and level 2 runs.
-    Raises UsageError for another level, where compilation fails, or where a result holds NaN or Inf.
-    """
+    Q, K, V: (..., sequence, head). The result is checked against FP64 and timed. The figures are printed, and are in its
+    attribute `measured` (a `Level`). If flash attention cannot run (FP32, a CPU, a mask), a warning gives the reason and level 2 runs.
+    Raises UsageError for another level, if compilation fails, or if a result contains NaN or Inf."""
     measured, output = run_level(Q, K, V, optimization_level, causal=causal, mask=mask)
     if measured.failed:
         raise UsageError(f"level {optimization_level}: {measured.failed}", "Take another level.")
@@ -87,7 +85,7 @@ def optimize_attention(
 def run_level(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, level: int, *, causal: bool = False, mask: torch.Tensor | None = None
 ) -> tuple[Level, torch.Tensor]:
-    """One level, measured: nothing is raised or printed if it fails."""
+    """Measure a level: nothing is raised or printed if it fails."""
     require("torch", extra="lab")
     import torch
 
@@ -145,7 +143,7 @@ def _computed(level: int, causal: bool, mask: torch.Tensor | None) -> Callable[[
 
 
 def _largest_error(output: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, mask: torch.Tensor | None) -> float:
-    """Largest difference to FP64, a head at a time so that the scores of one alone are held; NaN or Inf if the output has any."""
+    """Largest difference from FP64, computed head by head so that only the scores of a single head are in memory. NaN or Inf if the output has any."""
     import torch
 
     if not bool(torch.isfinite(output).all()):

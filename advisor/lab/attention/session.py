@@ -18,7 +18,7 @@ from advisor.lab.clock import device_name
 
 @dataclass(frozen=True)
 class Session:
-    """Attention over sequence lengths: baseline and its components, the cause, the levels, what was gained."""
+    """Attention over sequence lengths: baseline and its components, the cause, the levels, the gain."""
 
     device: str
     dtype: str
@@ -27,8 +27,8 @@ class Session:
     levels: tuple[tuple[Level, ...], ...]
 
     def fastest(self, at: int) -> Level | None:
-        """The fastest at that place in `lengths`, as the level that really ran. One that ran in another's place counts if it was not
-        measured for itself."""
+        """The fastest level at that place in `lengths`, by the level that really ran. A level that ran in place of another counts if it was not
+        measured itself."""
         asked = {level.level for level in self.levels[at]}
         ran = [replace(level, level=level.ran) for level in self.levels[at] if not level.failed and (level.ran == level.level or level.ran not in asked)]
         return min(ran, key=lambda level: level.ms, default=None)
@@ -104,10 +104,9 @@ def attention_session(
     device: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Session:
-    """Measure attention of one layer over sequence lengths, at the named levels; the written-out baseline is always one of them.
+    """Measure attention of a layer over sequence lengths, at the named levels and the unfused baseline.
 
-    progress: called with each length when it begins. Nothing of the program is changed.
-    """
+    progress: called with each length when it begins. Nothing of the program is changed."""
     require("torch", extra="lab")
     import torch
 

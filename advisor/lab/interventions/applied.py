@@ -1,4 +1,4 @@
-"""What an intervention did inside a program: how often it applied, where, and why it did not if it did not."""
+"""The effect of an intervention inside a program: how often it applied, at which lines, or why it did not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_SITES = 64
 
 
 class Applied:
-    """The record of one intervention in one process."""
+    """The record of an intervention in a process."""
 
     def __init__(self, name: str, cores: int = 1, check: bool = False) -> None:
         self.name = name
@@ -28,9 +28,9 @@ class Applied:
         self.count = 0
         self.refused: dict[str, int] = {}
         self.sites: list[tuple[str, int, str]] = []
-        """File, line and what was done there, in the program's own files."""
+        """File, line and change, in the program's own files."""
         self.made_by: list[str] = []
-        """Packages that made what it applied to, where the program's own files did not."""
+        """Packages that made the changed objects, if the program's own files did not."""
         self.modules: list[str] = []
         self.reached: list[Any] = []
         """The modules themselves."""

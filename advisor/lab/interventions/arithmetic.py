@@ -19,7 +19,7 @@ def _new_enough() -> bool:
 
 
 def matmul_precision(applied: Applied) -> None:
-    """TF32 in matrix products, as the first model is called, over what the program has set until then."""
+    """TF32 in GEMMs from the first call of a model on, overriding earlier settings of the program."""
     import torch
 
     def set_now(module: Any, call: Any) -> None:
@@ -39,7 +39,7 @@ def matmul_precision(applied: Applied) -> None:
 
 
 def autocast(applied: Applied) -> None:
-    """bfloat16 inside the outermost modules, what they return in float32 again."""
+    """bfloat16 inside the outermost modules; their outputs are cast to float32."""
     import torch
 
     def wrap(module: Any, call: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -64,7 +64,7 @@ def autocast(applied: Applied) -> None:
 
 
 def _has_its_own(module: Any) -> bool:
-    """Whether Accelerate has put its autocast around a forward. It marks what it has wrapped by a name."""
+    """Whether Accelerate has put its autocast around a forward. It marks wrapped functions by a name."""
     return hasattr(module.forward, "__wrapped__") and hasattr(module, "_original_forward")
 
 
@@ -101,7 +101,7 @@ def cudnn_benchmark(applied: Applied) -> None:
 
 
 def channels_last(applied: Applied) -> None:
-    """Weights and images in channels_last; what the model returns stays as it comes, which is the same to whoever reads it by index."""
+    """Weights and images in channels_last. The model's output keeps that layout, which reading by index does not notice."""
     import torch
 
     def wrap(module: Any, call: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -17,7 +17,7 @@ Need = Literal["cuda", "ampere", "training", "loader", "ranks", "transformers", 
 
 
 class Intervention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What can be applied to a program from outside. The fields are said at the head of catalogue.toml."""
+    """An intervention that can be applied to a program from outside. The head of catalogue.toml describes the fields."""
 
     what: str
     code: str
@@ -34,7 +34,7 @@ class Intervention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: Literal["", "loader", "optimizer", "model"] = ""
     """The part of a step that it can shorten; "" if that is none of these."""
     cost: float = 1.0
-    """What a run with it takes, in runs without: compiling takes long."""
+    """Cost of a run with it, in runs without: compiling takes long."""
     apart: bool = False
     """Whether numbers that differ are compared again in a run of their own, in which only the arithmetic is changed."""
     draws: bool = False

@@ -46,7 +46,7 @@ def compile_model(applied: Applied, mode: str | None = None, dynamic: bool | Non
 
 
 def _only_where_graphs_were_made(applied: Applied) -> None:
-    """Nothing was compiled where the compiler has made no graph of what it was given."""
+    """Nothing was compiled if the compiler made no graph."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     if applied.count and not counters.get("stats", {}).get("unique_graphs"):
         applied.count = 0

@@ -20,7 +20,7 @@ def _apply_once(module: str, then: Callable[[Any], None]) -> None:
 
 
 def _option(applied: Applied, module: str, kind: str, option: str, value: Any, already: str = "") -> None:
-    """Give an option to the constructor of a class of a module, where the program has not."""
+    """Pass an option to the constructor of a class in a module, unless the program passes it."""
 
     def patch(imported: Any) -> None:
         made = getattr(imported, kind)
@@ -154,7 +154,7 @@ def _asking(applied: Applied, make: Any, implementation: str) -> Any:
 
 
 def prefetch_copies(applied: Applied) -> None:
-    """Accelerate's loaders copy from pinned memory without waiting."""
+    """Dataloaders of Accelerate copy from pinned memory without waiting."""
     _option(applied, "accelerate.utils.dataclasses", "DataLoaderConfiguration", "non_blocking", True)
 
     def patch(imported: Any) -> None:
@@ -173,7 +173,7 @@ def prefetch_copies(applied: Applied) -> None:
 
 
 def fewer_micro_batches(applied: Applied) -> None:
-    """Half the micro-batches of twice the samples, where the Trainer's options say how many there are: a what-if, as memory has to hold it."""
+    """Half the micro-batches with twice the samples, if the Trainer's options give their number. This is a what-if, because memory must suffice."""
 
     def change(arguments: Any) -> str:
         steps = arguments.gradient_accumulation_steps

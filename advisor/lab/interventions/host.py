@@ -1,4 +1,4 @@
-"""What the host does beside launching: waits, the allocator's cache, garbage collection, threads."""
+"""Host work besides launching: waits, the allocator's cache, garbage collection, threads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def no_empty_cache(applied: Applied) -> None:
 
 
 def no_synchronize(applied: Applied) -> None:
-    """torch.cuda.synchronize and Stream.synchronize do nothing: what the program times itself is wrong then, its results are not, since reading them
-    waits."""
+    """torch.cuda.synchronize and Stream.synchronize do nothing. The program's own timings are then wrong, but not its results, since reads of them
+    wait."""
     import torch
 
     _no_operation(applied, torch.cuda, "synchronize")
@@ -27,7 +27,7 @@ def no_synchronize(applied: Applied) -> None:
 
 
 def no_collection(applied: Applied) -> None:
-    """gc.collect does nothing, and Python looks for cycles no longer; what was there before is never looked at again."""
+    """gc.collect does nothing, and Python no longer searches for cycles; existing objects are never visited again."""
     _no_operation(applied, gc, "collect", 0)
     if gc.isenabled():
         gc.freeze()

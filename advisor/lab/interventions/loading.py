@@ -1,4 +1,4 @@
-"""How batches come: workers, pinned memory, copies that are not waited for, and what a larger batch would take."""
+"""Batches: workers, pinned memory, copies without waits, and the time of a larger batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from .applied import Applied
 
 MOST_WORKERS = 8
-"""A loader that eight workers cannot feed is seldom fed by more."""
+"""A dataloader that eight workers cannot feed rarely gains from more."""
 
 Given = MutableMapping[str, Any]
 
 
 def workers(applied: Applied) -> None:
-    """Batches are made in worker processes, pinned if there is a GPU. A run that compares numbers starts its workers anew each epoch: kept
-    ones leave out a draw of the main process's random numbers, and what is shuffled later comes in another order."""
+    """Worker processes make the batches, pinned if there is a GPU. A run that compares numbers starts its workers again each epoch. Persistent
+    workers skip a draw of the main process's random numbers, so later shuffles would differ."""
 
     def change(given: Given) -> str:
         if given.get("num_workers"):
@@ -56,7 +56,7 @@ def more_workers(applied: Applied) -> None:
 
 
 def pinned(applied: Applied) -> None:
-    """Batches of loaders are pinned, and copies from pinned memory are not waited for."""
+    """Batches of dataloaders are pinned, and copies from pinned memory do not block."""
 
     def change(given: Given) -> str:
         if given.get("pin_memory"):
@@ -90,7 +90,7 @@ def larger_batch(applied: Applied) -> None:
 
 
 def _constructing(applied: Applied, change: Callable[[Given], str]) -> None:
-    """Change what loaders are made with; `change` says why not if it does not. One that nobody takes a batch of has no part in it."""
+    """Change the arguments of dataloaders; `change` returns the reason if it does not. A dataloader without a consumed batch does not count."""
     from torch.utils.data import DataLoader
 
     init = DataLoader.__init__
@@ -133,8 +133,8 @@ def _cuda() -> bool:
 
 
 def _unawaited(applied: Applied | None) -> None:
-    """`Tensor.to` and `.cuda` from pinned memory to a GPU do not wait. What is copied must not be written to again before the copy is done, which
-    this cannot see."""
+    """`Tensor.to` and `.cuda` from pinned memory to a GPU do not wait. The source must not be overwritten before the copy is done. This
+    cannot check that."""
     import torch
 
     def wrapped(copy: Any, goes: Callable[[tuple[Any, ...], dict[str, Any]], bool]) -> Any:

@@ -73,7 +73,7 @@ def _copied(group: Any) -> Any:
 
 
 def drop_gradients(applied: Applied) -> None:
-    """zero_grad drops gradients, also where the program asks for zeros."""
+    """zero_grad drops gradients, even if the program asks for zeros."""
     import torch
 
     def dropping(zero_grad: Any, default: bool) -> Any:

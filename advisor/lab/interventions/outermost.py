@@ -1,8 +1,8 @@
-"""Changes how a model is called, from outside: whatever module the program calls first, and no other module calls, gets a wrapper.
+"""Changes the call of a model from outside: each module that the program calls first, and that no other module calls, gets a wrapper.
 
-`torch.nn.Module` looks in each call whether it was compiled in place (`_compiled_call_impl`). What is put there runs around the module's own
-call, costs other modules nothing, and is left out of its state, copies and pickles.
-"""
+`torch.nn.Module` checks in each call whether it was compiled in place (`_compiled_call_impl`). A function in that attribute runs around the module's
+own
+call, costs other modules nothing, and is not part of its state, copies and pickles."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 Wrap = Callable[[Any, Callable[..., Any]], "Callable[..., Any] | None"]
-"""From a module and what calls it now, what is to call it; None if it stays."""
+"""Returns the new function to call, given a module and its present function; None if nothing changes."""
 
 _LOOKS: list[_Look] = []
 
 
 class _Look:
-    """Watches calls of modules until the first steps are over, and gives each outermost one with parameters to those who asked."""
+    """Watches module calls until the first steps are over, and passes each outermost module with parameters to its subscribers."""
 
     def __init__(self) -> None:
         self._wraps: list[Wrap] = []

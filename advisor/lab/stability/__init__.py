@@ -1,1 +1,1 @@
-"""What changes in a report where nothing changes in the truth: recorded traces, changed in ways that say nothing else of the program."""
+"""Changes of reports without a change of the truth: recorded traces, changed in ways that do not concern the program."""

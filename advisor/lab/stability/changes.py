@@ -1,4 +1,4 @@
-"""The changes, each with what a report may answer to it."""
+"""The changes, each with the answers that a report may give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Change:
 
     @property
     def told(self) -> str:
-        """What it changes, in a line."""
+        """Its effect, in a line."""
         return " ".join((self.apply.__doc__ or "").split()).rstrip(".")
 
 

@@ -36,7 +36,7 @@ class Recorded:
     events: list[Event]
 
     def map_events(self, change: Callable[[Event], Event | None]) -> Recorded:
-        """The trace with every event as `change` makes it, less those of which it makes None."""
+        """The trace with every event replaced by `change`, which drops events by returning None."""
         return self.with_events(made for event in self.events if (made := change(event)) is not None)
 
     def with_events(self, events: Iterable[Event]) -> Recorded:
@@ -53,7 +53,7 @@ _EVENTS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"advis
 
 
 def traces_below(directory: Path) -> list[Path]:
-    """Every file below a directory that begins as a trace of Kineto, or as the columns of one, in the order of their paths."""
+    """Every file below a directory that begins like a Kineto trace, or like the columns of a trace, ordered by path."""
     return sorted(path for path in directory.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file() and _begins_as_trace(path))
 
 
@@ -66,7 +66,8 @@ def _begins_as_trace(path: Path) -> bool:
 
 
 def read(path: Path) -> Recorded | None:
-    """The trace at a path; None if it is damaged or its events are not as PyTorch writes them: what it means is then not known well enough to be changed."""
+    """The trace at a path. None if it is damaged, or its events are not as PyTorch writes them: they are then not understood well enough to change
+    them."""
     try:
         found = msgspec.json.decode(_of_columns(path) if columns.named_as_columns(path) else _text(path))
     except (AdvisorError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -111,7 +112,7 @@ def ends(event: Event) -> int:
 
 
 def moved_event(event: Event, start_ns: int, end_ns: int | None = None) -> Event:
-    """The event at another time, and where an end is given, of another length."""
+    """The event at another time, with another length if an end is given."""
     moved = {**event, "ts": start_ns / 1000}
     return moved if end_ns is None else {**moved, "dur": (end_ns - start_ns) / 1000}
 

@@ -1,4 +1,4 @@
-"""As other exporters write the same recording: torch 2.15 has one in Python, and one that asks CUPTI itself."""
+"""Other exporters of the same recording: torch 2.15 has an exporter in Python, and a backend of its own for CUPTI."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _OF_CUPTI = {
     "gpu_memcpy": ("device", "context", "stream", "correlation", "bytes", "graph id", "original_stream"),
     "gpu_memset": ("device", "context", "stream", "correlation", "bytes", "graph id", "original_stream"),
 }
-"""Of what Kineto says of work on a device, what `torch/profiler/_cuspy/trace.py` says too: no id of an op, no occupancy. Of work of a graph
-that is drawn on a lane of its own both say what it ran on."""
+"""The fields of device work that both Kineto and `torch/profiler/_cuspy/trace.py` write: no op ids, no occupancy. For work of a graph
+on its own lane, both give the original stream."""
 _LANES = (101, 102, 103)
 """Lanes that annotations of a graph's kernels name; hardware streams have small numbers."""
 
 
 def by_cupti(trace: Recorded, rng: Random) -> Recorded | None:
-    """As torch 2.15 writes what its own CUPTI backend recorded (`CuspyConfig`): copies and fills that say in arguments what they are, no ids of ops."""
+    """As torch 2.15 writes a recording of its own CUPTI backend (`CuspyConfig`): arguments of copies and fills give their kind, ops have no ids."""
     if not _on_cuda(trace):
         return None
 
@@ -62,7 +62,7 @@ def by_cupti(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def by_python(trace: Recorded, rng: Random) -> Recorded | None:
-    """As torch 2.15 writes it from Python (`use_python_export`): threads without the names that the system knows, devices without their registers."""
+    """As torch 2.15 writes it from Python (`use_python_export`): threads without system names, devices without their registers."""
     if not _on_cuda(trace):
         return None
 
@@ -77,7 +77,7 @@ def by_python(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def graph_lanes(trace: Recorded, rng: Random) -> Recorded | None:
-    """The work of CUDA graphs drawn on lanes that their annotations name (`graph_lanes="all"`), the stream that it ran on next to it."""
+    """The work of CUDA graphs on lanes that their annotations name (`graph_lanes="all"`), next to its stream."""
     of_graphs = {arguments(e).get("correlation") for e in trace.events if e.get("cat") in CALLS and _OF_A_GRAPH.match(str(e.get("name", "")))} - {None}
     nodes, moved = count(1), set()
 

@@ -27,11 +27,11 @@ FILL = (
 )
 OPS = ("cpu_op", "Operator")
 BORROWED_FROM_NS = 100 * US
-"""A kernel as long as this lends the time for a tiny one behind it: 2 % of its own."""
+"""A kernel of this length lends the time for a tiny kernel after it: 2 % of its own."""
 
 
 def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
-    """One tiny kernel a step on a stream of its own, launched where the host has nothing else to do."""
+    """A tiny kernel per step on its own stream, launched while the host has nothing else to do."""
     stage = _Stage.create(trace)
     if stage is None or (places := _alike_place([dict(stage.pauses(*step)) for step in stage.steps])) is None:
         return None
@@ -43,7 +43,7 @@ def side_stream(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
-    """One tiny convolution a step on the stream that works most, in TF32: what one op runs in says nothing of the others."""
+    """A tiny TF32 convolution per step on the busiest stream: the dtype of a single op says nothing of the others."""
     stage = _Stage.create(trace)
     if stage is None or (places := _alike_place([dict(stage.between_kernels(*step)) for step in stage.steps])) is None:
         return None
@@ -60,7 +60,7 @@ def one_convolution_in_tf32(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def _alike_place(of_steps: list[dict[int, Place]]) -> list[Place] | None:
-    """One place of each step, by how much of the step lies before it: a program does the same in each. The first of each if none is in all of them,
+    """A place in each step, by the share of the step before it: a program does the same in each. The first place of each step if no place is in all;
     None if a step has none."""
     if not all(of_steps):
         return None
@@ -69,7 +69,7 @@ def _alike_place(of_steps: list[dict[int, Place]]) -> list[Place] | None:
 
 
 def watching_thread(trace: Recorded, rng: Random) -> Recorded | None:
-    """A thread of Python's that sleeps and looks, with its frames, beside those that work."""
+    """A Python thread that sleeps and polls, with its frames, next to the working threads."""
     host = [e for e in spans(trace, ON_HOST) if type(e.get("pid")) is int and type(e.get("tid")) is int]
     if not host:
         return None
@@ -98,8 +98,10 @@ def watching_thread(trace: Recorded, rng: Random) -> Recorded | None:
 
 @dataclass
 class _Stage:
-    """Where a trace has room. steps: begin and end of each in ns, by the host. free: stretches of the thread that launches most in which it
-    does nothing that was recorded, but for what encloses them. stream: the one with most work, device: of it; op: kernels there, by start, with their launches."""
+    """Free time in a trace.
+
+    steps: begin and end of each in ns, by the host. free: unrecorded intervals of the thread that launches most, ignoring enclosing ranges.
+    stream: the busiest stream. device: its device. op: its kernels, by start, with their launches."""
 
     pid: int
     tid: int
@@ -138,7 +140,7 @@ class _Stage:
         return 1 + max(arguments(e)["stream"] for e in self.kernels) + 12
 
     def pauses(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where the host is free within a step, by how many kernels were launched before in it; the first of each."""
+        """Free times of the host within a step, by the number of earlier launches in it; the first of each."""
         at_launch = np.sort(np.array([ns for ns in self.launched.values() if begin <= ns < end], np.int64))
         seen: set[int] = set()
         for a, b in self.free:
@@ -148,8 +150,9 @@ class _Stage:
                 yield before, a
 
     def between_kernels(self, begin: int, end: int) -> Iterator[tuple[int, tuple[int, int, Event | None]]]:
-        """By how many kernels were launched before in the step: where the host is free between the launches of two kernels that follow each other, when a tiny one may start between them, and
-        which kernel lends it the time, None if none has to."""
+        """Free times of the host between the launches of consecutive kernels, by the number of earlier launches in the step. Each has the possible
+        start of a tiny kernel,
+        and the kernel that lends it the time, None if none has to."""
         at_launch = [self.launched.get(arguments(e)["correlation"], -1) for e in self.kernels]
         free = np.array([a for a, _ in self.free], np.int64)
         before = 0
@@ -194,7 +197,7 @@ class _Stage:
         ]
 
     def convolution(self, start: int, shapes: bool) -> list[Event]:
-        """The ops of one, around its launch."""
+        """The ops around a launch."""
         dims = {
             "Input Dims": [[1, 8, 16, 16], [8, 8, 3, 3], [], [], [], [], []],
             "Input type": ["float", "float", "", "ScalarList", "ScalarList", "ScalarList", "Scalar"],

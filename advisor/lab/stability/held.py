@@ -29,7 +29,7 @@ MOVED = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """A finding that is not as it was. was, became: what is in the two reports; why: the reason, where one is known."""
+    """A changed finding. was, became: its texts in the two reports. why: the reason, if it is known."""
 
     trace: str
     rule: str
@@ -40,13 +40,13 @@ class Difference:
 
 @dataclass
 class Held:
-    """What one change did, over all traces to which it applies.
+    """The effect of a change, over all traces to which it applies.
 
-    findings: of medium or above in either report. flips: those that are medium or above in one of them alone. abstained: no flips, but findings that the changed trace
-    cannot tell and is said to lack what tells. covered: no flips either, but findings that gain the same in both reports, and that one of these folds
-    into another that asks for that time. savings: of findings that are in both; moved: those by more than `MOVED` of the step.
-    reasons, movements: each flip and each saving that moved.
-    """
+    findings: of medium or above in either report. flips: medium or above in only one of them.
+    abstained: no flips, because the changed trace lacks the data and its report says so.
+    covered: no flips, because both reports have the finding with the same gain, and a report folds it into a finding that covers that time.
+    savings: of findings in both. moved: savings that differ by more than `MOVED` of the step.
+    reasons, movements: each flip, and each saving that moved."""
 
     change: str
     traces: int = 0
@@ -81,7 +81,7 @@ def held(
     workers: int = 1,
     progress: Callable[[object], None] = lambda what: None,
 ) -> tuple[list[Held], list[str]]:
-    """Each change over these traces of a directory, and which of them were left out, each with why: what cannot be read is no base to change."""
+    """Each change over these traces of a directory, and the traces that were left out, with reasons: an unreadable trace cannot be changed."""
     total, left = {change.name: Held(change.name) for change in changes}, []
     one = partial(_of_trace, directory, [change.name for change in changes], seed)
     for path, found in zip(paths, _mapped(one, paths, workers), strict=True):
@@ -104,7 +104,7 @@ def _mapped(one: Callable[[Path], list[Held] | str], paths: Sequence[Path], work
 
 @uncollected()
 def _of_trace(directory: Path, names: Sequence[str], seed: int, path: Path) -> list[Held] | str:
-    """What each change does to one trace; why it is left out, in words, if it is."""
+    """The effect of each change on a trace; the reason in words if the trace is left out."""
     trace = read(path)
     if trace is None:
         return "it is damaged, or its events are not as PyTorch writes them"
@@ -126,7 +126,7 @@ def _of_trace(directory: Path, names: Sequence[str], seed: int, path: Path) -> l
 
 
 def _analysed(trace: Recorded, path: Path, times: float = 1.0) -> Report:
-    """The report of a trace, which is written to the path; times: how many times as long everything takes on its machines as on those that are known."""
+    """The report of a trace, which is written to the path. times: the slowdown of its machines against known machines."""
     trace.write(path)
     if times == 1.0:
         return analyze(path).report
@@ -135,7 +135,7 @@ def _analysed(trace: Recorded, path: Path, times: float = 1.0) -> Report:
 
 
 def compared(trace: str, change: Change, base: Report, changed: Report | None, failed: str = "") -> Held:
-    """What a change does to one report; changed: None if the changed trace gives none, `failed` says why."""
+    """The effect of a change on a report. changed: None if the changed trace gives no report; `failed` has the reason."""
     made = Held(change.name, traces=1)
     before, after = _loud(base), _loud(changed)
     for rule in sorted({*before, *after}):
@@ -176,20 +176,20 @@ def _loud(report: Report | None) -> dict[str, list[Finding]]:
 
 
 def _told(report: Report, rule: str, number: int) -> Finding | None:
-    """Of a rule's findings, severest first, the one of that number, counted from 0; None if there are fewer."""
+    """The finding at this position of a rule's findings, severest first, from 0; None if there are fewer."""
     found = [finding for finding in report.findings if finding.rule == rule]
     return found[number] if number < len(found) else None
 
 
 def _abstains(report: Report | None, rule: str) -> bool:
-    """Whether a report says that it cannot tell: the rule could not look, or whether what it saw matters is open."""
+    """Whether a report abstains: the rule could not look, or its finding is unconfirmed."""
     if report is None:
         return False
     return any(s.rule == rule for s in report.skipped) or any(f.rule == rule and f.status == "possible" for f in report.findings)
 
 
 def _said(report: Report, rule: str) -> str:
-    """What a report says by a rule, in a line."""
+    """The outcome of a rule in a report, in a line."""
     found = [f for f in report.findings if f.rule == rule]
     if found:
         return "; ".join(_finding(f, report) for f in found)

@@ -14,7 +14,7 @@ from advisor.report.model import Report
 
 @dataclass(frozen=True)
 class Told:
-    """What two reports say by one rule: the finding that flips in each, None if that one has none."""
+    """The finding of a rule that flips, in each of two reports; None in a report without it."""
 
     was: Finding | None
     became: Finding | None
@@ -24,7 +24,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Reason:
-    """changes, rules: it holds of these, of all if none is named; when: what must hold of the two reports besides, "" if nothing; why: in words."""
+    """changes, rules: those to which it applies, empty for all. when: a condition on the two reports, "" if there is none. why: in words."""
 
     why: str
     changes: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def table() -> tuple[Reason, ...]:
 
 
 def share(finding: Finding | None, report: Report) -> float | None:
-    """What it saves of the step; None of a saving in another unit, or of none."""
+    """Its saving in time; None for another unit or no finding."""
     step_us = report.headline.step_us or 0.0
     return finding.saving.expected / step_us if finding and isinstance(finding.saving, Saving) and step_us > 0 else None
 

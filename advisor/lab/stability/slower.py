@@ -1,8 +1,8 @@
-"""What is known of machines, as it is of machines on which everything takes so many times as long.
+"""Known properties of machines, for machines that are slower by a factor.
 
-A trace whose times are all doubled is of no machine that is known: rates of its device, what recording and calls of compiled code cost its
-host, how long its shortest kernel takes and how long a pause of its host must be to count, hold for the machines that were measured.
-"""
+A trace with doubled times is of no known machine. These values hold for the measured machines: device rates, profiler overhead, cost of compiled
+calls,
+the shortest kernel, and the shortest pause that counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from advisor.knowledge.structs import replace
 _RATES = ("_tflops", "_tops", "_gbps")
 _TIME, _PER_TIME = "_us", ("_PER_S", "_PER_US")
 _MEASURED = ("advisor.knowledge", "advisor.rules", "advisor.views")
-"""Packages whose constants were measured on machines; what a clock or a file can hold is in others."""
+"""Packages with constants that were measured on machines; other packages hold properties of clocks or files."""
 
 
 def rates(times: float) -> list[Peaks]:
@@ -46,8 +46,7 @@ def thresholds(times: float) -> dict[str, dict[str, float]]:
 
 @contextmanager
 def machines(times: float) -> Iterator[None]:
-    """While recording an event costs that many times as much, and constants in µs, or so many a second or µs, are of machines that take that many
-    times as long."""
+    """Within the block, profiler overhead per event is multiplied, and so are constants in µs or per µs or second, as on slower machines."""
     table = load("recording_cost")
     before, constants = deepcopy(table), list(_constants())
     table.update(_longer(before, times))
@@ -62,7 +61,7 @@ def machines(times: float) -> Iterator[None]:
 
 
 def _constants() -> Iterator[tuple[ModuleType, str, float]]:
-    """Each module's constants whose names end in such a unit. What one module imports from another it holds for itself."""
+    """Each module's constants with such a unit at the end of their names. A module has its own copy of an imported constant."""
     for module in _measured():
         for name, value in vars(module).items():
             if isinstance(value, float) and name.endswith((_TIME.upper(), *_PER_TIME)):
@@ -71,7 +70,7 @@ def _constants() -> Iterator[tuple[ModuleType, str, float]]:
 
 @cache
 def _measured() -> list[ModuleType]:
-    """Every module of those packages: one that is first imported while constants are changed would keep them."""
+    """Every module of those packages: a module that is first imported with changed constants would keep them."""
     packages = [import_module(name) for name in _MEASURED]
     return [import_module(found.name) for package in packages for found in walk_packages(package.__path__, f"{package.__name__}.")]
 

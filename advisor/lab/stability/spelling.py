@@ -1,4 +1,4 @@
-"""Other spellings of the same: names, numbers, the order of the file, links that an exporter may leave out."""
+"""Other ways to write the same: names, numbers, the order of the file, links that an exporter may omit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OVERLOAD_OF = {f"aten::{op}": f"aten::{op}.{overload}" for overload, ops in OVER
 """Names as `capture_overload_names=True` writes them, of ops that have overloads."""
 
 _OF_A_STREAM = re.compile(r"(cuda|cu)(Launch|Memcpy|Memset|Stream|EventRecord|GraphLaunch|MallocAsync|FreeAsync)(?!\w*_)\w*$")
-"""Calls that take a stream: others have one form alone."""
+"""Calls that take a stream: others have a single form."""
 
 _PARAMETERS = re.compile(r"^(?:void|static void)\s+(?P<name>.+?)\((?:[^()]|\([^()]*\))*\)(?: const)?$")
 
@@ -42,12 +42,12 @@ def overloads(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def call_suffixes(trace: Recorded, rng: Random) -> Recorded | None:
-    """The same runtime and driver calls with the suffixes of a build for one stream a thread, and of their version."""
+    """The same runtime and driver calls, with the suffixes of their version and of a build with a stream per thread."""
     return _renamed(trace, lambda e: f"{e['name']}_ptsz" if e.get("cat") in CALLS and _OF_A_STREAM.match(e["name"]) else None)
 
 
 def bare_kernels(trace: Recorded, rng: Random) -> Recorded | None:
-    """The same kernels, named by a demangler that writes neither what they return nor their parameters."""
+    """The same kernels, named by a demangler that writes neither return types nor parameters."""
 
     def bare(event: Event) -> str | None:
         found = _PARAMETERS.match(event["name"]) if event.get("cat") in ON_DEVICE else None
@@ -57,7 +57,7 @@ def bare_kernels(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def own_ranges(trace: Recorded, rng: Random) -> Recorded | None:
-    """Steps marked by a range of the program's own, where the profiler's schedule marked them."""
+    """Steps marked by a range of the program instead of the profiler's schedule."""
     return _renamed(trace, lambda e: f"training step {re.findall(r'[0-9]+', e['name'])[0]}" if STEP.match(e["name"]) else None)
 
 
@@ -82,12 +82,12 @@ def shuffled(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def no_external_id(trace: Recorded, rng: Random) -> Recorded | None:
-    """Calls and kernels without the id of their op, which threads and times tell as well."""
+    """Calls and kernels without the id of their op: threads and times show it as well."""
     return without_arguments(trace, ("External id", "external id"))
 
 
 def without_arguments(trace: Recorded, keys: tuple[str, ...]) -> Recorded | None:
-    """The trace without these arguments; None if no event has one."""
+    """The trace without these arguments; None if no event has any of them."""
     found = False
 
     def bare(event: Event) -> Event:
@@ -127,7 +127,7 @@ def no_shapes(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def no_stacks(trace: Recorded, rng: Random) -> Recorded | None:
-    """The frames of Python taken out of the file, which still says that they were recorded: what that cost is in its times."""
+    """The file without its Python frames. It still says that they were recorded, and its times include their overhead."""
     made = without_arguments(trace.map_events(lambda e: None if e.get("cat") == "python_function" else e), ("Call stack", "Module Hierarchy"))
     if made is not None:
         return made

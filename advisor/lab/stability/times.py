@@ -1,4 +1,4 @@
-"""Changes of when things happened that change nothing of what the program is: another draw of the same run."""
+"""Changes of times that do not concern the program: another draw of the same run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from advisor.lab.export import METADATA_KEY
 from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, begins, ends, moved_event, on_device, spans
 
 NOISE = 0.02
-"""Kernels of one run differ from those of the next by about this much."""
+"""Kernels differ by about this much from run to run."""
 CLOCKS_NS = 5000
 """The profiler sets the device's clock by the host's: traces were seen to be off by some microseconds."""
 STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
 
 
 def doubled(trace: Recorded, rng: Random) -> Recorded | None:
-    """The same program on machines that are half as fast, host and device: everything takes twice as long, steps without a profiler too; what is known of machines is taken as it is of such: rates, costs of recording and of calls of compiled code, the shortest kernel and the shortest pause that counts."""
+    """The same program on machines half as fast: everything takes twice as long on host and device. Known properties of machines scale too: rates,
+    overhead of the profiler and of compiled calls, the shortest kernel and pause that count."""
     first = min((begins(e) for e in trace.events if "ts" in e), default=0)
 
     def slower(event: Event) -> Event:
@@ -37,8 +38,8 @@ def doubled(trace: Recorded, rng: Random) -> Recorded | None:
 
 
 def uneven(trace: Recorded, rng: Random) -> Recorded | None:
-    """Each kernel, and each stretch of the host's work for which the device idles, takes up to 2 % more or less. All clocks agree on that, so that
-    everything keeps its order: launches are before kernels, kernels before those behind them, ops in the ops that call them."""
+    """Each kernel, and each piece of host work for which the device idles, takes up to 2 % more or less. All clocks agree on that, so everything
+    keeps its order."""
     device = sorted((begins(e), ends(e)) for e in spans(trace, ON_DEVICE))
     host = [time for e in spans(trace, ON_HOST) for time in (begins(e), ends(e))]
     if not device and not host:
@@ -74,7 +75,7 @@ def _idle_times(times: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.
 
 
 def device_later(trace: Recorded, rng: Random) -> Recorded | None:
-    """The device's clock is 5 µs ahead of what it was set to."""
+    """The device's clock is 5 µs ahead."""
     return _set_off(trace, CLOCKS_NS)
 
 
@@ -88,7 +89,7 @@ def _set_off(trace: Recorded, by_ns: int) -> Recorded:
 
 
 def one_step_fewer(trace: Recorded, rng: Random) -> Recorded | None:
-    """The recording ended a step earlier: without the last step's calls, and what they launched. Two of its marks are left at the least."""
+    """The recording ended a step earlier: without the last step's calls and their work. At least two of its marks are left."""
     marks = [begins(e) for e in trace.events if e.get("ph") == "X" and e.get("cat") not in ON_DEVICE and STEP.match(str(e.get("name", "")))]
     if len(marks) < 3:
         return None

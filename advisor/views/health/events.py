@@ -176,7 +176,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
     detail = f"{percent(share, MANY)} of the time of kernels with known work is more than {100 * (ABOVE - 1):.0f}% above the roofline ({tolerated(MANY)})"
     if from_cache >= FEW:
-        detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
+        detail += f"; {from_cache:.0%} more by data in the L2 cache"
     if share <= MANY:
         return Health(check=check, status="ok", detail=detail, touches=(), reason="within-threshold", measured=share, threshold=MANY, unit="share")
     worst = int(np.flatnonzero(above & ~cached)[np.argmax(roofline.peak_us[above & ~cached] / dur[above & ~cached])])

@@ -122,7 +122,7 @@ def _limits(kernel: MeasuredKernel) -> Answer | None:
     held = found.limiter in (occupancy.REGISTERS, occupancy.SHARED) and found.theoretical < ENOUGH and kernel.limits.highest < BUSY
     uses = [f"{counted(int(registers), 'register')} a thread"] if registers is not None else []
     uses += [f"{size(shared)} of shared memory a block"] if (shared := shared_bytes(kernel.profile)) else []
-    return Answer(held, f"an SM takes {fit}, {most} at most" + (f"; it uses {' and '.join(uses)}" if uses else ""))
+    return Answer(held, f"an SM takes {fit}, {most} at most" + (f". It uses {' and '.join(uses)}" if uses else ""))
 
 
 def _warp_size(kernel: MeasuredKernel) -> Answer | None:
