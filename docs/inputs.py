@@ -54,7 +54,7 @@ Rules do not speak of a dump.
 ## What is known by name
 
 These are not read. The error names the format, says why, and what to give instead; a command there holds the path that was given.
-Anything else is refused with what its first bytes look like.
+A file of an unknown writer is named by its kind, which its columns, members or lines show. Anything else is refused with its first bytes.
 """
 
 

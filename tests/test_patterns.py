@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -92,7 +93,8 @@ def all_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
                     found.setdefault(pattern, (f"{name}, inline", frozenset({"search", "match"})))
     for one in formats.known():
         found |= {pattern: (f"{one.id} of formats.toml", frozenset({"match"})) for pattern in (*one.starts, *one.all_spans)}
-        found |= {pattern: (f"{one.id} of formats.toml", frozenset({"search"})) for pattern in one.spans}
+        looks = (*one.fields, *one.columns, *one.members, *one.says)
+        found |= {pattern: (f"{one.id} of formats.toml", frozenset({"search"})) for pattern in (*one.spans, *chain.from_iterable(looks))}
     return found
 
 

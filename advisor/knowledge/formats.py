@@ -17,6 +17,9 @@ from advisor.knowledge.expressions import beginning, expression
 HEAD_BYTES = 1 << 16
 """In which a file says what it is. Chrome traces name their processes there."""
 
+LOOK_BYTES = 1 << 14
+"""A file of an unknown writer shows its kind in them."""
+
 GROUPS = {
     "torch": "PyTorch",
     "nvidia": "NVIDIA",
@@ -29,6 +32,7 @@ GROUPS = {
     "python": "Profilers of the host",
     "viewers": "Trace viewers and tracing systems",
     "files": "Packed, damaged, or no recording",
+    "looks": "Kinds of files, of any writer",
 }
 """Groups of formats and their titles, in the order in which they are shown."""
 
@@ -54,6 +58,10 @@ class Format(msgspec.Struct, frozen=True):
     entries: tuple[tuple[str, ...], ...] = ()
     spans: tuple[re.Pattern[str], ...] = ()
     all_spans: tuple[re.Pattern[str], ...] = ()
+    fields: tuple[tuple[re.Pattern[str], ...], ...] = ()
+    columns: tuple[tuple[re.Pattern[str], ...], ...] = ()
+    members: tuple[tuple[re.Pattern[str], ...], ...] = ()
+    says: tuple[tuple[re.Pattern[bytes], ...], ...] = ()
     suffix: tuple[str, ...] = ()
 
     def instead(self, path: str) -> str:
@@ -75,6 +83,7 @@ def read_in_a_sentence() -> str:
 
 def _format(row: dict[str, object]) -> Format:
     lists: dict[str, list[list[str]]] = {name: row.get(name, []) for name in ("holds", "tables", "keys", "entries")}  # type: ignore[misc]
+    looks: dict[str, list[list[str]]] = {name: row.get(name, []) for name in ("fields", "columns", "members", "says")}  # type: ignore[misc]
     texts: dict[str, list[str]] = {name: row.get(name, []) for name in ("starts", "spans", "all_spans", "suffix")}  # type: ignore[misc]
     marks = {
         "starts": tuple((beginning(pattern), expression(pattern)) for pattern in (text.encode("latin-1") for text in texts["starts"])),
@@ -84,6 +93,8 @@ def _format(row: dict[str, object]) -> Format:
         "entries": tuple(map(tuple, lists["entries"])),
         "spans": tuple(map(expression, texts["spans"])),
         "all_spans": tuple(map(expression, texts["all_spans"])),
+        **{name: tuple(tuple(map(expression, each)) for each in looks[name]) for name in ("fields", "columns", "members")},
+        "says": tuple(tuple(expression(text.encode("latin-1")) for text in each) for each in looks["says"]),
         "suffix": tuple(texts["suffix"]),
     }
     return Format(**{**row, **marks})  # type: ignore[arg-type]
@@ -96,16 +107,74 @@ def _plain(text: bytes) -> bytes:
 
 def of_head(head: bytes, path: str = "") -> Format | None:
     """The format of a file that begins so, unpacked; by the end of its name where its bytes do not say."""
-    return of_content(head) or _first(lambda one: bool(one.suffix) and _suffix(path) in one.suffix)
+    return of_content(head) or of_look(head) or _first(lambda one: bool(one.suffix) and _suffix(path) in one.suffix)
 
 
 def of_content(head: bytes) -> Format | None:
     """The format of a file that begins so, whatever its name."""
     head = head[:HEAD_BYTES]
-    plain, dense = _plain(head), b"".join(head.split())
-    return _first(
-        lambda one: any(dense.startswith(first) and p.match(head) for first, p in one.starts) or any(all(text in plain for text in each) for each in one.holds)
-    )
+    plain, dense, text = _plain(head), b"".join(head.split()), head.lstrip(b"\xef\xbb\xbf\r\n")
+
+    def fits(one: Format) -> bool:
+        starts = any(dense.startswith(first) and (p.match(head) or p.match(text)) for first, p in one.starts)
+        return starts or any(all(mark in plain for mark in each) for each in one.holds)
+
+    return _first(fits)
+
+
+def of_look(head: bytes) -> Format | None:
+    """The kind of a file of an unknown writer, by the names of its columns or members, and by its lines.
+
+    A trace may look so too: ask only about a file that no source could read.
+    """
+    head = head[:LOOK_BYTES].removeprefix(b"\xef\xbb\xbf")
+    if b"\0" in head:
+        return None
+    named = {"members": members_of(head), "columns": []} if _JSON.match(head) else {"members": [], "columns": columns_of(head)}
+    named["fields"] = [*named["members"], *named["columns"]]
+
+    def looks(one: Format) -> bool:
+        of_names = any(_each_found(each, names) for kind, names in named.items() for each in getattr(one, kind))
+        return of_names or any(all(pattern.search(head) for pattern in each) for each in one.says)
+
+    return _first(looks)
+
+
+_JSON = re.compile(rb'\s*[\[{]\s*(?:["{\d\[\]}-]|null|true|false)')
+
+
+def _each_found(patterns: Sequence[re.Pattern[str]], names: Sequence[str]) -> bool:
+    return bool(names) and all(any(pattern.search(name) for name in names) for pattern in patterns)
+
+
+_MEMBER = re.compile(rb'"([^"\\\n]{1,80})"\s{0,20}:')
+
+
+def members_of(head: bytes) -> list[str]:
+    """The names of all members in the beginning of JSON, in lower case, in order."""
+    return list(dict.fromkeys(name.decode("utf-8", "replace").lower() for name in _MEMBER.findall(head[:LOOK_BYTES])))
+
+
+_SEPARATORS = tuple(re.compile(separator) for separator in (rb",", rb"\t", rb";", rb"\|", rb"\s{2,60}", rb"\s{1,60}"))
+_EXACT = 4  # of them are written on purpose; blanks also stand in sentences
+_NUMBER = re.compile(rb"[-+]?[\d.,:%eE+-]{1,40}$")
+_TITLE = re.compile(rb"[^.!?{}=<>]{1,80}$|[\w.]{1,80}$")
+_TITLE_LINES = 12
+
+
+def columns_of(head: bytes) -> list[str]:
+    """The names of a table's columns, in lower case: the next line has as many cells, and some of them are numbers."""
+    lines = [line.strip(b" \r#|") for line in head[:LOOK_BYTES].split(b"\n")[: _TITLE_LINES + 3]]
+    lines = [line for line in lines if line.strip(b"-=+|: \t")]
+    for title, row in zip(lines[:_TITLE_LINES], [*lines[1:], b""], strict=False):
+        for number, separator in enumerate(_SEPARATORS):
+            names, values = ([cell.strip(b" \"'") for cell in separator.split(line)] for line in (title, row))
+            told = [name for name in names if name and not _NUMBER.match(name)]
+            alike = len(names) - 1 <= len(values) <= len(names) + 1 and any(map(_NUMBER.match, values))
+            titled = number < _EXACT and len(names) > 2 and (len(values) >= len(names) or not row) and all(map(_TITLE.match, names))
+            if len(names) > 1 and 2 * len(told) > len(names) and (alike or titled):
+                return [name.decode("utf-8", "replace").lower()[:80] for name in told]
+    return []
 
 
 def _suffix(path: str) -> str:

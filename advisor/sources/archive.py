@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 import msgspec
 
 from advisor.errors import TraceError
+from advisor.knowledge import formats
 from advisor.report.numbers import counted
 from advisor.sources.stream import BOMB_FLOOR, BOMB_RATIO, DEFAULT_MAX_BYTES, Stream
 
@@ -129,6 +130,8 @@ def _single_recording(names: Sequence[str], kind: str) -> tuple[str, str]:
         )
     shown = ", ".join((recordings or files)[:4]) + (" and more" if len(recordings or files) > 4 else "")
     holds = f"{counted(len(recordings), 'recording')} ({shown})" if recordings else f"no recording ({shown or 'it is empty'})"
+    if not recordings and (known := formats.of_entries(files)):
+        raise TraceError(f"the file is a {kind} archive of {holds}, but {known.name}: {known.why}", known.give)
     raise TraceError(
         f"the file is a {kind} archive of {holds}",
         "Unpack it, and give a trace, or the directory of a job's traces. (A file of torch.save is a zip archive too, and no trace.)",

@@ -149,6 +149,22 @@ def refuse_known(opened: Opened) -> None:
         raise refused(known, opened.path)
 
 
+class NoTrace(TraceError):
+    """A file that a source took for its own holds nothing of it. `looked_at` may know it better."""
+
+
+def looked_at(error: NoTrace, head: bytes, path: str) -> TraceError:
+    """The error, or a refusal that names the file's kind. For a file that begins as a trace does, the error is better."""
+    known = None if any(mark in head for mark in _OF_TRACES) else formats.of_look(head)
+    if known is None:
+        return error
+    names = formats.members_of(head)
+    return refused(known, path, f"members {', '.join(names[:6])}{' and more' if len(names) > 6 else ''}" if names else "")
+
+
+_OF_TRACES = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProp', b'"ph"')
+
+
 def refuse_foreign(head: bytes, path: str) -> TraceError:
     """Why a file that no source knows cannot be read, and what to do."""
     if not head:
@@ -156,12 +172,14 @@ def refuse_foreign(head: bytes, path: str) -> TraceError:
     if not head.strip():
         return TraceError(f"{path} holds nothing but blanks", "Record the trace again.")
     if known := formats.of_head(head, path):
-        return refused(known, path)
+        return refused(known, path, _columns(head) if known.group == "looks" else "")
     what, hint = _described(head, _text(head))
     return TraceError(f"{path} is {what}, not a trace that advisor reads", hint)
 
 
-_TABLE = re.compile(rb'((?:"?[A-Za-z_][^,"\n]{0,40}"?,){2,3}"?[A-Za-z_][^,"\n]{0,40}"?)[,\r\n]')
+def _columns(head: bytes) -> str:
+    columns = formats.columns_of(head)
+    return f"columns {', '.join(columns[:6])}{' and more' if len(columns) > 6 else ''}" if columns else ""
 
 
 def _described(head: bytes, text: bytes) -> tuple[str, str]:
@@ -171,10 +189,4 @@ def _described(head: bytes, text: bytes) -> tuple[str, str]:
     record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."
     if b"\0" in head or sum(byte < 9 for byte in head) > 2:
         return "a binary file of a kind that is not known", record
-    if table := _TABLE.match(text):
-        columns = table[1].decode("utf-8", "replace").replace('"', "").replace(",", ", ")
-        return (
-            f"a table of a kind that is not known (columns {columns} …)",
-            "Give the recording that it was made of: a torch.profiler trace, an nsys export or an ncu report.",
-        )
     return f"text but not JSON (it starts with {text[:24].decode('utf-8', 'replace')!r})", record

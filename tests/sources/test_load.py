@@ -235,7 +235,7 @@ FOREIGN = {
     "n.json": (TRACE.decode().encode("utf-16"), "UTF-16"),
     "o.json": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS"),
     "p.json": (b"<!DOCTYPE html><html></html>", "HTML"),
-    "q.csv": (b"id,name\n1,2\n", "not JSON"),
+    "q.csv": (b"id,name\n1,2\n", "a table of values, not a trace that advisor reads: its columns say nothing of a recording (columns id, name)"),
     "r.bin": (bytes(range(256)) * 4, "binary"),
     "s.json": (b'{"a": 1, "nodes": []}', "members a, nodes"),
     "t.json": (b'{"traceEvents": {"a": 1}}', "not a list"),

@@ -34,7 +34,7 @@ from advisor.sources.limits import MOST_LEFT_OUT
 from advisor.sources.measured import frameworks_of, step_times
 from advisor.sources.opened import Opened
 from advisor.sources.ranks import of_one_file, recording_of, repeats_ids
-from advisor.sources.sniff import refuse_known, refused
+from advisor.sources.sniff import NoTrace, looked_at, refuse_known, refused
 from advisor.sources.stream import Stream
 from advisor.sources.time_issues import time_issues
 
@@ -67,7 +67,11 @@ HELPED_AFTER = 3
 def record(opened: Opened) -> Recording:
     """The recording of one trace."""
     refuse_known(opened)
-    ranks = read_ranks(opened.stream, opened.path, processes=opened.processes)
+    head = opened.stream.peek(formats.HEAD_BYTES)
+    try:
+        ranks = read_ranks(opened.stream, opened.path, processes=opened.processes)
+    except NoTrace as error:
+        raise looked_at(error, head, opened.path) from None
     if len(ranks) > 1:
         return of_one_file(ranks, opened.path)
     (one,) = ranks.values()
@@ -188,27 +192,27 @@ def _as_written(ns: int) -> Microseconds:
     return Microseconds(f"{ns}e-3")
 
 
-def _no_events(header: bytes, stream: Stream) -> TraceError:
+def _no_events(header: bytes, stream: Stream) -> NoTrace:
     """Say what a file is that holds no list of events."""
     ends = f" ({stream.truncated})" if stream.truncated else ""
     try:
         whole = json.loads(header, strict=False)
     except (ValueError, RecursionError) as error:
         if not header.lstrip().startswith(b"{"):
-            return TraceError(f"the file is not JSON: it starts with {header.lstrip()[:24]!r}{ends}", _HOW_TO_RECORD)
+            return NoTrace(f"the file is not JSON: it starts with {header.lstrip()[:24]!r}{ends}", _HOW_TO_RECORD)
         if members := _members_of_a_line(header):
-            return TraceError(f"the file holds an object of JSON a line, but no profiler trace: the first one's members are {members}", _HOW_TO_RECORD)
+            return NoTrace(f"the file holds an object of JSON a line, but no profiler trace: the first one's members are {members}", _HOW_TO_RECORD)
         position = f"; as JSON it breaks at {error}" if isinstance(error, json.JSONDecodeError) else ""
-        return TraceError(
+        return NoTrace(
             f"the file has no list of events (`traceEvents`) in its first {len(header):,} bytes{ends}{position}",
             "It was cut off before its events, or it is no profiler trace. " + _HOW_TO_RECORD,
         )
     if isinstance(whole, dict) and "traceEvents" in whole:
         kind = type(whole["traceEvents"]).__name__
-        return TraceError(f"the file's `traceEvents` is not a list of events ({kind})", _HOW_TO_RECORD)
+        return NoTrace(f"the file's `traceEvents` is not a list of events ({kind})", _HOW_TO_RECORD)
     keys = ", ".join(list(whole)[:6]) if isinstance(whole, dict) else ""
     what = f"an object with the members {keys}" if keys else "an empty object" if whole == {} else f"a single {type(whole).__name__}"
-    return TraceError(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", _HOW_TO_RECORD)
+    return NoTrace(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", _HOW_TO_RECORD)
 
 
 def _members_of_a_line(header: bytes) -> str:
@@ -358,7 +362,7 @@ def _left_out(collected: _Collected, processes: dict[str, str], hosts: set[str])
     return (*made, LeftOut("other spans", sum(n for n, _ in rest), sum(ns for _, ns in rest) / 1000)) if rest else tuple(made)
 
 
-def _nothing_to_analyse(collected: _Collected, left_out: tuple[LeftOut, ...], issues: tuple[ReadIssue, ...]) -> TraceError:
+def _nothing_to_analyse(collected: _Collected, left_out: tuple[LeftOut, ...], issues: tuple[ReadIssue, ...]) -> NoTrace:
     counts = Counter({name: merger.rows for name, merger in collected.tables.items()})
     counts.update({category or "no category": n for category, n in collected.categories.items()})
     holds = ", ".join(f"{n:,} {name}" for name, n in counts.most_common(8)) or "no spans"
@@ -367,8 +371,8 @@ def _nothing_to_analyse(collected: _Collected, left_out: tuple[LeftOut, ...], is
     details = "".join(f"; {issue.detail}" for issue in issues)
     if set(counts) == {"no category"}:
         told = "none of which has a category (`cat`), as PyTorch's have: another tool wrote them, and which of them are GPU work is not told"
-        return TraceError(f"the trace has {collected.events:,} events, {told}{details}", _HOW_TO_RECORD)
-    return TraceError(f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD)
+        return NoTrace(f"the trace has {collected.events:,} events, {told}{details}", _HOW_TO_RECORD)
+    return NoTrace(f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD)
 
 
 def _move_annotations(tables: dict[str, Table]) -> None:
