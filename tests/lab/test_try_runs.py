@@ -173,8 +173,8 @@ def test_workers_shuffle_as_the_program_does_where_numbers_are_compared(checked)
     assert judged(checked, intervention("loader-workers"), "exact", check=True).verdict == "equal"
 
 
-def test_bfloat16_differs_as_it_may(trained):
-    found = judged(trained, intervention("autocast"), "bf16")
+def test_bfloat16_differs_as_it_may(checked):
+    found = judged(checked, intervention("autocast"), "bf16", check=True)
     assert found.verdict == "equal" and found.difference and found.difference > 1e-5
     assert judged(trained, intervention("autocast"), "rounding").verdict == "differs"
 

@@ -375,7 +375,8 @@ def tried(
             )
         chosen = candidates(report, session.first, only, finding) if not stopped else []
         chosen += [Candidate(one) for one in (extra or {}).values()]
-        say(f"tried: {', '.join(one.intervention.name for one in chosen if not one.unfit) or 'nothing, as no fix of the report can be applied from outside'}")
+        nothing = f"nothing, as {stopped or 'no fix of the report can be applied from outside'}"
+        say(f"tried: {', '.join(one.intervention.name for one in chosen if not one.unfit) or nothing}")
         trials, late = session.measure(chosen)
         kept, together, losses, later = session.stack(trials)
         return session.result(trials, report, kept, together, losses, stopped or late or later, time.monotonic() - began)

@@ -220,20 +220,22 @@ HALVINGS = 12
 FASTEST_STAGING = cost("fastest-staging")
 
 
-def staged_as_measured(cost: HostCost, recorded: Schedule, staged: Mask, step_us: float) -> Schedule:
-    """The schedule, if its GPU part alone exceeds a measured step: copies from pageable memory, which the host moves and recording slows down, become as fast
-    as needed. Unchanged if they cannot be the reason.
+def as_measured(cost: HostCost, recorded: Schedule, slowed: Mask, step_us: float, fastest: float) -> Schedule:
+    """The schedule, if its GPU part alone exceeds a measured step: ops that recording makes longer become as short as needed. Unchanged if they cannot be
+    the reason.
+
+    slowed: (n,) these ops: copies that the host moves, or collectives that wait for another rank's host. fastest: the least share of its time that each takes.
     """
 
     def faster(factor: float) -> Schedule:
-        return recorded.edit(dur_us=np.where(staged, factor * recorded.dur_us, recorded.dur_us))
+        return recorded.edit(dur_us=np.where(slowed, factor * recorded.dur_us, recorded.dur_us))
 
     def fits(factor: float) -> bool:
         return period_us(cost.left_in(faster(factor), cost.low_us)) <= step_us
 
-    if not staged.any() or fits(1.0) or not fits(FASTEST_STAGING):
+    if not slowed.any() or fits(1.0) or not fits(fastest):
         return recorded
-    low, high = FASTEST_STAGING, 1.0
+    low, high = fastest, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)

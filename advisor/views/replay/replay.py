@@ -17,7 +17,7 @@ from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.finding import LOW_SHARE, Basis, Saving
 from advisor.views.replay.edits import Edit, Edits, least_us
 from advisor.views.replay.from_trace import begun_us, calls_of_window, ended_before_us, gpu_only, schedule_of
-from advisor.views.replay.recording_cost import HostCost, fitting, staged_as_measured, without_recording
+from advisor.views.replay.recording_cost import FASTEST_STAGING, HostCost, as_measured, fitting, without_recording
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
 from advisor.views.replay.true_step import Calibration, Timed, TrueStep
@@ -197,7 +197,7 @@ class Replay:
             # In the replay's own time, which may be a little less than the recording's.
             before = period_us(schedule)
             replayed_us = measured.expected_us * min(before / window.step_us, 1.0)
-            every = fitting(cost, staged_as_measured(cost, schedule, staged, replayed_us), replayed_us) if cost else (schedule,) * 3
+            every = fitting(cost, _shortened(timeline, cost, schedule, staged, replayed_us), replayed_us) if cost else (schedule,) * 3
             reached_us = window.step_us * period_us(every[1]) / before if before > 0 else measured.expected_us
             timed = Timed(measured.expected_us, reached_us, working_us, window.step_us)
             if not timed.shorter and not timed.longer:
@@ -217,10 +217,22 @@ def _staged(timeline: Timeline, schedule: Schedule) -> Mask:
     return pageable[schedule.op_row]
 
 
+def _shortened(timeline: Timeline, cost: HostCost, schedule: Schedule, staged: Mask, step_us: float) -> Schedule:
+    """The schedule with what recording made longer on the GPU as short as a measured step says: copies that the host moves, then waits for other ranks."""
+    shorter = as_measured(cost, schedule, staged, step_us, FASTEST_STAGING)
+    return as_measured(cost, shorter, _exchanges(timeline)[schedule.op_row], step_us, 0.0)
+
+
+def _exchanges(timeline: Timeline) -> Mask:
+    """(n,) kernels that wait for other ranks."""
+    ops = timeline.gpu_ops
+    return (ops["kind"] == "kernel") & ops["name"].matching(lambda name: family(name) is Family.COMMUNICATION)
+
+
 def _working_us(timeline: Timeline, steps: Steps) -> float:
     """How long the busiest device ran kernels in each step, but for those that wait for other ranks."""
     ops = timeline.gpu_ops
-    works = (ops["kind"] == "kernel") & ~ops["name"].matching(lambda name: family(name) is Family.COMMUNICATION)
+    works = (ops["kind"] == "kernel") & ~_exchanges(timeline)
     start, end, device = (ops["start_us"][works], ops.ends[works], ops["device"][works])
     window = steps.start_us, steps.end_us
     return max((length(clip(union(start[device == d], end[device == d]), *window)) for d in np.unique(device)), default=0.0) / steps.steps

@@ -234,6 +234,26 @@ def test_copies_that_the_host_moves_itself_are_as_much_faster_as_a_measured_step
     assert period_us(replay.corrected) == pytest.approx(reached_us, rel=0.04)
 
 
+def waiting(kernel):
+    """Steps of 1,000 µs: a kernel of 50 µs, then one of 900 µs for which the host waits."""
+    trace = Trace(recorder="kineto")
+    for s in range(STEPS):
+        t = 1000.0 * s
+        trace.step(t, 999, s + 1)
+        trace.op("aten::mm", t + 1, 20).launch(t + 5, t + 15, t + 65, dur=5)
+        trace.op("c10d::allreduce_", t + 25, 20).launch(t + 30, t + 70, t + 970, dur=5, name=kernel)
+        trace.call("cudaDeviceSynchronize", t + 50, 925)
+    return trace
+
+
+@pytest.mark.parametrize(("kernel", "fits"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", True), ("ampere_sgemm_128x64_tn", False)])
+def test_a_rank_may_wait_for_less_without_the_profiler_than_it_did(kernel, fits):
+    replay = Workspace(waiting(kernel).timeline(), Calibration((500.0,))).get(Replay)
+    # The rank that it waits for is recorded too, and its host no longer slowed: the wait may be shorter, work may not.
+    assert (replay.true_step.timed.error < 0.1) is fits
+    assert period_us(replay.corrected) == pytest.approx(500 if fits else 1000, rel=0.1)
+
+
 def test_a_step_of_staged_copies_may_be_shorter_than_recorded():
     pageable, pinned = (step_of(copying(memory)) for memory in ("Pageable", "Pinned"))
     assert pageable.low_us == pytest.approx(pinned.low_us - 1000 * (1 / 1.03 - 1 / 1.25), rel=0.02)
