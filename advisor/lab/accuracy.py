@@ -1,4 +1,4 @@
-"""Holds predicted savings against measured ones, over pairs of traces whose unprofiled step times are known."""
+"""Compares predicted savings with measured savings, over pairs of traces with known unprofiled step times."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def validate(directory: Path, analyze: Callable[[Path], Report] = report_of) -> 
 
 
 def of_ledger(made: ledger.Ledger) -> Validated:
-    """Its rows of which something is predicted."""
+    """Its rows with a prediction."""
     pairs = [Pair(row.program, row.rule, row.low, row.expected, row.high, max(0.0, row.measured), row.confidence, row.set) for row in made.rows if not row.way]
     return Validated(pairs, made.anew, made.kept)
 
 
 def listed(directory: Path, analyze: Callable[[Path], Report] = report_of) -> list[Pair]:
-    """Analyse every slow trace that `directory/manifest.json`, and those of its folders, list with its step times. Raises TraceError.
+    """Analyze every slow trace with step times in `directory/manifest.json`, or in a manifest of its folders. Raises TraceError.
 
-    The manifest holds `cases`: by name `rule` (an id or a list of them; or `trap`, a rule whose fix gains nothing),
-    `slow_ms`, `fixed_ms`, and `kineto`, `nsys` or `jax` with the path of `slow`; beside or in place of `fixed_ms` `alone`, the step time with each
-    of several fixes by rule (`rule/way` for a further way to one, which is left out). A case with `saving: false` is left out.
-    """
+    The manifest has `cases` by name. `rule` is an id, a list of ids, or `trap` for a rule with a fix that gains nothing.
+    `kineto`, `nsys` or `jax` has the path of `slow`. `slow_ms` and `fixed_ms` are step times. `alone` has the step time with each
+    of several fixes by rule, in addition or instead (`rule/way` for a further way to a fix, which is left out).
+    A case with `saving: false` is left out."""
     manifest = directory / "manifest.json"
     try:
         folders = {"": json.loads(manifest.read_text(encoding="utf-8"))["cases"]}
@@ -93,7 +93,7 @@ def timed_fixes(case: dict[str, Any]) -> Iterator[tuple[list[str], float]]:
 
 
 def read_ledger(path: Path) -> list[Pair]:
-    """The pairs that `advisor verify --finding` appended, a line of JSON each. Raises TraceError if one is none."""
+    """The pairs that `advisor verify --finding` appended, a line of JSON each. Raises TraceError for any other line."""
     pairs = [Pair(one.name, one.rule, one.low, one.expected, one.high, one.measured) for one in measured_fixes.read(path)]
     if not pairs:
         raise TraceError(f"{path} holds no measurement", "Add a measurement with: advisor verify --finding REPORT#FINDING")
@@ -115,7 +115,7 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
 
 
 MISS = 2 / (1 - 0.8)
-"""What lying outside an interval of level 0.8 costs in the Winkler score, per share of the step that it lies outside."""
+"""Winkler score's penalty at level 0.8 for a measured gain outside the interval, per share of the step outside."""
 
 
 def winkler(pair: Pair) -> float:
@@ -125,6 +125,6 @@ def winkler(pair: Pair) -> float:
 
 
 def baseline(pair: Pair, pairs: Sequence[Pair]) -> float:
-    """What the rule's other pairs gained on average: what a table without a trace would say. 0 without any other."""
+    """Mean gain of the rule's other pairs: the prediction of a table without a trace. 0 without other pairs."""
     others = [p.measured for p in pairs if p.rule == pair.rule and p.name != pair.name]
     return sum(others) / len(others) if others else 0.0

@@ -53,7 +53,7 @@ _WIDE, _HIGH, _MOST = 660, 220, 0.18  # pixels, and the largest mean error that 
 
 
 def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
-    """The mean error of each set of programs that were predicted unseen, in their order, as a bar as wide as it has fixes; the median as a line."""
+    """The mean error of each set of unseen programs, in their order, as a bar with the width of its number of fixes; the median as a line."""
     sets = [one for one in sets if one.mean_error is not None]
     per_fix = _WIDE / sum(one.fixes for one in sets)
 

@@ -30,9 +30,9 @@ GRADES = (0.0, 0.6, 0.75, 0.88, 1.01)
 class BlindSet:
     """Programs that were predicted before any fix's time was read; no later run can compute it. Errors are shares of the step.
 
-    inside: intervals that held what was measured. informative: of fixes that gained between NOTHING and SATURATED. gained_nothing: fixes
-    below NOTHING, and how many of them were recommended, at medium or above. None: not kept, of an early set.
-    """
+    inside: intervals that held the measured gain. informative: of fixes that gained between NOTHING and SATURATED.
+
+    gained_nothing: fixes below NOTHING, and how many of them were recommended at medium or above. None: not kept, for an early set."""
 
     number: int
     programs: str
@@ -82,7 +82,7 @@ def as_markdown(found: Validated, directory: str) -> str:
 
 
 def _unseen(sets: Sequence[BlindSet]) -> Iterator[str]:
-    """What was predicted before anything was measured."""
+    """Predictions made before any measurement."""
     yield from (
         "## Programs never seen before",
         "",
@@ -155,7 +155,7 @@ def _rules(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _reliability(pairs: Sequence[Pair]) -> Iterator[str]:
-    """How often findings that were so sure were right: their fix gained a hundredth of the step, and half of what was expected."""
+    """How often findings of each confidence were right: their fix gained a hundredth of the step, and half of the expected saving."""
     yield "| Confidence | Findings | Their fix gained something | and half of what was expected |"
     yield "|---|--:|--:|--:|"
     for low, high in itertools.pairwise(GRADES):

@@ -1,4 +1,4 @@
-"""Times functions on the device that they use: alone, one after another, and back to back."""
+"""Times functions on the device that they use: alone, in turn, and back to back."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def bench(
 ) -> Timing:
     """Time `fn(*args)` after warm-up until steady (compilation included).
 
-    flush_l2: overwrite the L2 cache before each call, as a call in a large program would find it. flops, bytes: of one call; without
-    them FLOPs are what torch's `FlopCounterMode` counts, and bytes those of the arguments and results, each once.
-    """
+    flush_l2: overwrite the L2 cache before each call, to give it the cache of a call in a large program.
+
+    flops, bytes: of a call. By default FLOPs come from torch's `FlopCounterMode`, and bytes are those of the arguments and results, each once."""
     with theirs():
         result = fn(*args)
     ran(result)
@@ -97,7 +97,7 @@ def bench(
 
 
 def device_of(result: object) -> str:
-    """Where a result came from: jax's own, else the device that torch works with."""
+    """The device of a result: jax's own, else the device that torch works with."""
     if any(type(leaf).__module__.split(".")[0] in ("jax", "jaxlib") for leaf in _leaves(result)):
         return "jax"
     return device_in_use()
@@ -153,7 +153,7 @@ def warm_up(call: Callable[[], object]) -> bool:
 
 
 def _queued_seconds(fn: Callable[..., object], args: Sequence[Any], calls: int, device: str) -> float:
-    """Seconds a call where the host waits for the last alone; median of five."""
+    """Seconds per call if the host waits only for the last call; median of five."""
     times = []
     with theirs():
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""One function over batch sizes: latency, throughput, memory, and where larger batches stop to pay."""
+"""A function over batch sizes: latency, throughput, memory, and the size from which larger batches gain little."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.lab.memory import measure_memory_usage
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch size: latency of a call, samples a second, peak memory."""
+    """A batch size: latency of a call, samples per second, peak memory."""
 
     batch: int
     p50_ms: float
@@ -29,9 +29,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Batches:
-    """knee: the batch size from which a larger one gains less than a tenth more samples a second for each doubling, None where
-    each that was timed still gained more.
-    largest: the largest whose p95 stays within the limit, None without a limit or if none does."""
+    """knee: the batch size from which a doubling gains less than a tenth more samples per second. None if every timed doubling gained more.
+
+    largest: the largest size with a p95 within the limit; None without a limit, or if no size is."""
 
     rows: tuple[Batch, ...]
     knee: int | None
@@ -61,7 +61,7 @@ KNEE_GAIN = 0.1
 
 
 def bench_batches(make: Callable[[int], Callable[[], object]], batches: Sequence[int], *, limit_ms: float | None = None, min_s: float = MIN_S) -> Batches:
-    """Time the function that `make(batch)` makes, for each batch size: latency waited for, p50 and p95, and what it needs."""
+    """Time the function that `make(batch)` returns, for each batch size: synchronised latency, p50 and p95, and memory."""
     rows = []
     for batch in sorted(set(batches)):
         fn = made(make, batch)

@@ -21,12 +21,13 @@ _FUSED = " A fused kernel keeps the scores on the chip."
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The slowest component, or what bounds a report's step.
+    """The slowest component, or the bound of a report's step.
 
-    percent: of the time; NaN if what bounds a report is no share of its time. limit: what bounds it, "memory", "compute" and of a
-    report what its headline names ("launch", "sync", …), "unknown" where nobody measured that. intensity, ridge: FLOP for each byte, of the
-    component and of the device where its rates are known.
-    """
+    percent: of the time; NaN if the bound of a report is no share of its time.
+
+    limit: "memory" or "compute". For a report, the bound that its headline names ("launch", "sync", …). "unknown" if it was not measured.
+
+    intensity, ridge: FLOP per byte, of the component and of the device if its rates are known."""
 
     component: str
     percent: float
@@ -42,11 +43,11 @@ class Bottleneck:
 
 
 def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] | Analysis | Report | str | os.PathLike[str]) -> Bottleneck:
-    """The slowest component, its share, what bounds it, and why.
+    """The slowest component, its share, its bound, and why.
 
-    profile_results: what `profile_attention_components` gave, or times in ms by name; a report, or the path of a recording, which is
-    analysed: then it is what bounds the step, with the fix to begin with. Raises UsageError if there is no time to compare.
-    """
+    profile_results: the result of `profile_attention_components`, or times in ms by name, or a report, or the path of a recording.
+    A recording is analyzed. For a report the result is the bound of its step, with the first fix.
+    Raises UsageError if there is no time to compare."""
     if isinstance(profile_results, AttentionProfile):
         return _of_attention(profile_results)
     if isinstance(profile_results, (Analysis, Report)):

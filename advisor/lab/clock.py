@@ -1,4 +1,4 @@
-"""Times steps where nobody profiles: by events on the device where one is used, else by the host's clock."""
+"""Times steps without a profiler: by events on the device if a device is used, else by the host's clock."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from ..errors import require
 
 SETTLED_STEPS = 5
-"""Steps that are compared with as many before them: few enough that a slow trend shows, enough that one outlier does not."""
+"""Number of steps that are compared with as many earlier steps: few enough to show a slow trend, many enough to hide an outlier."""
 
 SETTLED_WITHIN = 0.1
 """Step times vary by some 5 % from run to run of five; twice that is still a change."""
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one, or the mean of the middle two. The `statistics` of Python is no module that torch loads, so a program may have its own."""
+    """The median. Python's `statistics` is not used: torch does not load it, so a program may have a module of that name."""
     ordered, middle = sorted(values), len(values) // 2
     return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
@@ -36,7 +36,7 @@ def device_in_use() -> str:
 
 
 def device_name(kind: str) -> str:
-    """What the current device of that kind calls itself."""
+    """The name of the current device of that kind."""
     import platform
 
     import torch
@@ -85,16 +85,15 @@ def compilations() -> int:
 class StepClock:
     """Marks between steps, and the times between them.
 
-    On a device a mark is an event on the current stream, which the device passes when it has done the step's work: the period
-    between two is the step time whichever side is the bound. Marking does not wait for anything.
-    """
+    On a device a mark is an event on the current stream, which the device reaches when it has done the step's work.
+    The period between two marks is the step time, whether host or device is the bound. Marking does not wait."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self._marks: list[Any] = []
 
     def mark(self) -> None:
-        """The step before ends here and the next one begins."""
+        """Ends the current step and begins the next."""
         if self.device == "cpu":
             self._marks.append(time.perf_counter())
             return
@@ -109,7 +108,7 @@ class StepClock:
         return max(len(self._marks) - 1, 0)
 
     def step_us(self, last: int | None = None) -> list[float]:
-        """Times of all steps, or of the `last` ones, in µs. Waits for the device to pass the last mark."""
+        """Times of all steps, or of the `last` steps, in µs. Waits for the device to reach the last mark."""
         marks = self._marks if last is None else self._marks[-last - 1 :]
         if self.device == "cpu":
             return [(b - a) * 1e6 for a, b in pairwise(marks)]
@@ -131,7 +130,7 @@ START_UP = 1.5
 
 
 def without_start_up(step_us: list[float]) -> list[float]:
-    """The steps without leading ones that took far longer than most."""
+    """The steps without leading steps that took far longer than most."""
     usual = median(step_us) if step_us else 0.0
     first = next((i for i, us in enumerate(step_us) if us <= START_UP * usual), 0)
     return step_us[first:]

@@ -17,10 +17,9 @@ FILE = "rules-by-sample.csv"
 
 @dataclass(frozen=True)
 class Sample:
-    """A trace: which side of which program, the rules that may speak of it, and what each rule said.
+    """A trace: its program and side, the rules that are expected to report on it, and each rule's outcome.
 
-    said: severity by rule, "folded" for one that another explains.
-    """
+    said: severity by rule, "folded" for a finding that another explains."""
 
     name: str
     side: str
@@ -35,7 +34,7 @@ class Sample:
 
 
 def _listed(directory: Path) -> Iterator[tuple[str, str, tuple[str, ...], Path]]:
-    """Name, side, what was planted and the file of every trace that `directory/manifest.json` lists."""
+    """Name, side, planted fault and file of every trace in `directory/manifest.json`."""
     for name, case in json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["cases"].items():
         rule = case.get("rule") or ()
         planted = dict.fromkeys((*([rule] if isinstance(rule, str) else rule), *case.get("top", ())))
@@ -64,8 +63,11 @@ def reasons(directory: Path) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one rule said of one trace, a row of rules-by-sample.csv. said: a severity, "folded" where a larger finding explains it, or "" if it is
-    quiet though planted. why: the program truly has it, though nothing was planted for it."""
+    """The outcome of a rule on a trace, a row of rules-by-sample.csv.
+
+    said: a severity, "folded" if a larger finding explains it, or "" if it is quiet although its fault was planted.
+
+    why: the reason that the program truly has the fault, although it was not planted."""
 
     sample: str
     rule: str
@@ -91,7 +93,7 @@ def cells(table: Iterable[Sample], why: Mapping[str, Mapping[str, str]]) -> list
 
 
 def as_markdown(table: Sequence[Cell], directory: str) -> str:
-    """How many of what was planted was found, and of what spoke besides; the cells are a table of their own."""
+    """How many of the planted faults were found, and how many other findings there were. The cells are a table of their own."""
     planted = [cell for cell in table if cell.planted]
     stray = [cell for cell in table if cell.stray]
     lines = [
@@ -113,7 +115,7 @@ _CELL, _LEFT, _TOP = 18, 170, 150  # pixels
 
 
 def as_svg(table: Sequence[Cell]) -> str:
-    """A heat map: down the rule that was planted, across the rule that spoke at medium or above, as a share of the samples with it planted."""
+    """A heat map. Rows: the planted rule. Columns: the rule that reported medium or above, as a share of the samples with that planted rule."""
     rows = sorted({cell.rule for cell in table if cell.planted})
     columns = sorted({*rows, *(cell.rule for cell in table if cell.said in LOUD)})
     having = {rule: {cell.sample for cell in table if cell.planted and cell.rule == rule} for rule in rows}

@@ -1,4 +1,4 @@
-"""Writes a profiler's trace with what was measured without it, and keeps what torch does for it from being seen."""
+"""Writes a profiler's trace with measurements made without it, and hides torch's work for that."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from torch.profiler import profile
 
 METADATA_KEY = "advisor_recording"
-"""The top-level member of a trace that holds what was measured without the profiler."""
+"""The top-level member of a trace with the measurements made without the profiler."""
 
 
 def export(profiler: profile, path: Path, measured: dict[str, Any]) -> None:
-    """Write a trace, compressed, with what was measured as its first member: whole or not at all."""
+    """Write a trace, compressed, with the measurements as its first member: whole or not at all."""
     # Two processes that write into one directory do not know of each other.
     plain, packed = (path.with_name(f"{PART}{os.getpid()}-{name}") for name in ("trace.json", path.name))
     try:
@@ -45,7 +45,7 @@ def export(profiler: profile, path: Path, measured: dict[str, Any]) -> None:
 
 
 def _is_whole(size: int, source: Any) -> bool:
-    """Whether a JSON object ends where the file does: what writes it tells nobody of a full disk."""
+    """Whether a JSON object ends at the end of the file: its writer does not report a full disk."""
     source.seek(max(size - 64, 0))
     whole = bool(source.read().rstrip().endswith(b"}"))
     source.seek(0)

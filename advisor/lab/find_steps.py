@@ -1,7 +1,6 @@
-"""Finds the steps of a program that knows nothing of us: runs inside that program, started by `advisor.lab.launch`.
+"""Finds the steps of a program that does not know advisor: runs inside that program, started by `advisor.lab.launch`.
 
-A step ends where an optimizer has stepped or, in a program without one, where the outermost module's forward has returned.
-"""
+A step ends after an optimizer's step or, in a program without an optimizer, when the outermost module's forward returns."""
 
 from __future__ import annotations
 
@@ -67,15 +66,14 @@ def install(text: str) -> None:
 
 
 class StepFinder:
-    """Tells a recording where this process's steps end, and ends the program once all is recorded.
+    """Marks the ends of this process's steps for a recording, and ends the program once all is recorded.
 
-    The recording begins with the first step, in a directory of its own: a process without steps leaves nothing.
-    """
+    The recording begins with the first step, in a directory of its own: a process without steps leaves nothing."""
 
     def __init__(self, directory: Path, options: Options, steps: Steps, keep_going: bool, begin: Callable[[Path], Recorder] | None = None) -> None:
-        """begin: makes what takes the steps, once there is one, in a directory of its own; a recording of `options` if it is not given."""
+        """begin: makes the object that takes the steps, once there are any, in a directory of its own. The default is a recording of `options`."""
         self.output: Callable[[Any], None] = lambda value: None
-        """Called with what the outermost module returns, where its calls are the steps."""
+        """Called with the output of the outermost module, if its calls are the steps."""
         self._begin = begin or self._recording
         self._directory = directory
         self._options = options
@@ -105,7 +103,7 @@ class StepFinder:
         os.register_at_fork(after_in_child=self._forked_child)
 
     def _stop_at_optimizers(self) -> None:
-        """Where there is an optimizer, its steps are the program's: no forward is looked at from then on, nor shows in its tracebacks."""
+        """If there is an optimizer, its steps are the program's. Forwards are no longer watched then, and do not show in tracebacks."""
         from torch.optim import Optimizer
 
         prepare = getattr(Optimizer, "_patch_step_function", None)  # called for each that is made
@@ -177,7 +175,7 @@ class StepFinder:
         return run
 
     def _tell(self, run: Recorder, **more: Any) -> None:
-        """What the launcher is to know, whatever becomes of this process. Steps at powers of two: it is a file, and most steps are short."""
+        """Facts for the launcher, in case this process dies. Steps are written at powers of two: it is a file, and most steps are short."""
         if self._progress is not None and (run.done or more or run.steps_seen & (run.steps_seen - 1) == 0):
             why = [run.gave_way.message, run.gave_way.hint] if run.gave_way and not run.holds_traces else None
             failed = run.notes[-1] if run.failed and run.notes else ""
@@ -210,7 +208,7 @@ class StepFinder:
         self._guard(self._in_child)
 
     def _in_child(self) -> None:
-        """In a process that has just forked from this one: what is under way there is not this one's."""
+        """In a process that has just forked: the parent's recording is not its own."""
         self._forked = True
         if self._run is not None:
             self._leave()
@@ -245,8 +243,9 @@ class StepFinder:
 
 
 def _end_workers() -> None:
-    """Tell the workers of loaders to end, as the program is about to. The error that ends it holds the loop's iterator, which else would tell them, and torch
-    then waits five seconds for each."""
+    """Ask the dataloaders' workers to end, as the program is about to. The exception that ends it holds the loop's iterator, which would otherwise
+    ask them.
+    Torch would then wait five seconds for each."""
     loading = sys.modules.get("torch.utils.data.dataloader")
     kind = getattr(loading, "_MultiProcessingDataLoaderIter", None)
     for one in [one for one in gc.get_objects() if type(one) is kind] if kind else ():
@@ -255,8 +254,8 @@ def _end_workers() -> None:
 
 
 def _end_without_kineto() -> None:
-    """In a process that forked after torch's profiler had started: as Kineto is taken down when C ends, it waits for ever for a thread that stayed
-    with the parent. `on_exit` of glibc hands the exit code to `_exit`, before that: what C registers from here on is still called."""
+    """For a process that forked after torch's profiler had started. When C ends, Kineto's destructor waits forever for a thread that only
+    the parent has. `on_exit` of glibc passes the exit code to `_exit` before that. Exit functions that C registers later still run."""
     import ctypes
 
     libc = ctypes.CDLL(None)

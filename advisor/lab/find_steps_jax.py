@@ -1,4 +1,4 @@
-"""Finds the steps of a program of JAX that knows nothing of us: one ends where its `jax.profiler.StepTraceAnnotation` does."""
+"""Finds the steps of a JAX program that does not know advisor: a step ends with its `jax.profiler.StepTraceAnnotation`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .record_jax import JaxRun, runs_jax
 
 
 def install(text: str) -> None:
-    """Called once the program has imported JAX. text: as for programs of torch; which steps were asked for tells nothing here."""
+    """Called once the program has imported JAX. text: as for torch programs, but the requested steps have no effect here."""
     asked = json.loads(text)
     directory, steps, keep_going = Path(asked.pop("directory")), asked.pop("steps"), asked.pop("keep_going")
     MarkedSteps(directory, Options(**asked), steps, keep_going).watch()
 
 
 class MarkedSteps(StepFinder):
-    """See `StepFinder`. Where torch is loaded too the program is left to that."""
+    """See `StepFinder`. If torch is loaded too, `StepFinder` handles the program."""
 
     def watch(self) -> None:
         from jax.profiler import StepTraceAnnotation
@@ -58,7 +58,7 @@ class MarkedSteps(StepFinder):
 
 
 class _Undone:
-    """Stands among the handles while steps are looked for: marks that are left later are the program's alone."""
+    """A handle that exists while steps are searched: later marks belong to the program alone."""
 
     def remove(self) -> None:
         """Nothing has to be taken away."""

@@ -1,4 +1,4 @@
-"""Finds the module whose calls are the steps of a program that only infers."""
+"""Finds the module with calls that are the steps of an inference program."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ FORWARDS = 10
 
 
 class OutermostForwards:
-    """Watches the calls of modules that no other module calls, and names the one where most time goes.
+    """Watches the calls of modules that no other module calls, and names the module with the most time.
 
-    A hook on all modules would cost each of them, and torch.compile would compile for it: it stands only while no module runs.
-    """
+    A hook on all modules would cost each of them, and torch.compile would compile for it. So the hook exists only while no module runs."""
 
     def __init__(self, found: Callable[[Module], None]) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""Which frameworks a program has imported, and whose loop drives it: as the program itself knows, where a trace seldom tells."""
+"""The frameworks that a program has imported, and the framework with the active training loop. The program knows this, a trace seldom does."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from ..knowledge.framework_loops import LOOPS
 
 FRAMEWORKS, LOOPS_RUN = "frameworks", "loops"
-"""Keys of what a recording says: versions by package, and loops as `package.Loop`."""
+"""Keys in a recording: versions by package, and loops as `package.Loop`."""
 
 
 def in_use() -> dict[str, Any]:
-    """The frameworks of this process by package with their versions, "" where one does not say, and the loops of theirs of which an object is alive. It imports nothing, and asks no object
-    anything: a proxy might answer by making what it represents."""
+    """The frameworks of this process by package, with versions ("" if unknown), and their loops that have a live object.
+    It imports nothing and reads no attribute of an object, because a proxy might create its target."""
     loaded = {package: (module, loops) for package, (name, loops) in LOOPS.items() if (module := sys.modules.get(name)) is not None}
     wanted = {f"{package}.{loop}": path.split(":") for package, (_, loops) in loaded.items() for loop, path in loops.items()}
     alive = {base for kind in {type(one) for one in gc.get_objects()} for base in kind.__mro__} if wanted else set()

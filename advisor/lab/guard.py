@@ -1,4 +1,4 @@
-"""The one guard between a program and what of ours runs inside it: an error of ours ends the recording, and never the program."""
+"""The guard between a program and advisor's code inside it: an error of advisor ends the recording, and never the program."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 class Guard:
-    """Calls what is ours. After the first error it calls nothing more, and `failed` is told of that one."""
+    """Calls advisor's code. After the first error it calls nothing more, and passes that error to `failed`."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self.broken = False
         self._failed = failed
 
     def __call__(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """What the work returns; None if it fails, or something has failed before. An error of the program's passes, and ends us too."""
+        """The result of the work; None if it fails, or an earlier call has failed. An error of the program passes through, and stops advisor too."""
         if self.broken:
             return None
         try:
@@ -55,7 +55,7 @@ def is_the_programs(trace: TracebackType | None) -> bool:
 
 
 def said_of(error: BaseException) -> str:
-    """What an error says, with its kind if that says more than the text alone."""
+    """The text of an error, with its kind if that adds information."""
     if isinstance(error, OSError) and error.strerror:
         return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
     return error.message if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"

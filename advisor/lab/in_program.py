@@ -1,8 +1,7 @@
-"""What `advisor.lab.injection` starts inside a program: it waits for the program to import torch, and is not seen until then nor after.
+"""Code that `advisor.lab.injection` starts inside a program. It waits for the import of torch, and is invisible before and after it.
 
-Every module that is loaded here before the program's first line would are in the place of a file of that name next to its script. So this
-one imports what any Python has loaded as it starts, and nothing else; ours comes under the name of a private package.
-"""
+A module that is loaded here, before the program's first line, would hide a file of that name next to the script. So this
+module imports only modules that any Python has loaded at its start. Modules of advisor get the name of a private package."""
 
 import os
 import sys
@@ -39,7 +38,7 @@ def begin(here: str) -> None:
 
 
 def after_import(name: str, then: "Callable[[], object]") -> None:
-    """Call `then` once the program has imported that module, for the first time. An error of it is said, and stays here."""
+    """Call `then` once the program has imported that module for the first time. An error in it is printed and not raised."""
     finder = next((one for one in sys.meta_path if isinstance(one, _Finder)), None)
     if finder is None:
         finder = _Finder()
@@ -55,7 +54,7 @@ def _await_no(name: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line to the program's standard error, if nobody else can be told."""
+    """A line on the program's standard error, if there is no other way."""
     try:  # noqa: SIM105  contextlib is not loaded yet
         os.write(2, f"advisor: {text}\n".encode(errors="replace"))
     except OSError:
@@ -75,7 +74,7 @@ def _tried(then: "Callable[[], object]") -> None:
 
 
 class _Finder:
-    """The first of `sys.meta_path` until what it waits for was imported. It finds what the others find."""
+    """The first entry of `sys.meta_path` until the awaited module was imported. It finds the same modules as the other entries."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callable[[], object]]] = {}
@@ -151,7 +150,7 @@ class _Hidden:
         return self._here + os.fsencode(os.pathsep) + path if path else self._here
 
     def _forking(self, fork_exec: "Callable[..., int]") -> "Callable[..., int]":
-        """`_posixsubprocess.fork_exec`, whose sixth argument is the environment: a list of b"NAME=value", or None for what C holds."""
+        """`_posixsubprocess.fork_exec`. Its sixth argument is the environment: a list of b"NAME=value", or None for C's environment."""
 
         def started(*arguments: "Any") -> int:
             environment = arguments[5]
@@ -165,7 +164,7 @@ class _Hidden:
         return started
 
     def _starting(self, start: "Callable[..., Any]") -> "Callable[..., Any]":
-        """A function of `os` whose third argument is the environment, as a mapping."""
+        """A function of `os` with the environment as its third argument, as a mapping."""
 
         def started(path: "Any", argv: "Any", env: "Mapping[Any, Any]", *rest: "Any", **options: "Any") -> "Any":
             try:
@@ -180,11 +179,11 @@ class _Hidden:
         return started
 
     def _asking(self, path: bytes | None) -> bytes:
-        """What asks for us, where PYTHONPATH is to be this one again."""
+        """The variables that load advisor, to restore this PYTHONPATH."""
         return (b"0 " if path is None else b"1 ") + self._asked.partition(b" ")[2]
 
     def _putting(self, putenv: "Callable[[Any, Any], None]") -> "Callable[[Any, Any], None]":
-        """`os.putenv`, through which `os.environ` sets what C holds: there we are before what the program sets."""
+        """`os.putenv`, through which `os.environ` sets C's environment: advisor's folder precedes the program's value."""
 
         def put(name: "Any", value: "Any", /) -> None:
             if _is_path(name):

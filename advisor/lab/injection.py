@@ -1,4 +1,4 @@
-"""Code of ours inside a program that knows nothing of us, without a change of its script or of what it sees."""
+"""Code inside a program that does not know advisor, without a change of its script or of its view of the world."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ _AT_START = Path(__file__).with_name("at_start")
 def environment(entry: str, text: str, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment for a command in which every Python calls `advisor.<entry>.install(text)` once it has imported torch.
 
-    The module is loaded as part of a private package, so it and what it imports of ours name each other relatively (`from .clock import …`),
-    and import nothing else that torch does not. So do Pythons that the command starts. Nothing is written anywhere: the folder that
-    PYTHONPATH names first is part of this package.
-    """
+    The module is loaded as part of a private package. So it and its imports use relative names (`from .clock import …`),
+    and import no other module that torch does not import. Pythons that the command starts do the same. Nothing is written: the first folder
+    of PYTHONPATH is part of this package."""
     path = base.get("PYTHONPATH")
     return {
         **base,

@@ -22,11 +22,11 @@ _RECORDED = {
 _PRECISION = {"float64": "fp64", "float32": "fp32", "tf32": "tf32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}
 
 LAYERNORM_FLOPS = 10
-"""An element: mean 1, variance 3, epsilon and root 2, normalise 2, scale and shift 2, as written out for each element."""
+"""Per element, unfused: mean 1, variance 3, epsilon and root 2, normalise 2, scale and shift 2."""
 
 
 def cost(op_name: str, shapes: Mapping[str, Any], *, dtype: str = "float32", arguments: Mapping[str, Any] | None = None) -> Cost:
-    """FLOPs and least bytes of one op. Arguments as of `estimate_arithmetic_intensity`. Raises UsageError."""
+    """FLOPs and least bytes of an op. Arguments as for `estimate_arithmetic_intensity`. Raises UsageError."""
     name = str(dtype).removeprefix("torch.")
     if name not in _RECORDED:
         raise UsageError(f"there is no type {dtype}", f"Types are: {', '.join(_RECORDED)}.")
@@ -80,10 +80,11 @@ def _calls(op_name: str, shapes: list[Any], dtype: str, given: Mapping[str, Any]
 def estimate_arithmetic_intensity(op_name: str, shapes: Mapping[str, Any], *, dtype: str = "float32", arguments: Mapping[str, Any] | None = None) -> float:
     """FLOPs per byte of memory traffic, each operand moved once (Williams et al. 2009, "Roofline").
 
-    shapes: of the op's tensors, in the order in which it takes them: `matmul` has A and B, `layernorm` has x; lists of shapes
-    for lists of tensors. dtype: of all of them, as torch names it. arguments: by name what the op takes beside tensors, where
-    torch's default is not meant. Raises UsageError if no cost model knows the op or the shapes do not suffice.
-    """
+    shapes: of the op's tensors, in the op's order: `matmul` has A and B, `layernorm` has x. Lists of shapes for lists of tensors.
+
+    dtype: of all of them, as torch names it. arguments: other arguments of the op by name, if torch's default does not apply.
+
+    Raises UsageError if no cost model knows the op or the shapes do not suffice."""
     return cost(op_name, shapes, dtype=dtype, arguments=arguments).intensity
 
 

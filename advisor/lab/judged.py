@@ -13,7 +13,7 @@ SETS, WRONG = "judged-sets.csv", "judged-findings.csv"
 
 @dataclass(frozen=True)
 class JudgedSet:
-    """What was judged of one set of traces, before anything was changed for them. what: which verdicts these are, and of which version."""
+    """Verdicts on a set of traces, before anything was changed for them. what: the kind of verdicts, and advisor's version."""
 
     set: int
     what: str
@@ -35,7 +35,7 @@ class JudgedSet:
 
 @dataclass(frozen=True)
 class WrongFinding:
-    """What was believed wrong. set: None for what was judged when reports were known."""
+    """Results that were judged wrong. set: None for verdicts that were made with reports known."""
 
     set: int | None
     trace: str
@@ -50,7 +50,7 @@ def sets(directory: Path) -> list[JudgedSet]:
 
 
 def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
-    """What came out, set by set; wrong: how many verdicts the table of wrong ones has."""
+    """The results, set by set. wrong: number of verdicts in the table of wrong results."""
     newest = [one for one in judged if not one.older_version]
     lines = [
         "# Findings on other people's traces, judged",

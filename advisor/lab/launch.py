@@ -1,4 +1,4 @@
-"""Runs a command with the recorder inside it, without a change of its script."""
+"""Runs a command and records it, without a change of its script."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def launch(
     command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, log: Path | None = None,
     say: Callable[[str], None] = lambda line: None, base: Mapping[str, str] | None = None, told: Callable[[int], None] = lambda number: None,
 ) -> int:  # fmt: skip
-    """Run `command` and record it into `directory`, where an earlier recording stays unless there is another; returns its exit code, 128 + n
-    where signal n ended it.
+    """Run `command` and record it into `directory`. An earlier recording there stays unless there is a new recording.
+    Returns its exit code, 128 + n if signal n ended it.
 
-    log: the file that takes what the command prints. say: takes a line on what became of the recording, beside what is in it. base: its
-    environment if it is not ours. told: as of `run_to_end`.
-    Raises UsageError if the command cannot be started, TraceError where it ended well and had no steps, UsageError where it ended well
-    and nothing was recorded because it profiles itself. If the recording failed, the exit code is the program's.
-    """
+    log: the file for the command's output. say: takes a line on the result of the recording, in addition to its content.
+    base: its environment if not the current environment. told: as for `run_to_end`.
+
+    Raises UsageError if the command cannot be started, or if it ended well but profiles itself, so that nothing was recorded.
+    Raises TraceError if it ended well and had no steps. If the recording failed, the exit code is the program's."""
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} cannot be started: there is no such command", _HOW_TO_START)
     made = not directory.exists()
@@ -74,7 +74,7 @@ def launch(
 
 
 def given() -> dict[str, str]:
-    """The environment as it was given to us: Python sets LC_CTYPE in its own if there is no locale, and a program would find one there."""
+    """The environment as advisor received it. Python sets LC_CTYPE in its own environment if there is no locale, and the program would inherit that."""
     given = dict(os.environ)
     with suppress(OSError):
         if not any(one.startswith(b"LC_CTYPE=") for one in Path("/proc/self/environ").read_bytes().split(b"\0")):
@@ -83,7 +83,7 @@ def given() -> dict[str, str]:
 
 
 def _told(processes: Sequence[Process], placed: Sequence[Process], directory: Path, gone: bool, say: Callable[[str], None]) -> None:
-    """What became of the program and its recording, beside what the recording itself says."""
+    """The fate of the program and its recording, in addition to the recording's own messages."""
     if gone:
         say(f"nothing is recorded: {directory} was taken away while the program ran")
     for line in dict.fromkeys(f"{process.failed}. The program ran on" for process in processes if process.failed):
@@ -96,7 +96,7 @@ def _told(processes: Sequence[Process], placed: Sequence[Process], directory: Pa
 
 
 def _refused(processes: Sequence[Process], stands: str) -> AdvisorError:
-    """Why a program was not recorded, and what to do where it ended well."""
+    """Why a program was not recorded, and what to do if it ended well."""
     if refused := next((process.refused for process in processes if process.refused), None):
         return UsageError(*refused)
     if processes:
@@ -109,7 +109,7 @@ def _refused(processes: Sequence[Process], stands: str) -> AdvisorError:
 
 
 class _Watcher:
-    """Looks at the program's processes while it runs, and says once where it runs on though all is recorded."""
+    """Watches the program's processes, and says once if it continues although all is recorded."""
 
     def __init__(self, part: Path, say: Callable[[str], None]) -> None:
         self._part = part
@@ -142,10 +142,9 @@ def run_to_end(
     command: Sequence[str], environment: Mapping[str, str], log: Path | None, watcher: Looks, *, directory: Path | None = None,
     told: Callable[[int], None] = lambda number: None,
 ) -> int:  # fmt: skip
-    """Run to the end, and return the exit code, 128 + n where signal n ended it; signals are the command's to answer, and it does not outlive us.
+    """Run to the end, and return the exit code, 128 + n if signal n ended it. The command handles signals, and does not outlive advisor.
 
-    directory: where it runs. told: called with each signal that somebody sends to us, or a terminal to both.
-    """
+    directory: working directory. told: called with each signal sent to advisor, or sent by a terminal to both."""
     libc = ctypes.CDLL(None)
     # Held back from before the start on, so that none comes between; macOS cannot wait for them.
     awaited = {*_HANDED_ON, signal.SIGCHLD} if hasattr(signal, "sigtimedwait") else set()

@@ -1,4 +1,4 @@
-"""The ledger of a corpus: every fix that was ever timed, with what was predicted of it. If the trace is still here, it is predicted anew."""
+"""The ledger of a corpus: every fix that was ever timed, with its prediction. If the trace is available, the prediction is made again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ FILE = "ledger.csv"
 
 @dataclass(frozen=True)
 class Row:
-    """One fix of one program. Shares are of the step without a profiler.
+    """A fix of a program. Shares are of the step without a profiler.
 
-    set: where the program comes from. blind: the sets of blind.csv that it may be of, whose programs were predicted before any fix's time was
-    read; "" for the others. rule: whose fix it is; others: further rules that may name it; way: which further way to it, of which nothing is
-    predicted. confidence: of the finding, 0 if no rule spoke. commit: whose code predicted. trace: of the slow side, next to the ledger;
-    "" if it is here no more.
-    """
+    set: origin of the program. blind: sets of blind.csv that may contain it: programs predicted before any fix's time was read. "" for others.
+
+    rule: the rule of the fix. others: further rules that may report it. way: a further way to it, without a prediction.
+
+    confidence: of the finding, 0 if no rule reported it. commit: version of the code that predicted.
+
+    trace: of the slow side, next to the ledger; "" if it is no longer available."""
 
     program: str
     set: str
@@ -44,13 +46,13 @@ class Row:
 
     @property
     def said(self) -> tuple[float, float, float, float]:
-        """What was predicted: low, expected, high, and how sure."""
+        """The prediction: low, expected, high, and confidence."""
         return self.low, self.expected, self.high, self.confidence
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """rows: all of them. anew: of how many the trace is here; kept: of how many the last prediction stands."""
+    """rows: all rows. anew: number of rows with a trace. kept: number of rows with an unchanged last prediction."""
 
     rows: Sequence[Row]
     anew: int
@@ -61,7 +63,7 @@ class Ledger:
 
 
 def read(directory: Path) -> list[Row]:
-    """The rows as they stand. Raises TraceError."""
+    """The rows of the file. Raises TraceError."""
     rows = tables.read(directory / FILE, Row)
     if not rows:
         raise TraceError(f"{directory / FILE} holds no row", "See corpus/README.md for its columns.")
@@ -69,13 +71,13 @@ def read(directory: Path) -> list[Row]:
 
 
 def standing(directory: Path) -> Ledger:
-    """The ledger as it stands, without an analysis. Raises TraceError."""
+    """The ledger of the file, without an analysis. Raises TraceError."""
     rows = read(directory)
     return Ledger(rows, sum(map(_trace_is_here(directory), rows)))
 
 
 def predicted(directory: Path, analyze: Callable[[Path], Report] = report_of, commit: str = "") -> Ledger:
-    """The ledger, predicted anew where the trace is here. commit: of the code, for rows whose prediction is another than it was."""
+    """The ledger, predicted again if the trace is available. commit: of the code, for rows with a changed prediction."""
     rows, here = read(directory), _trace_is_here(directory)
     reports = {path: unbroken(directory / path, analyze) for path in dict.fromkeys(row.trace for row in rows if here(row))}
     made = [_anew(row, reports[row.trace], commit) if here(row) else row for row in rows]
@@ -103,7 +105,7 @@ def unbroken(path: Path, analyze: Callable[[Path], Report]) -> Report:
 
 
 def of_report(report: Report, rules: Sequence[str]) -> tuple[float, float, float, float]:
-    """What a report predicts of a fix that one of these rules may name: low, expected and high as shares of the step, and how sure it is."""
+    """A report's prediction for a fix that any of these rules may report: low, expected and high as shares of the step, and the confidence."""
     found = next((finding for finding in report.findings if finding.rule in rules), None)
     if found is None:
         return 0.0, 0.0, 0.0, 0.0

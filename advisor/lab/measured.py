@@ -13,7 +13,7 @@ _MARK = "raised in measured code"
 
 @contextmanager
 def theirs() -> Iterator[None]:
-    """Around calls of what is measured, outside of what is timed: marks what they raise, which passes on as it is."""
+    """Wraps calls of measured code, outside of the timed part: marks exceptions of that code, and re-raises them."""
     try:
         yield
     except (AdvisorError, Terminated):
@@ -24,12 +24,12 @@ def theirs() -> Iterator[None]:
 
 
 def is_theirs(error: BaseException) -> bool:
-    """Whether an error was raised in what is measured."""
+    """Whether measured code raised this error."""
     return _MARK in vars(error)
 
 
 def ran(result: object) -> None:
-    """Raises UsageError if a call has only made a generator or coroutine, whose work begins when somebody asks for it."""
+    """Raises UsageError if a call only made a generator or coroutine: its work begins when it is consumed."""
     if isinstance(result, (Generator, AsyncGenerator, Coroutine)):
         if isinstance(result, (Generator, Coroutine)):
             result.close()  # else Python warns that nobody awaited it

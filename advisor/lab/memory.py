@@ -1,4 +1,4 @@
-"""What a call needs of device memory, and what the process holds now."""
+"""Device memory that a call needs, and device memory of the process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ GB = 1e9  # bytes, as devices are sold by
 
 @dataclass(frozen=True)
 class MemoryUsage:
-    """peak_bytes: most that tensors held at once while the function ran, what was held before it included.
-    current_bytes: held after it. cached_bytes: what the allocator keeps of the device; None on a CPU, if nothing is kept."""
+    """peak_bytes: most bytes of tensors at once while the function ran, including earlier tensors.
+
+    current_bytes: bytes after it. cached_bytes: memory that the allocator reserves on the device; None on a CPU."""
 
     peak_bytes: int
     current_bytes: int
@@ -68,7 +69,7 @@ def _on_cpu(fn: Callable[..., object], args: Sequence[Any]) -> MemoryUsage:
 
 
 def memory_now() -> MemoryUsage:
-    """What this process holds of the current device, and the most that it held so far."""
+    """Bytes that this process holds on the current device, and the peak so far."""
     device = device_in_use()
     if device == "cpu":
         return MemoryUsage(0, 0, None, device)

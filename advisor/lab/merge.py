@@ -1,4 +1,4 @@
-"""What the processes of one program have left, put together: one recording, the ranks of a job, or several processes side by side."""
+"""Merges the files of a program's processes: a single recording, the ranks of a job, or several independent processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from advisor.lab.options import Options
 from advisor.lab.recorded import CAPTURES, FILE, holds_traces, place, said
 
 TRACED = 3
-"""What `Process.holds` says of one with a trace."""
+"""The value of `Process.holds` for a process with a trace."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """What one process left: what its recording says, and what it told besides. saved is {} of one that wrote nothing."""
+    """The files of a process: its recording's content, and its other messages. saved is {} if it wrote nothing."""
 
     folder: Path
     saved: Mapping[str, Any]
@@ -58,7 +58,7 @@ class Process:
 
     @property
     def ended(self) -> str:
-        """How it ended before it was recorded, as it said itself."""
+        """How it ended before it was recorded, in its own words."""
         return str((self.saved.get("notes") or ["it was not recorded"])[-1])
 
     @property
@@ -85,11 +85,10 @@ def left_by(part: Path) -> list[Process]:
 
 
 def merge(part: Path, processes: Sequence[Process], directory: Path, earlier: Mapping[Path, tuple[int, int]], options: Options) -> list[Process]:
-    """Put what was recorded into `directory` in the place of the `earlier` recordings there; returns the processes that are kept.
+    """Put the recording into `directory` in place of the `earlier` recordings there. Returns the processes that are kept.
 
-    Those of which there is most are kept, of several of one rank the last. Times alone take no earlier recording's place, where traces were
-    asked for.
-    """
+    Processes with the most data are kept; of several with the same rank, the last. Times alone do not replace an earlier recording if traces were
+    asked for."""
     captured = [part / name for name in CAPTURES if (part / name).exists()]
     most = max((process.holds for process in processes), default=0)
     asked = bool(options.light or options.deep or options.nsys)

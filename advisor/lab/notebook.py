@@ -12,7 +12,7 @@ from advisor.errors import require
 
 
 def profiled(run: Callable[[], object], stacks: bool = False) -> Analysis:
-    """The report of one call, recorded by torch's profiler with shapes; it is one run, so the whole of it counts as one step."""
+    """The report of a single call, recorded by torch's profiler with shapes. The whole recording counts as a step."""
     require("torch", extra="lab")
     import torch
     from torch.profiler import ProfilerActivity, profile

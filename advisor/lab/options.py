@@ -9,13 +9,12 @@ from ..errors import UsageError
 
 @dataclass(frozen=True)
 class Options:
-    """How many steps each part takes.
+    """Number of steps of each part.
 
-    warmup: at least so many before anything is measured. settle: at most so many more until compilation is over and step times
-    repeat. timed: at least so many without a profiler (fewer only where five took 20 s). light, deep: so many in each trace,
-    after `profiler_warmup` that its start slows and that are thrown away; 0 leaves a trace out. nsys: so many as ranges for
-    `nsys profile --capture-range=cudaProfilerApi`.
-    """
+    warmup: least number before any measurement. settle: greatest number of further steps, until compilation is over and step times
+    repeat. timed: least number without a profiler (fewer only if five took 20 s). light, deep: number in each trace,
+    after `profiler_warmup` discarded steps that the profiler's start slows. 0 leaves a trace out. nsys: number of ranges for
+    `nsys profile --capture-range=cudaProfilerApi`."""
 
     warmup: int = 10
     settle: int = 90

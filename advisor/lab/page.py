@@ -21,7 +21,7 @@ _STYLE = (
 
 
 def table(rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """An HTML table; the first row is its header. One wider than its place is scrolled, by keys too."""
+    """An HTML table; the first row is its header. A table that is too wide scrolls, by keys too."""
     head, *body = [[escape(cell) for cell in row] for row in rows]
     parts = [f'<div style="overflow-x:auto" tabindex="0" role="group" aria-label="{escape(caption) or "Measurements"}"><table>']
     parts += [f"<caption>{escape(caption)}</caption>"] if caption else []
@@ -31,7 +31,7 @@ def table(rows: Sequence[Sequence[str]], caption: str = "") -> str:
 
 
 def page(title: str, *parts: str) -> str:
-    """One HTML file that loads nothing. `parts` are HTML."""
+    """A single HTML file that loads nothing. `parts` are HTML."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="generator" content="trace-advisor">'
@@ -42,7 +42,7 @@ def page(title: str, *parts: str) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Text as it stands."""
+    """Text without changes."""
     return f"<pre>{escape(text)}</pre>"
 
 

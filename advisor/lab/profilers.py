@@ -1,4 +1,5 @@
-"""The profilers of this process. torch takes one at a time, a second one in the same thread ends the program, and what one records it slows."""
+"""The profilers of this process. Torch allows a single profiler at a time: a second profiler in the same thread ends the program, and both slow each
+other."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 Started: TypeAlias = Callable[[Any], None]
-"""Told of a `torch.autograd.profiler.profile`, which every profiler of torch works with, before it warms up or records."""
+"""Receives each `torch.autograd.profiler.profile`, which every profiler of torch uses, before it warms up or records."""
 
 
 @dataclass
 class _Seen:
-    """What is known of one process. It is kept at torch's own class, for this module may be there twice: as the program imports it, and in the
-    private package in which `advisor record` brings it along."""
+    """State of a process. It is an attribute of torch's own class, because this module may be loaded twice: as the program imports it, and in the
+    private package of `advisor record`."""
 
     running: MutableSet[Any] = field(default_factory=WeakSet)
     told: list[Started] = field(default_factory=list)
@@ -23,7 +24,7 @@ class _Seen:
 
 
 def seen() -> _Seen:
-    """What is known of this process; from the first call on its profilers are watched. torch tells nobody, so their methods are wrapped."""
+    """State of this process. From the first call on, its profilers are watched. Torch has no callback, so their methods are wrapped."""
     from torch.autograd.profiler import profile
 
     known: _Seen | None = vars(profile).get("seen_by_advisor")
@@ -50,20 +51,20 @@ def unwatch(started: Started) -> None:
 
 
 def running() -> bool:
-    """Whether a profiler records in this thread, or one that was seen to start has not ended."""
+    """Whether a profiler records in this thread, or a started profiler has not ended."""
     import torch
 
     return bool(torch.autograd._profiler_enabled()) or len(seen().running) > 0  # type: ignore[attr-defined]
 
 
 def end_all() -> None:
-    """End those that still run in this process, which is ended before its program ends them: torch does not survive one that is left on."""
+    """End all running profilers of this process before it ends: torch does not survive a running profiler."""
     for one in tuple(seen().running):
         one.__exit__(None, None, None)
 
 
 def forget() -> None:
-    """In a process that forked from one that records: what runs there does not run here."""
+    """In a process that forked from a recording process: the parent's profilers do not run here."""
     known = seen()
     known.running.clear()
     known.told.clear()

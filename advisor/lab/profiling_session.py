@@ -19,15 +19,14 @@ TOP_BY_TIME, TOP_BY_MEMORY = 15, 10  # rows that fit a screen
 
 
 def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str = "cuda") -> profile:
-    """Profile a model over its data: 5 batches of warm-up, 20 recorded; print the top operations, export the trace, say what to change.
+    """Profile a model over its data: 5 batches of warm-up, 20 recorded. Print the top operations, export the trace, say what to change.
 
-    A model in training mode runs forward and backward (of the sum of what it returns, or of its loss), another without gradients.
-    A loader with fewer batches begins again. Batches are tensors, tuples (the first is the input) or mappings (keyword inputs).
-    Prints the 15 operations with most GPU time (CPU time if there is no GPU) and the 10 with most memory, and at the end what makes the
-    steps slow and what to do about it, as `advisor analyze` says it of the trace. That is `trace.json` in the current directory, or
-    `trace-1.json` and so on where that exists. Returns the profiler.
-    Raises UsageError if the device is not there or the loader is empty.
-    """
+    A model in training mode runs forward and backward (of the sum of its output, or of its loss); any other model runs without gradients.
+    A dataloader with fewer batches begins again. Batches are tensors, tuples (the first is the input) or mappings (keyword inputs).
+    Prints the 15 operations with most GPU time (CPU time if there is no GPU) and the 10 with most memory. Then it prints what slows the
+    steps and the fixes, as `advisor analyze` does for the trace. That is `trace.json` in the current directory, or
+    `trace-1.json` and so on if it exists. Returns the profiler.
+    Raises UsageError if the device does not exist or the dataloader is empty."""
     require("torch", extra="lab")
     import torch
     from torch.profiler import ProfilerActivity, profile, schedule
@@ -71,7 +70,7 @@ def _longest(averages: Sequence[Any]) -> str:
 
 
 def _said_of(trace: Path) -> str:
-    """The report in a screen of text. The session has its tables and its trace even where that cannot be judged."""
+    """The report in a screen of text. The session has its tables and its trace even if the trace cannot be analyzed."""
     from advisor import reports
     from advisor.engine.run import report_of
 
@@ -120,5 +119,5 @@ def _run(model: Module, batch: Any) -> None:
 
 
 def _free(path: Path) -> Path:
-    """The path itself, or numbered where a file is there already."""
+    """The path itself, or with a number if the file exists."""
     return path if not path.exists() else next(p for i in count(1) if not (p := path.with_stem(f"{path.stem}-{i}")).exists())

@@ -1,4 +1,4 @@
-"""How far a process of the program is: what it tells the one that started the program."""
+"""Progress of a process of the program, for the process that started the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 FILE = "progress.json"
 _PAGE = 4096
-"""Bytes that are reserved for it while there is room: a full disk is what there may be to tell."""
+"""Bytes that are reserved for it while there is room: it may have to report a full disk."""
 
 
 class Progress:
@@ -21,7 +21,7 @@ class Progress:
         self._path.write_bytes(self._page())
 
     def tell(self, **facts: Any) -> None:
-        """Add to what is known, or correct it."""
+        """Add or replace facts."""
         self._facts |= facts
         with self._path.open("r+b", buffering=0) as file:
             file.write(self._page())
@@ -32,7 +32,7 @@ class Progress:
 
 
 def told(folder: Path) -> dict[str, Any]:
-    """What a process has told; {} where it could not."""
+    """The progress of a process; {} if it wrote none."""
     try:
         found: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The ranks of a job, as a process among them sees them: which one it is, and how all of them stop at the same step."""
+"""The ranks of a job, from within a rank: its number, and how all ranks stop at the same step."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def all_stop(willing: bool) -> bool:
-    """Whether every rank stops after this step, for one that went on alone would wait for the others for ever.
+    """Whether every rank stops after this step: a rank that continued alone would wait for the others forever.
 
-    Each rank says once whether it is willing. They agree by the store through which the process group was formed, so no collective of
-    the program's is touched. The first verdict counts for all: "stop" from the last that arrives, "go on" from one that is
-    not willing or has waited for too long. Without a process group a process decides for itself.
-    """
+    Each rank says once whether it is willing. They agree through the store that formed the process group, so no collective of
+    the program is affected. The first verdict counts for all: "stop" from the last rank to arrive, "go on" from a rank that is
+    not willing or has waited for too long. Without a process group, a process decides for itself."""
     if not _has_group():
         return willing
     import torch.distributed as dist

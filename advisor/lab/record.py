@@ -53,7 +53,7 @@ MAX_TIMED_S = 20.0  # nobody waits longer for a mean
 FEWEST_TIMED = 5  # however slow: fewer have no spread
 
 PATIENCE_S = 60.0
-"""A thread that ends the recording waits at most so long for what the steps' own thread writes between two steps."""
+"""Maximum wait of a thread that ends the recording, for writes of the steps' own thread between two steps."""
 
 
 _of_thread = threading.local()
@@ -61,11 +61,10 @@ _of_thread = threading.local()
 
 
 class Run:
-    """One recording under way. Every call of `step` ends a step; what happens between them is the state of `_parts`.
+    """A recording in progress. Every call of `step` ends a step; the state between calls is in `_parts`.
 
-    Nothing in here raises into the program's steps: what fails ends the recording, and is said in `notes` and by `warn`. What was recorded is on
-    disk as soon as it is there, with what would have to be said if the process ended now, for it may end without telling anybody.
-    """
+    Nothing here raises into the program's steps: an error ends the recording, and is reported in `notes` and by `warn`. Recorded data are written to
+    disk at once, with the messages for the case that the process ends now, since it may end without notice."""
 
     def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None] | None = None, *, alone: bool = False) -> None:
         self.directory = Path(directory)
@@ -87,7 +86,7 @@ class Run:
         # Ranks wait for each other: one that counts its steps by its own clock would stop while another goes on.
         self.rank, self.world_size = rank_and_world()
         self._alone = alone
-        """Whether the directory is this process's, and who gave it puts the recording where it belongs."""
+        """Whether the directory belongs to this process, and its creator moves the recording to its final place."""
         self._part: recorded.Part | None = None
         self._earlier: dict[Path, tuple[int, int]] = {}
         self._traces: dict[str, str] = {}
@@ -95,11 +94,11 @@ class Run:
         self._profiled = False
         self._frameworks: dict[str, Any] = {}
         self._over = False
-        """Whether what was recorded is written: nothing more is."""
+        """Whether the recording is written: nothing more is added."""
         self._between_steps = threading.RLock()
         """Held while a step ends, since a program may end the recording from another thread."""
         self._thread = 0
-        """The one that torch's profiler must be stepped and stopped in, as long as it is on: elsewhere that ends the program."""
+        """The thread in which torch's running profiler must be stepped and stopped: in another thread that ends the program."""
         self._made = False
         self._step_us = 0.0
         self._steps_before_timed = max(options.warmup, 2 * SETTLED_STEPS * (options.settle > 0)) + 2
@@ -137,7 +136,7 @@ class Run:
             self.step()
 
     def step(self) -> None:
-        """One step ends here. Does nothing once all is recorded."""
+        """Ends a step. Does nothing once all is recorded."""
         if os.getpid() != self._process:  # a process that forked is not the one that is recorded
             return
         with self._between_steps:
@@ -158,10 +157,9 @@ class Run:
                 self._leave()
 
     def finish(self) -> None:
-        """Write what was recorded so far. Warns where the program ended before all was, or where steps never settled.
+        """Write the recording so far. Warns if the program ended before all was recorded, or if steps never settled.
 
-        A trace that another thread is recording is lost; its profiler goes off at that thread's next step, or at its end.
-        """
+        A trace that another thread is recording is lost; its profiler stops at that thread's next step, or at its end."""
         if not self.done and os.getpid() == self._process:
             self._guard(self._finish)
 
@@ -172,7 +170,7 @@ class Run:
         self._put()
 
     def give_way(self, to: UsageError) -> None:
-        """Something else profiles in this process: end here, and keep what was recorded if it can be analysed."""
+        """Another profiler runs in this process: end here, and keep the recording if it can be analyzed."""
         if not self.done:
             self._guard(self._give_way, to)
 
@@ -186,7 +184,7 @@ class Run:
             self._remove()
 
     def _failed(self, error: BaseException) -> None:
-        """What is ours has failed, or was broken off by a signal's handler: keep what there is, and run on."""
+        """Advisor's code has failed, or a signal handler interrupted it: keep the recorded data, and continue."""
         self.done = True
         self._leave()
         with suppress(Exception):
@@ -208,7 +206,7 @@ class Run:
 
     @property
     def profiled(self) -> bool:
-        """Whether torch's profiler was started: what it begins in C stays until the process ends."""
+        """Whether torch's profiler was started: its threads in C stay until the process ends."""
         return self._profiled
 
     @property
@@ -254,7 +252,7 @@ class Run:
 
     @property
     def steps_needed(self) -> int:
-        """Steps that a recording takes, by what its steps have told so far; before the first, if they settle at once and take long."""
+        """Number of steps of a recording, from its steps so far. Before the first step: for long steps that settle at once."""
         o = self.options
         traces = [steps + o.profiler_warmup for steps in (o.light, o.deep, o.nsys) if steps]
         return self._steps_before_timed + self._steps_to_time() + sum(traces)
@@ -266,7 +264,7 @@ class Run:
         return min(max(self.options.timed, min(least, MAX_TIMED)), max(most, FEWEST_TIMED))
 
     def _missing(self, at_least: str = "") -> str:
-        """What a program that ends here was too short for, "" if it was not."""
+        """The part that is missing if the program ends here, "" if none is."""
         missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
         if not missing:
             return ""
@@ -281,7 +279,7 @@ class Run:
         self._warn(text)
 
     def _record(self) -> Generator[None]:
-        """The parts one after another; each yield is one step of the program."""
+        """The parts in order; each yield is a step of the program."""
         self.rank, self.world_size = rank_and_world()  # by now the program has formed its process group
         self._keep()
         yield from self._settle()
@@ -397,7 +395,7 @@ class Run:
             torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
     def measured(self) -> dict[str, Any]:
-        """What a trace carries of it: step times, device, version, options; nothing that names people, hosts or paths."""
+        """Facts of the recording in a trace: step times, device, version, options; no names of people, hosts or paths."""
         import torch
 
         return {
@@ -412,7 +410,7 @@ class Run:
 
     @property
     def _folder(self) -> Path:
-        """Where files are written until the recording is whole."""
+        """Directory for files until the recording is whole."""
         if self._alone:
             return self.directory
         if self._part is None:
@@ -420,7 +418,7 @@ class Run:
         return self._part.path
 
     def _keep(self) -> None:
-        """Write what is recorded so far, as it is to be read if nothing more comes."""
+        """Write the recording so far, readable if nothing more comes."""
         if not self._over:
             self._write(self._missing("at least "))
 
@@ -473,10 +471,9 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run | JaxRun:
                 train(batch)
 
     After warm-up, some 20 steps are timed without a profiler, then 5 recorded lightly and 3 with shapes, stacks and memory.
-    The loop goes on afterwards; `run.done` says that it may end. `options` are those of `Options`, in steps.
-    Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced once there is another. Raises UsageError where
-    the directory holds such files that are none of ours. A program of JAX gets its times and one profile, `light.xplane.pb`.
-    """
+    The loop continues afterwards; `run.done` says that it may end. `options` are those of `Options`, in steps.
+    Writes `light.json.gz`, `deep.json.gz` and `recording.json`; a new recording replaces an earlier recording. Raises UsageError if
+    the directory holds files of these names from another program. A JAX program gets its times and a single profile, `light.xplane.pb`."""
     if runs_jax():
         return asked_of_jax(directory, Options(**options), _warn)
     require("torch", extra="lab")
@@ -496,7 +493,7 @@ class _Guard:
 
 @contextmanager
 def _at_threads_end(then: Callable[[], None]) -> Iterator[None]:
-    """Call `then` where this thread ends inside of the block: a profiler that outlives the thread it was started in ends the program."""
+    """Call `then` if this thread ends inside of the block: a profiler that outlives its thread ends the program."""
     _of_thread.guard = _Guard(then)
     guard = ref(_of_thread.guard)  # the thread alone holds it
     try:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 PROFILE = "light.xplane.pb"
 
 ROUNDS = 8
-"""Steps are timed in so many runs, each ended by a wait for the devices: what one step takes is not seen while the host runs ahead."""
+"""Number of timed runs of steps. Each ends with a wait for the devices: a single step's time is unknown while the host runs ahead."""
 
 ROUND_S = 0.05
 """A run takes at least so long, that the wait at its end does not count, or as many steps as were asked for."""
@@ -41,17 +41,18 @@ def runs_jax() -> bool:
 
 
 class JaxRun:
-    """One recording under way: `step` ends a step, as of `advisor.lab.record.Run`. Nothing in here raises into the program's steps."""
+    """A recording in progress: `step` ends a step, as in `advisor.lab.record.Run`. Nothing here raises into the program's steps."""
 
     def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None], *, alone: bool = False, marked: bool = False) -> None:
-        """alone: the directory is this process's, and who gave it puts the recording where it belongs. marked: the program marks its steps itself."""
+        """alone: the directory belongs to this process, and its creator moves the recording to its final place. marked: the program marks its steps
+        itself."""
         self.directory, self.options = Path(directory), options
         self.notes: list[str] = []
         self.done = self.steady = False
         self.steps_seen = 0
         self.unprofiled_step_us: list[float] = []
         self.gave_way: UsageError | None = None
-        """As of `Run`: a profiler of the program's own is told in the notes."""
+        """As in `Run`: the notes report a profiler of the program."""
         self.profiled = False
         self.rank, self.world_size = rank_and_world()
         self._alone, self._marked = alone, marked
@@ -79,7 +80,7 @@ class JaxRun:
             self.step()
 
     def step(self) -> None:
-        """One step ends here. Does nothing once all is recorded."""
+        """Ends a step. Does nothing once all is recorded."""
         if not self.done and os.getpid() == self._process:
             self._guard(self._step)
 
@@ -90,7 +91,7 @@ class JaxRun:
         next(self._parts, None)
 
     def finish(self) -> None:
-        """Write what was recorded so far, and say what is missing."""
+        """Write the recording so far, and report missing parts."""
         if not self.done and os.getpid() == self._process:
             self._guard(self._finish)
 
@@ -198,7 +199,7 @@ class JaxRun:
             self._profile = found[0].read_bytes() if found else b""
 
     def measured(self) -> dict[str, Any]:
-        """What the recording carries of it; nothing that names people, hosts or paths."""
+        """Facts of the recording; no names of people, hosts or paths."""
         import jax
 
         return {
@@ -211,7 +212,7 @@ class JaxRun:
         }
 
     def _put(self) -> None:
-        """Put it in the place of an earlier recording; one without a profile takes no such place."""
+        """Put it in the place of an earlier recording, unless it has no profile."""
         self.done = True
         earlier = list(recorded.recordings(self.directory))
         if not self._profile and (earlier or not self.unprofiled_step_us):

@@ -1,4 +1,4 @@
-"""A recording as it lies on disk: what a directory of one holds, how it takes the place of an earlier one, and what several processes make."""
+"""Recordings on disk: the files of a recording's directory, how it replaces an earlier recording, and recordings of several processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ MANIFEST = "manifest.json"
 VERSION = 1  # of the manifest
 
 _SEVERAL = ("rank[0-9]*", "process[0-9]*")
-"""Directories of one process each: of a job's ranks, and of processes that are none."""
+"""Directories of a single process: of a job's ranks, and of processes that are no ranks."""
 _OF_RECORDINGS = b'"unprofiled_step_us"'
 _OF_MANIFESTS = b'{\n "version": 1,\n "recorded": "'
 
 
 class Part:
-    """A directory for what is being written, of which no other process knows. It holds a lock as long as the process lives, so that what a killed
-    one has left is taken away by the next that records there."""
+    """A directory for unfinished files, which no other process knows. It holds a lock as long as the process lives. So the next process that records
+    there
+    removes the files of a killed process."""
 
     def __init__(self, directory: Path) -> None:
         self.path = new_folder(directory / f"{PART}{os.getpid()}")
@@ -47,7 +48,7 @@ class Part:
 
 
 def new_folder(path: Path) -> Path:
-    """Make a directory of that name, or of that name and a number where others were sooner."""
+    """Make a directory of that name, with a number if the name is taken."""
     for count in range(10_000):
         folder = path.with_name(f"{path.name}-{count}") if count else path
         with suppress(FileExistsError):
@@ -88,13 +89,13 @@ def prepare(directory: Path) -> None:
 
 
 def recordings(directory: Path) -> dict[Path, tuple[int, int]]:
-    """The file of the recording in a directory and those of its processes', each with what tells it from one that was written later."""
+    """The file of the recording in a directory and those of its processes, each with a mark that changes when it is written again."""
     files = [path for path in (directory / FILE, *(folder / FILE for folder in _folders(directory))) if path.exists()]
     return {path: (status.st_ino, status.st_mtime_ns) for path, status in zip(files, map(Path.stat, files), strict=True)}
 
 
 def said(path: Path) -> dict[str, Any]:
-    """What the file of a recording says; {} where it cannot be read."""
+    """The content of a recording's file; {} if it cannot be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -108,15 +109,15 @@ def holds_traces(saved: Mapping[str, Any]) -> bool:
 
 
 def write(path: Path, saved: Mapping[str, Any]) -> None:
-    """Write a file of JSON in place of the one of that name: whole or not at all."""
+    """Write a JSON file, replacing a file of that name: whole or not at all."""
     part = path.with_name(f"{PART}{path.name}")
     part.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
 
 
 def place(parts: Mapping[str, Path], directory: Path, stale: Sequence[Path]) -> None:
-    """Put recordings where they belong: each by the name of its directory in `directory`, "" for that one itself. What `stale` holds goes, the
-    file of an earlier recording each, and nothing goes before all that takes its place is there."""
+    """Put recordings in their final places: each by the name of its directory in `directory`, "" for `directory` itself. `stale` has the
+    file of each earlier recording to remove. Nothing is removed before all its replacements exist."""
     with _directory_lock(directory):
         for path in stale:
             clear(path.parent)
@@ -134,7 +135,7 @@ def place(parts: Mapping[str, Path], directory: Path, stale: Sequence[Path]) -> 
 
 
 def _write_manifest(directory: Path) -> None:
-    """Which processes were recorded, if there are several; those of a job on several machines are put here one machine after the other."""
+    """The recorded processes, if there are several. Machines of a job add theirs in turn."""
     rows = [(folder, said(folder / FILE)) for folder in _folders(directory) if (folder / FILE).exists()]
     if len(rows) < 2:
         (directory / MANIFEST).unlink(missing_ok=True)
@@ -167,7 +168,7 @@ def _folders(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def _directory_lock(directory: Path) -> Iterator[None]:
-    """While no other process puts a recording there, as far as the file system can tell."""
+    """While no other process puts a recording there, as far as the file system shows."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Tables of a corpus: CSV files of frozen dataclasses, one a row."""
+"""Tables of a corpus: CSV files with a frozen dataclass per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.errors import TraceError
 T = TypeVar("T")
 
 DIGITS = 7
-"""Of each number: a timing holds three or four, and a difference of two shares keeps what it holds."""
+"""Digits of each number: a timing has three or four, and a difference of two shares keeps its digits."""
 
 
 def read(path: Path, of: type[T]) -> list[T]:

@@ -15,7 +15,7 @@ CLOCK_MOVED = 0.03
 
 
 def _four(value: float) -> str:
-    """Four significant digits, and never an exponent for what is large."""
+    """Four significant digits, without an exponent for large numbers."""
     return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
@@ -28,13 +28,12 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 @dataclass(frozen=True)
 class Timing:
-    """What calls of one function took, in µs.
+    """Times of calls of a function, in µs.
 
-    device_us: on the device, the queue kept full, median; low_us and high_us hold it with 95 % confidence. latency_us: one call
-    at a time, waited for each, as a caller who needs the result sees it. throughput_us: a call of many back to back. On a CPU
-    the three are one measurement. flops, moved_bytes: of one call, None if not known. least_us: what the device's peaks
-    allow. clock_mhz: of the device after it, None if it cannot be read.
-    """
+    device_us: on the device, the queue kept full, median; low_us to high_us is its 95 % confidence interval.
+    latency_us: single calls with a wait after each, as for a caller who needs the result. throughput_us: a call of many back to back.
+    On a CPU, the three are a single measurement. flops, moved_bytes: of a call, None if not known.
+    least_us: by the device's peaks. clock_mhz: of the device after it, None if it cannot be read."""
 
     name: str
     device: str
@@ -66,7 +65,7 @@ class Timing:
 
     @property
     def roofline_share(self) -> float | None:
-        """The shortest time that the device's peaks allow over the measured one."""
+        """The shortest time that the device's peaks allow over the measured time."""
         return None if self.least_us is None else self.least_us / self.device_us
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +109,7 @@ class Table:
         return made
 
     def verdict(self) -> str:
-        """Which is the fastest, or why none is said to be."""
+        """The fastest, or why none is named."""
         if len(self.timings) < 2:
             return ""
         if self.clock_moved:

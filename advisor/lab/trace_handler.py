@@ -22,26 +22,24 @@ if TYPE_CHECKING:
     from torch.profiler import profile
 
 KEPT = 500
-"""Steps whose times are kept: a training loop may wait for days."""
+"""Number of step times that are kept: a training loop may wait for days."""
 
 
 def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
     """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
 
-    Steps that the schedule waits for are timed, less the program's start-up; warm-up steps stand next to them, which the profiler
-    may already slow. Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which
-    `advisor analyze out/` reads as one process, the latest; what another handler left under these names is replaced, so
-    give each a directory of its own.
-    """
+    Steps that the schedule waits for are timed, without the program's start-up. Warm-up steps are kept separately, since the profiler
+    may already slow them. Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which
+    `advisor analyze out/` reads as a single process, the latest. Files of another handler under these names are replaced, so
+    give each a directory of its own."""
     require("torch", extra="lab")
     return _Handler(Path(directory))
 
 
 class _Handler:
-    """Writes traces, and times the steps between which the profiler records nothing.
+    """Writes traces, and times the steps in which the profiler records nothing.
 
-    torch.profiler tells a handler nothing before a trace is ready, so `profile.step` is watched for the profilers that use this one.
-    """
+    torch.profiler calls a handler only when a trace is ready, so `profile.step` is watched for the profilers with this handler."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -73,7 +71,7 @@ class _Handler:
         self._guard(self._begin)
 
     def end(self, profiler: profile) -> None:
-        """The step ends, and what the profiler was doing during it is known."""
+        """The step ends, and the profiler's activity during it is known."""
         self._guard(self._end, profiler)
 
     def _begin(self) -> None:
@@ -112,7 +110,7 @@ _LATER = re.compile(r"trace-\d+\.json\.gz")
 
 
 def _clear(directory: Path) -> None:
-    """Take away the later cycles of an earlier handler, which would be read as this one's; only what a handler wrote."""
+    """Remove the later cycles of an earlier handler, which would be read as cycles of this handler; only files that a handler wrote."""
     for path in directory.iterdir():
         if not _LATER.fullmatch(path.name) or not path.is_file():
             continue
@@ -123,7 +121,7 @@ def _clear(directory: Path) -> None:
 
 
 def _watch_profilers() -> None:
-    """Tell handlers of ours when a step of their profiler begins and ends."""
+    """Call advisor's handlers when a step of their profiler begins and ends."""
     from torch.profiler import profile
 
     original = profile.step

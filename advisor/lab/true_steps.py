@@ -19,10 +19,10 @@ from advisor.views.replay.replay import Replay
 from advisor.views.workspace import Workspace
 
 TOLERANCE = 0.05
-"""A step that is timed again differs by about this much: one so close to an interval's end is inside."""
+"""A repeated measurement of a step differs by about this much: a step this close to an interval's end is inside."""
 
 GPU_BOUND = 0.85
-"""A step of which the GPU works for this share without a profiler is the GPU's."""
+"""Share of GPU work in an unprofiled step from which the GPU limits the step."""
 
 ANOTHERS = 1.25
 """A GPU that worked so many times the measured step was not timed in that step, but in a request or a part of it."""
@@ -33,9 +33,11 @@ FILE = "true-steps.csv"
 
 @dataclass(frozen=True)
 class Held:
-    """One recording, a row of a corpus' true-steps.csv. Times of a step: measured_us without a profiler, the median; gpu_us the GPU's work in it;
-    recorded_us as recorded; low_us to high_us what the trace gives. way: which side of the program, or how it was recorded. trace: next to the
-    table, "" if it is here no more."""
+    """A recording, a row of a corpus' true-steps.csv. Times are of a step.
+
+    measured_us: without a profiler, the median. gpu_us: the GPU's work in it. recorded_us: as recorded. low_us to high_us: the trace's estimate.
+
+    way: the side of the program, or how it was recorded. trace: next to the table, "" if it is no longer available."""
 
     program: str
     way: str
@@ -56,7 +58,7 @@ class Held:
 
     @property
     def error(self) -> float:
-        """The factor by which the expected step is too long or too short, less one."""
+        """The factor by which the expected step is too long or too short, minus 1."""
         return float(np.expm1(abs(np.log(self.expected_us / self.measured_us))))
 
     @property
@@ -71,13 +73,14 @@ class Held:
 
 
 def standing(directory: Path) -> list[Held]:
-    """The table of a corpus as it stands. Raises TraceError."""
+    """The table of a corpus, from its file. Raises TraceError."""
     return tables.read(directory / FILE, Held)
 
 
 def held(directory: Path) -> list[Held]:
-    """Every recording of a corpus' table, with the step anew where its trace is here; else every one below the directory whose step a
-    `manifest.json` or `recordings.json` next to it knows. Raises TraceError."""
+    """Every recording of a corpus' table, with a new estimate if its trace is available. Without a table: every trace below the directory with a step
+    time in a
+    `manifest.json` or `recordings.json` next to it. Raises TraceError."""
     if (directory / FILE).exists():
         return [_anew(one, directory / one.trace) if one.trace and (directory / one.trace).exists() else one for one in standing(directory)]
     found = [
@@ -107,7 +110,8 @@ def _listed(path: Path) -> Iterator[tuple[Held, Path, float | None]]:
 
 
 def _anew(one: Held, path: Path, gpu_us: float | None = None) -> Held:
-    """With the step that the trace gives. gpu_us: the GPU's work in the measured step; if it is not known, what is, or that in the trace."""
+    """With the trace's estimate of the step. gpu_us: the GPU's work in the measured step. If it is unknown: the known value, or the work in the
+    trace."""
     timeline = load(path)
     replay = Workspace(timeline).get(Replay)
     step = replay.true_step.interval
@@ -159,7 +163,7 @@ _SIDE, _MARGIN, _DECADES = 360, 44, (1, 6)
 
 
 def as_svg(recordings: Sequence[Held]) -> str:
-    """The expected step over the measured one, both on scales of logarithms; on the diagonal they agree."""
+    """The expected step over the measured step, both on scales of logarithms; on the diagonal they agree."""
     whole = _SIDE + 2 * _MARGIN
 
     def x_position(us: float) -> float:

@@ -1,4 +1,4 @@
-"""Holds a change against measurement: before and after by turns, the gain with its interval, and a prediction if there was one."""
+"""Tests a change by measurement: before and after in turn, the gain with its interval, and the prediction if there was any."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from advisor.report.numbers import counted
 
 RESAMPLES = 2000  # of the bootstrap: each is cheap, and an interval's ends need some tens beyond them
 RUNS = 3
-"""Runs a side: the fewest whose spread says something, and each costs a program's start."""
+"""Runs per side: the least number with a meaningful spread, since each costs a program's start."""
 
 STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
-"""Exit codes of a program that was told to stop: `launch` hands on what we are told, so that we stop too."""
+"""Exit codes of a program that a signal stopped: `launch` passes signals on, and advisor stops too."""
 
 Verdict = Literal["faster", "slower", "less", "more", "no-difference", "cannot-tell"]
 _DECIDED: dict[str, tuple[Verdict, Verdict]] = {"us": ("faster", "slower"), "bytes": ("less", "more")}
@@ -38,7 +38,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Gain:
-    """A share of the time (or memory) before that the change takes away; negative where it adds. low, high: 95 % interval."""
+    """A share of the earlier time (or memory) that the change saves; negative if it adds. low, high: 95 % interval."""
 
     before: float
     after: float
@@ -49,8 +49,8 @@ class Gain:
 
     @property
     def verdict(self) -> Verdict:
-        """ "faster" or "slower", of memory "less" or "more", where the interval leaves no doubt which and the gain is 2 % or more; "no-difference"
-        where the whole interval lies within 2 %; "cannot-tell" if it holds both."""
+        """ "faster" or "slower" (for memory "less" or "more") if the interval is on a single side of 0 and the gain is 2 % or more. "no-difference"
+        if the whole interval is within 2 %. "cannot-tell" if it includes both."""
         if (self.low > 0 or self.high < 0) and abs(self.expected) >= NO_DIFFERENCE:
             return _DECIDED[self.unit][self.expected < 0]
         return "no-difference" if self.low >= -NO_DIFFERENCE and self.high <= NO_DIFFERENCE else "cannot-tell"
@@ -71,7 +71,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a finding of a saved report said: shares of the step, on the devices that were recorded."""
+    """The prediction of a finding in a saved report: shares of the step, on the recorded devices."""
 
     rule: str
     finding: str
@@ -83,8 +83,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Verification:
-    """The measured gain in time and, if it was measured, in peak memory; and the prediction that it is held against. runs: of a program, a side;
-    0 where functions were timed."""
+    """The measured gain in time and, if it was measured, in peak memory; and its prediction. runs: number per side for a program,
+    0 for functions."""
 
     time: Gain
     memory: Gain | None = None
@@ -102,7 +102,7 @@ class Verification:
 
     @property
     def held(self) -> bool | None:
-        """Whether the measured gain lies within the predicted interval, or the intervals' ends meet; None without a prediction for this device."""
+        """Whether the measured gain is within the predicted interval, or the intervals' ends meet; None without a prediction for this device."""
         p = self.prediction
         return None if p is None or self.predicted_for else p.low - NO_DIFFERENCE <= self.time.expected <= p.high + NO_DIFFERENCE
 
@@ -146,10 +146,9 @@ class Verification:
 def gain(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], unit: str = "us") -> Gain:
     """1 - after/before, each side the median of its runs' medians, with a bootstrap interval.
 
-    before, after: measurements by run. Runs are drawn with replacement and measurements within them, since what differs between two
-    starts of a program (placement, clocks, neighbours) does not average out within one. With fewer than five runs a side their
-    spread is drawn wider by sqrt(n/(n - 1)), which the plain bootstrap of so few would miss (Davison and Hinkley 1997, section 2.3).
-    """
+    before, after: measurements by run. Runs are drawn with replacement, and measurements within them. Differences between two
+    starts of a program (placement, clocks, neighbours) do not average out within a run. With fewer than five runs per side, their
+    spread is drawn wider by sqrt(n/(n - 1)). The plain bootstrap would miss that (Davison and Hinkley 1997, section 2.3)."""
     sides = [[np.asarray(run, float) for run in side if len(run)] for side in (before, after)]
     if not all(sides):
         raise TraceError("a side has no measured step", "Let the program run longer, or measure fewer steps.")
@@ -174,11 +173,10 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
 
 
 def verify(before: Callable[[], object], after: Callable[[], object], *, rounds: int = 10, min_s: float = 0.1) -> Verification:
-    """Hold two functions against each other on this machine: by turns, `rounds` times each, waited for, after warm-up.
+    """Compare two functions on this machine: in turn, `rounds` times each, with a wait after each call, after warm-up.
 
-    Says "no difference" where the interval lies within 2 %, and that it cannot tell if it is wider and holds 0. Memory is the peak of one call
-    of each.
-    """
+    The verdict is "no difference" if the interval is within 2 %, and "cannot tell" if it is wider and includes 0. Memory is the peak of a call
+    of each."""
     require("torch", extra="lab")
     from advisor.lab.bench import measure_calls
     from advisor.lab.clock import device_in_use, device_name
@@ -228,7 +226,7 @@ def verify_commands(
 
 
 def words(command: str) -> list[str]:
-    """A command as the shell would take it apart. Raises UsageError if it would not, or would run more than one program."""
+    """A command split as the shell would split it. Raises UsageError if that fails, or if the shell would run more than a single program."""
     try:
         found = shlex.split(command)
     except ValueError as error:
@@ -241,17 +239,17 @@ def words(command: str) -> list[str]:
 
 
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\$`])*\"""", re.DOTALL)
-"""What a shell takes as it stands; in double quotes it still looks for names and commands to put in their place."""
+"""Characters that a shell takes literally; in double quotes it still expands names and commands."""
 _OPERATOR = re.compile(r"[|&;<>()`]+|\$\(|[$*?]|(?<!\S)[~#]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 LAST_BYTES = 1 << 16  # read from the end of what a program printed
 LAST_LINES = 12
-"""Of what a program that failed printed: a traceback's end and its error."""
+"""From the output of a failed program: the end of its traceback, and the error."""
 
 
 def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
-    """One run's recording: its step times and peak memory."""
+    """A run's recording: its step times and peak memory."""
     from advisor.lab.launch import launch, signal_of
     from advisor.lab.options import Options
     from advisor.lab.recorded import recordings, said

@@ -24,7 +24,9 @@ class Mechanism:
 
     until: date from which nine tenths of its lines, or a constant, have had their present form. Programs recorded later were unseen (see
     `traces.unseen`).
+
     what: its effect, in a line.
+
     written_on: the programs that it was fitted to by its own comment, "" if it names none. programs: their number, 0 if nothing was fitted."""
 
     name: str

@@ -44,7 +44,8 @@ class Prediction(msgspec.Struct, frozen=True):
 class Effect(msgspec.Struct, frozen=True):
     """The effect on a trace of disabling a mechanism.
 
-    flips: rules with findings of medium or above only with it, or only without it; a rule occurs once per finding.
+    flips: rules with findings of medium or above only with it, or only without it. A rule occurs once per finding.
+
     changed: findings of the trace under all changes. flips_on, flips_off: those that flip by the changes, with the mechanism and without."""
 
     mechanism: str
@@ -56,7 +57,11 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """A trace. tried: the mechanisms that were active on it. effects: of those that had an effect. left: why it could not be analyzed, "" if it was."""
+    """A trace.
+
+    tried: the mechanisms that were active on it. effects: of those that had an effect.
+
+    left: why it could not be analyzed, "" if it was."""
 
     trace: str
     seed: int
@@ -73,8 +78,9 @@ def ablated(
     most: int = MOST_TRACES,
     progress: Callable[[object], None] = lambda what: None,
 ) -> list[Tried]:
-    """Every trace with the mechanisms that had not seen it. kept: a file of earlier results, to which new results are added, so that a run can be
-    resumed."""
+    """Every trace with the mechanisms that had not seen it.
+
+    kept: a file of earlier results, to which new results are added, so that a run can be resumed."""
     done = {one.trace: one for one in _read(kept) if one.seed == seed}
     often: Counter[str] = Counter()
     found = []

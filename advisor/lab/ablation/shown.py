@@ -38,13 +38,17 @@ Verdict = Literal["pays", "harms", "moves nothing", "too few to tell"]
 class Row:
     """A mechanism over the traces that it had not seen.
 
-    watched: their number. traces: those on which it has an effect; all other fields are about these.
-    predictions: timed fixes. moved: predictions that change by more than `MOVED`. closer, further: moved predictions that are closer to the measured
-    gain
-    with the mechanism, or further from it.
+    watched: their number. traces: those on which it has an effect. All other fields are about these.
+
+    predictions: timed fixes. moved: predictions that change by more than `MOVED`.
+
+    closer, further: moved predictions that are closer to the measured gain with the mechanism, or further from it.
+
     gain: points of the step by which it lowers the mean error of `predictions`, with the interval's ends.
-    flips: findings that are medium or above only with it or only without it. changed: findings of changed traces, and how many flip with it and
-    without."""
+
+    flips: findings that are medium or above only with it or only without it.
+
+    changed: findings of changed traces, and how many flip with it and without."""
 
     mechanism: str
     what: str

@@ -1,8 +1,7 @@
-"""Python runs a module of this name as it starts, and finds this one in a program that `advisor.lab.injection` started.
+"""Python runs a module of this name at its start, and finds this module in a program that `advisor.lab.injection` started.
 
-It takes its folder off the path, lets `advisor.lab.in_program` begin, and makes way for the module that it hides. Any Python of the program's
-may come here, also one that advisor does not run on: this file is plain enough for each.
-"""
+It removes its folder from the path, starts `advisor.lab.in_program`, and then loads the module that it hides. Any Python of the program
+may load it, even versions that advisor does not support: so this file uses only plain Python."""
 
 import os
 import sys

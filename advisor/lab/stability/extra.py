@@ -100,7 +100,10 @@ def watching_thread(trace: Recorded, rng: Random) -> Recorded | None:
 class _Stage:
     """Free time in a trace.
 
-    steps: begin and end of each in ns, by the host. free: unrecorded intervals of the thread that launches most, ignoring enclosing ranges.
+    steps: begin and end of each in ns, by the host.
+
+    free: unrecorded intervals of the thread that launches most, ignoring enclosing ranges.
+
     stream: the busiest stream. device: its device. op: its kernels, by start, with their launches."""
 
     pid: int

@@ -42,10 +42,14 @@ class Difference:
 class Held:
     """The effect of a change, over all traces to which it applies.
 
-    findings: of medium or above in either report. flips: medium or above in only one of them.
+    findings: of medium or above in either report. flips: medium or above in only a single report.
+
     abstained: no flips, because the changed trace lacks the data and its report says so.
+
     covered: no flips, because both reports have the finding with the same gain, and a report folds it into a finding that covers that time.
+
     savings: of findings in both. moved: savings that differ by more than `MOVED` of the step.
+
     reasons, movements: each flip, and each saving that moved."""
 
     change: str

@@ -1,1 +1,1 @@
-"""`advisor try`: runs a program with the fixes of its report applied from outside, and says what each gains."""
+"""`advisor try`: runs a program with the fixes of its report applied from outside, and reports the gain of each."""

@@ -1,4 +1,4 @@
-"""What is kept, as a patch of the user's own files: written, never applied."""
+"""The kept fixes as a patch of the user's own files: written, never applied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AROUND_CALL = {"autocast": 'with torch.autocast("cuda", torch.bfloat16):'}
 
 @dataclass
 class _File:
-    """The lines of one file, with what is written in their place and before them; numbers from 0."""
+    """The lines of a file, with replacements and insertions before them; numbers from 0."""
 
     path: Path
     lines: list[bytes]
@@ -54,7 +54,7 @@ class _File:
 
 
 def as_patch(tried: Tried) -> str:
-    """A patch in unified form, for `git apply` or `patch -p1` in the working directory; before it, after `#`, what a patch cannot hold."""
+    """A patch in unified form, for `git apply` or `patch -p1` in the working directory. Before it, after `#`, changes that a patch cannot hold."""
     files: dict[Path, _File] = {}
     kept = [trial for trial in tried.trials if trial.intervention in tried.kept]
     left = [f"# {trial.intervention}, by hand: {trial.advice}" for trial in kept if not _written(trial, files)]
@@ -172,7 +172,7 @@ def _remove_statement(file: _File, number: int, name: str) -> bool:
 
 
 def _model(intervention: str, file: _File, number: int) -> bool:
-    """Where the model is called, by a name that is not of a module around it."""
+    """The call of the model, by a name that does not belong to an enclosing module."""
     calls = [one for one in _calls(file, number) if isinstance(one.func, ast.Name) and not one.func.id.startswith(("print", "len", "enumerate", "zip"))]
     if intervention in _AROUND_CALL:
         return _wrap_statement(file, number, _AROUND_CALL[intervention])

@@ -9,7 +9,7 @@ DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "
 
 
 def without_dropout() -> None:
-    """From here on dropout gives back what it is given; recurrent layers keep theirs, which cuDNN draws."""
+    """From here on dropout returns its input; recurrent layers keep theirs, which cuDNN draws."""
     import torch
     from torch.nn import functional
 

@@ -1,4 +1,4 @@
-"""One run of a program under `advisor try`, from inside of it: seeds, what is applied, the times of its steps and what they computed."""
+"""A run of a program under `advisor try`, from inside of it: seeds, interventions, step times, and computed numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTLED_AFTER = 5
 """Steps without a new graph after which a program compiles no more."""
 
 TIMED_S, MOST_S, MOST_TIMED = 1.0, 20.0, 400
-"""Steps are timed for a second at least, as long as they are no more than some hundreds, and for no longer than one waits."""
+"""Steps are timed for at least a second, for some hundreds of steps at most, and for no longer than a user waits."""
 
 FEWEST = 5  # steps timed, however slow
 MOST_WARMUP = 100  # steps: whoever has not settled by then does not
@@ -51,7 +51,7 @@ def install(text: str) -> None:
 
 
 def _seed(seed: int) -> None:
-    """Of Python, numpy and torch, before the program's first line that could draw; what it seeds itself counts."""
+    """Seeds Python, numpy and torch before the program's first line that could draw; the program's own seeds prevail."""
     import sys
 
     import torch
@@ -63,7 +63,7 @@ def _seed(seed: int) -> None:
 
 
 class Timed:
-    """The steps of one process, timed without a profiler. It is in for a recording at `StepFinder`."""
+    """The steps of a process, timed without a profiler. It takes the place of a recording in `StepFinder`."""
 
     def __init__(self, directory: Path, asked: dict[str, Any]) -> None:
         self._asked = asked
@@ -130,7 +130,7 @@ class Timed:
             self._failed_to[one.name] = said_of(error)
 
     def step(self) -> None:
-        """One step ends here."""
+        """Ends a step."""
         if os.getpid() == self._process and not self.done:
             self._guard(self._step)
 
@@ -163,7 +163,7 @@ class Timed:
             self._put()
 
     def _timed(self) -> None:
-        """All steps are timed: the program is over, or runs for a few more whose kernels are counted."""
+        """All steps are timed: the program is over, or runs a few more steps to count their kernels."""
         self._read()
         if self._asked["kernels"] and not profilers.running():
             self._kernels = KernelCount()
@@ -177,7 +177,7 @@ class Timed:
         return self._graphs[-1] != self._graphs[max(0, len(self._graphs) - 1 - SETTLED_AFTER)] and self.steps_seen >= (self._warmup or 0)
 
     def _settled(self) -> int | None:
-        """This step where the warm-up is over with it, None if it is not."""
+        """This step if it ends the warm-up, else None."""
         if self.world_size > 1:
             return self.steps_seen if self.steps_seen >= RANKS_WARMUP else None
         assert self._clock is not None
@@ -188,7 +188,7 @@ class Timed:
         return self.steps_seen if settled(last) or self.steps_seen >= MOST_WARMUP else None
 
     def _enough(self, warmup: int) -> bool:
-        """Whether all steps are timed: so many as were asked for, or for so long where this run decides."""
+        """Whether all steps are timed: the requested number, or the time limit if this run decides."""
         if self._last is not None or self.world_size > 1:
             return self.steps_seen >= (self._last or warmup + int(self._asked["timed"]))
         timed, spent_s = self.steps_seen - warmup, self._ended_s[-1] - self._ended_s[warmup - 1]
@@ -245,8 +245,9 @@ class Timed:
         )
 
     def _nudge_at_first_step(self, size: float) -> None:
-        """Each parameter is multiplied by 1 + size * r, r uniform in -1 to 1, as the first outermost module is called: what rounding of that size
-        makes of the program. The program's own random numbers stay as they are."""
+        """Each parameter is multiplied by 1 + size * r, r uniform in -1 to 1, at the first call of an outermost module: the effect of rounding of
+        that size.
+        The program's own random numbers do not change."""
 
         def nudge(module: Any, call: Any) -> None:
             import torch
@@ -267,7 +268,7 @@ class Timed:
 
 
 def _code(named: str) -> Any:
-    """The function that a catalogue names, `module:function` beside us; or in a file, `/path/to/file.py:function`."""
+    """The function that a catalogue names: `module:function` in this package, or `/path/to/file.py:function`."""
     module, _, function = named.rpartition(":")
     if module.endswith(".py"):
         found: dict[str, Any] = {"__name__": "advisor_try_code", "__file__": module}

@@ -1,4 +1,4 @@
-"""Which kernels a step launches, counted by a profiler in a few steps after the timed ones: the trace of what was applied."""
+"""The kernels that a step launches, counted by a profiler in a few steps after the timed steps: they show the intervention's effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KernelCount:
         self.started = False
         self.counts: dict[str, float] = {}
         self.spent_us: dict[str, float] = {}
-        """Host time a step in what torch marks: the loader, the optimizer, and all between the first and the last event."""
+        """Host time per step by torch's marks: the dataloader, the optimizer, and the time between the first and the last event."""
         self._left = WARMUP + COUNTED
         self._profiler: Any = None
 

@@ -1,4 +1,4 @@
-"""Whether a run computes what the program computes: by its losses, first gradients, first updates or outputs, held against two runs as they are."""
+"""Whether a run computes the same as the program: its losses, first gradients, first updates or outputs, compared with two unchanged runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.lab.trying.start import Ran
 Verdict = Literal["equal", "differs", "not-checked"]
 
 UNIT: Mapping[str, float] = {"exact": 0.0, "rounding": 2.0**-23, "tf32": 2.0**-11, "bf16": 2.0**-8}
-"""What one rounding is of a number, in the type that an intervention may compute in; nothing if it changes no arithmetic."""
+"""The size of a rounding, in the type that an intervention may compute in; nothing if it changes no arithmetic."""
 
 HALF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-11}
 """The same of a program that computes in such a type by itself: in it the order of a sum shows."""
@@ -24,25 +24,28 @@ OF_LOSS, OF_GRADIENT = 16, 64
 25 roundings."""
 
 NOISE = 4
-"""A difference of so many times what two runs as they are differ by, or a nudge of one rounding makes, is no sign of a fault."""
+"""A difference up to this multiple is no sign of a fault. The base is the difference of two unchanged runs, or the effect of a rounding."""
 
 FLOOR = 1e-6
 """Below it numbers that were computed in single precision are equal."""
 
 OF_UPDATE: Mapping[str, float] = {"exact": 0.01, "rounding": 0.05, "tf32": 0.1, "bf16": 0.25}
-"""By how much the first updates may be longer or shorter, as a share: one that is left out is half of two, a third of three, a quarter of four."""
+"""Tolerated change in length of the first updates, as a share. A missing update changes it by a half of two, a third of three, a quarter of four."""
 
 UNTELLING = 1.0
 """Gradients that may differ by their own length say nothing."""
 
 CHAOTIC = 0.05
-"""A program whose losses a nudge of one rounding moves by more is judged by its first gradients and by how far the nudge moves it."""
+"""If a rounding moves a program's losses by more, its first gradients and the size of that movement decide."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of it. difference: the largest relative difference of a loss (or output); allowed: what would have passed; gradients: of the first step's gradients,
-    None if there are none; why: in words, if they differ or were not checked."""
+    """The result of a comparison.
+
+    difference: the largest relative difference of a loss (or output). allowed: the tolerance.
+
+    gradients: difference of the first step's gradients, None if there are none. why: in words, if they differ or were not checked."""
 
     verdict: Verdict
     difference: float | None = None
@@ -50,11 +53,11 @@ class Compared:
     gradients: float | None = None
     why: str = ""
     needs_nudge: bool = False
-    """Whether only a run from nudged parameters tells: the losses drift apart, and the first step does not."""
+    """Whether a run from nudged parameters is needed to decide: the losses drift apart, and the first step does not differ."""
 
 
 def compare(base: Ran, twin: Ran, trial: Ran, numerics: Numerics, nudged: Ran | None = None) -> Compared:
-    """base, twin: two runs as they are. nudged: one whose parameters were moved by one rounding at the start."""
+    """base, twin: two unchanged runs. nudged: a run with parameters moved by a rounding at the start."""
     if numerics == "other":
         return Compared("not-checked", why="it is another training")
     if failed := next((ran.said["watch_failed"] for ran in (base, twin, trial) if ran.said["watch_failed"]), ""):
@@ -68,7 +71,7 @@ def compare(base: Ran, twin: Ran, trial: Ran, numerics: Numerics, nudged: Ran | 
 
 
 def nudge_of(base: Ran, numerics: Numerics) -> float:
-    """By how much a run's parameters are moved to see what one rounding makes of the program."""
+    """The size by which a run's parameters are moved to see the effect of a rounding."""
     return max(UNIT.get(numerics, 0.0), HALF.get(base.said["half"], 0.0), UNIT["rounding"])
 
 
@@ -128,7 +131,7 @@ def _first_gradients(one: Ran, other: Ran) -> float | None:
 
 
 def _norm(base: Sequence[float], other: Sequence[float]) -> float:
-    """|other - base| / |base|; infinite where they cannot be compared, 0 where both are nothing."""
+    """|other - base| / |base|; infinite if they cannot be compared, 0 if both are empty."""
     if len(base) != len(other):
         return float("inf")
     a, b = np.asarray(base, float), np.asarray(other, float)
@@ -172,7 +175,7 @@ def _moved(ran: Ran, start: str, end: str) -> float | None:
 
 
 def _drift(base: Ran, other: Ran) -> np.ndarray:
-    """The largest relative difference of the losses up to each; relative to the loss, or a tenth of the usual one if it is near 0."""
+    """The largest relative difference of the losses up to each. It is relative to the loss, or to a tenth of the usual loss if it is near 0."""
     count = min(len(base.said["losses"]), len(other.said["losses"]))
     a, b = (np.asarray(ran.said["losses"][:count], float) for ran in (base, other))
     if not count:

@@ -16,13 +16,13 @@ _AMPERE = (8, 0)  # compute capability
 
 @dataclass(frozen=True)
 class Candidate:
-    """An intervention, the finding that names it and further ones, and why it does not fit ("" if it does)."""
+    """An intervention, the finding that names it and further findings, and why it does not fit ("" if it does)."""
 
     intervention: Intervention
     predicted: Predicted | None = None
     also: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    """What the finding's evidence calls its ops."""
+    """The names of the finding's ops in its evidence."""
     unfit: str = ""
 
 
@@ -45,7 +45,8 @@ def candidates(report: Report | None, ran: Ran, only: Sequence[str], finding: st
 
 
 def _of_any_program(ran: Ran) -> list[str]:
-    """Without a report: what can shorten a part of the step that takes more than runs differ by, the largest part for its cost first, one of each group."""
+    """Without a report: interventions on parts of the step that take more than the noise of runs, largest part per cost first. Each group has a
+    single intervention."""
     shares = {"": UNMARKED, **_parts(ran)}
     fit = [one for one in interventions().values() if not one.what_if and not unfit(one, ran) and shares.get(one.part, 1.0) >= NO_DIFFERENCE]
     fit.sort(key=lambda one: -shares.get(one.part, 1.0) / one.cost)
@@ -54,11 +55,11 @@ def _of_any_program(ran: Ran) -> list[str]:
 
 
 UNMARKED = 0.05
-"""Of a step, what something may gain that no mark of torch's tells: as little as makes it come after what is known to take long."""
+"""Share of a step that an intervention without a mark of torch may gain: so small that interventions on known large parts come first."""
 
 
 def _parts(ran: Ran) -> dict[str, float]:
-    """The shares of a step by part, as torch marks them; {} if they were not counted. What is in neither loader nor optimizer is the model's."""
+    """The shares of a step by part, as torch marks them; {} if they were not counted. Time in neither dataloader nor optimizer is the model's."""
     spent = ran.said.get("parts_us") or {}
     if not spent.get("step"):
         return {}

@@ -24,7 +24,7 @@ Verdict = Literal["faster", "slower", "no-difference", "cannot-tell", "did-not-a
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a finding says of its fix: shares of the step."""
+    """A finding's prediction for its fix: shares of the step."""
 
     finding: str
     rule: str
@@ -35,8 +35,10 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Reach:
-    """What an intervention reached. share: of the parameters that are trained, None if it is no matter of modules. ops: of the finding's ops in a step, the
-    share that is gone with it, None if they were not counted."""
+    """The reach of an intervention.
+
+    share: of the trained parameters, None if it does not concern modules. ops: share of the finding's ops of a step
+    that are gone with it, None if they were not counted."""
 
     times: int = 0
     modules: Sequence[str] = ()
@@ -50,7 +52,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Trial:
-    """One intervention, measured. gain: of the step, None if it did not apply. runs: with it."""
+    """An intervention, measured. gain: of the step, None if it did not apply. runs: with it."""
 
     intervention: str
     what: str
@@ -74,14 +76,14 @@ class Trial:
 
     @property
     def in_interval(self) -> bool | None:
-        """Whether the gain lies within what was predicted, or the intervals' ends meet; None if either is not known."""
+        """Whether the gain is within the prediction, or the intervals' ends meet; None if either is not known."""
         if self.predicted is None or self.gain is None or self.verdict in ("cannot-tell", "did-not-apply"):
             return None
         return self.predicted.low - NO_DIFFERENCE <= self.gain.expected <= self.predicted.high + NO_DIFFERENCE
 
     @property
     def pays_after(self) -> int | None:
-        """Steps after which what it costs to begin is gained; None if nothing is gained."""
+        """Number of steps that pay for the start-up cost; None if nothing is gained."""
         if self.gain is None or self.verdict != "faster":
             return None
         return math.ceil(self.compile_s * 1e6 / (self.gain.before - self.gain.after))
@@ -121,7 +123,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A finding whose fix cannot be applied from outside."""
+    """A finding with a fix that cannot be applied from outside."""
 
     finding: str
     rule: str
@@ -133,8 +135,11 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Tried:
-    """All of it. base: the step as it is, in µs by run. noise: of two runs as they are, how far their times (as a share) and losses differ; None if there are none.
-    together: the gain of all that is kept; predicted_together: what the report says of all its fixes."""
+    """The whole result. base: the unchanged step, in µs by run.
+
+    noise: of two unchanged runs, the differences of their times (as a share) and losses; None if there are none.
+
+    together: the gain of all kept fixes. predicted_together: the report's prediction for all its fixes."""
 
     command: Sequence[str]
     device: str

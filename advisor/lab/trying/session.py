@@ -27,13 +27,14 @@ from advisor.report.numbers import counted, duration
 
 BUDGET_S = 600.0  # the default of --budget
 LEAST_RUNS, USUAL_RUNS, MOST_RUNS = 2, 3, 8
-"""Runs with each fix: two tell where the gain is far beyond what runs differ by, three have a spread of their own, and more than eight narrow it by little."""
+"""Runs with each fix. Two suffice if the gain is far beyond the noise, three have their own spread, and more than eight narrow it little."""
 STACK_RUNS = 2
-"""Runs of each side as a fix is added to those that are kept: its own gain is known by then, and these are pooled with the runs before."""
+"""Runs of each side as a fix is added to the kept fixes. Its own gain is known by then, and these are pooled with earlier runs."""
 NUMBERS = 60
-"""Steps after the warm-up whose numbers are compared in a run of their own: drift shows, and it is over soon."""
+"""Steps after the warm-up with compared numbers, in a run of their own: enough to show drift, and soon over."""
 NOISY, SEEN = 0.05, 2.2
-"""Two runs that differ by more than a twentieth are noise worth a word; a gain of so many times their difference stands out of three runs against four, by Student's
+"""Two runs that differ by more than a twentieth are worth a note. A gain of this multiple of their difference is significant for three runs against
+four, by Student's
 interval of 99 %."""
 CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
@@ -44,7 +45,7 @@ KERNEL_NAMES = 6  # new kernels shown, the most frequent
 
 @dataclass
 class _Side:
-    """The runs of one set of interventions."""
+    """The runs of a set of interventions."""
 
     applied: tuple[Intervention, ...]
     runs: list[Ran] = field(default_factory=list)
@@ -60,7 +61,7 @@ class OutOfTime(Exception):
 
 
 class Session:
-    """One program under trial."""
+    """A program under trial."""
 
     def __init__(self, program: Program, folder: Path, budget_s: float, progress: Callable[[str], None], runs: int = MOST_RUNS) -> None:
         self._runner = Runner(program, folder)
@@ -106,7 +107,7 @@ class Session:
         return self._base.runs[0]
 
     def report(self) -> Report | None:
-        """What a recording of it says, None if nothing can be advised."""
+        """The report of a recording of it, None if there is no advice."""
         if self.first.device == "cpu":
             return None
         self._need(2 * self.first.wall_s)
@@ -147,7 +148,8 @@ class Session:
         return [self._trial(one, sides.get(one.intervention.name)) for one in chosen], stopped
 
     def _affordable(self, open_: list[_Side]) -> list[_Side]:
-        """The first of them, to which the rest of the budget gives their usual runs, by turns with as many as it is: few fixes told say more than many begun."""
+        """The first fixes that the rest of the budget can run as often as usual, in turn with as many unchanged runs: a few conclusive fixes are
+        better than many begun."""
         starts = (self._ends - time.monotonic()) / self.first.wall_s
         missing = [max(1, USUAL_RUNS - len(side.runs)) for side in open_]
         fits = [sum(missing[:count]) + max(missing[:count]) <= starts for count in range(1, len(open_) + 1)]
@@ -161,7 +163,7 @@ class Session:
         return tight(found) or (len(side.runs) > USUAL_RUNS and found.runs_to_tell(len(side.runs)) > HOPELESS)
 
     def _gain(self, side: _Side, against: _Side | None = None) -> Gain:
-        """By the same steps on both sides: where one of them had to warm up for longer, the other's later steps count."""
+        """By the same steps on both sides: if a side had to warm up for longer, the other side's later steps count."""
         against = against or self._base
         warmup = max(self._warmup, *(run.warmup for run in side.runs))
         before = [times for run in against.runs if len(times := run.times(warmup, self._last)) >= 3]
@@ -234,7 +236,7 @@ class Session:
     # Numbers.
 
     def losses(self, side: _Side) -> numerics.Compared:
-        """Whether it computes the same, with as many further runs as it takes to tell."""
+        """Whether it computes the same, with as many further runs as needed."""
         coarsest = max((one.numerics for one in side.applied), key=_coarse)
         found = numerics.compare(self.first, self._base.runs[1], side.runs[0], coarsest)
         try:
@@ -263,7 +265,7 @@ class Session:
         return replace(again, why=again.why or "compared without dropout, whose random numbers are drawn otherwise") if again.verdict == "equal" else again
 
     def _drawn(self, side: _Side, coarsest: Numerics, found: numerics.Compared) -> numerics.Compared:
-        """Other random numbers in the dataset are another draw, and no fault: then the losses differ as those of another seed do, and nothing more can be said."""
+        """Other random numbers in the dataset are another draw, and no fault. The losses then differ as with another seed, and nothing more is known."""
         if self._program.seed is None:
             return replace(found, verdict="not-checked", why="no seed is set, and what workers draw cannot be told from a fault")
         if self._reseeded is None:
@@ -280,7 +282,7 @@ class Session:
         return None if ran.failed else ran
 
     def _asked(self, applied: tuple[Intervention, ...] = (), *, check: bool = False, nudge: float = 0.0, seed_shift: int = 0) -> Asked:
-        """A run whose numbers alone are looked at."""
+        """A run for its numbers only."""
         timed = min(self._last - self._warmup, NUMBERS)
         return Asked(applied, self._warmup, timed, check=check, nudge=nudge, seed_shift=seed_shift)
 
@@ -292,7 +294,7 @@ class Session:
     # What goes together.
 
     def stack(self, trials: Sequence[Trial]) -> tuple[list[str], Gain | None, numerics.Compared | None, str]:
-        """The best, and with it each next one that gains more and does not exclude one that is kept; what they gain together."""
+        """The best fix, and with it each next fix that gains more and is compatible with the kept fixes; their gain together."""
         good = sorted(
             (t for t in trials if t.verdict == "faster" and t.losses.verdict != "differs" and not t.what_if),
             key=lambda t: -(t.gain.expected if t.gain else 0.0),
@@ -347,9 +349,11 @@ def tried(
 ) -> Tried:  # fmt: skip
     """Try the fixes that the program's report names, or `only` these interventions.
 
-    finding: the fix of that one alone. runs: with each fix at most. extra: interventions next to the catalogue's, which are tried too. say: takes a line that the user has to know; progress: what runs now.
-    Raises UsageError if the program fails or there is no such intervention or finding, TraceError if it has no steps.
-    """
+    finding: only the fix of this finding. runs: maximum per fix. extra: interventions in addition to the catalogue's, which are tried too.
+
+    say: takes a line that the user has to know. progress: takes the present run.
+
+    Raises UsageError if the program fails or there is no such intervention or finding, TraceError if it has no steps."""
     for name in only:
         intervention(name)
     began = time.monotonic()
@@ -383,7 +387,7 @@ def tried(
 
 
 def announced(program: Program, budget_s: float) -> list[str]:
-    """What is going to be run, for the user to know before the first run."""
+    """The planned runs, for the user to know before the first run."""
     lines = [
         f"runs the program twice as it is, once recorded, and some {USUAL_RUNS} times with each fix, by turns with more as it is, for {budget_s / 60:.0f} min at most (--budget). Each run ends after some tens of steps.",
         "checkpoints and logs go where the program writes them (--workdir copy gives each run a copy of the working directory)."
@@ -404,7 +408,7 @@ def _in_order(applied: Sequence[Intervention]) -> tuple[Intervention, ...]:
 
 
 def _is_labelled(kernel: str, labels: Sequence[str]) -> bool:
-    """Whether a finding's evidence speaks of that kernel, whose name it may have cut."""
+    """Whether a finding's evidence is about that kernel. The evidence may have a shortened name."""
     return any(kernel == label or (len(label) >= CUT and kernel.startswith(label)) for label in labels)
 
 
@@ -413,7 +417,7 @@ def _coarse(name: Numerics) -> float:
 
 
 def _rest_s(base: Ran, trial: Ran) -> float:
-    """Time for which the base ran between the step at which it was settled and that at which the trial was, which the trial's own steps are not to be blamed for."""
+    """Time that the base ran between its first settled step and the trial's first settled step. The trial's own steps are not to be blamed for it."""
     return 0.0 if base.said["steps"] >= trial.warmup else (trial.warmup - base.said["steps"]) * median(base.times(base.warmup, base.last)) * 1e-6
 
 

@@ -1,4 +1,4 @@
-"""One run of a program under `advisor try`, from outside: starts it, waits, and reads what it left."""
+"""A run of a program under `advisor try`, from outside: starts it, waits, and reads its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET = {
 """So that runs that nobody asked for are reported to nobody."""
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-"""What the hubs gave is read from their caches: a run that downloads measures the network."""
+"""Downloads of hubs are read from their caches: a run that downloads measures the network."""
 
 MOST_COPIED = 2_000_000_000
 """Bytes of a working directory that is copied for each run."""
@@ -37,7 +37,8 @@ MOST_COPIED = 2_000_000_000
 
 @dataclass(frozen=True)
 class Program:
-    """What is run, and how. seed: of all random numbers, None to leave them alone. copies: whether each run gets a copy of the working directory."""
+    """The command and its conditions. seed: of all random numbers, None to leave them alone. copies: whether each run gets a copy of the working
+    directory."""
 
     command: Sequence[str]
     steps: Steps = "auto"
@@ -50,8 +51,11 @@ class Program:
 
 @dataclass(frozen=True)
 class Asked:
-    """One run. apply: what is applied, in order. warmup, timed: so many steps; None if the run decides, by when it has settled. check: whether
-    numbers are compared and not times, without dropout. nudge: by how much each parameter is moved first. kernels: whether they are counted at the end."""
+    """A run. apply: interventions, in order. warmup, timed: numbers of steps; None if the run decides, by when it has settled.
+
+    check: whether to compare numbers instead of times, without dropout. nudge: relative change of each parameter at the start.
+
+    kernels: whether they are counted at the end."""
 
     apply: tuple[Intervention, ...] = ()
     warmup: int | None = None
@@ -64,16 +68,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left: of several processes the first rank's, or that with most steps. wall_s: of the whole run."""
+    """The results of a run: of several processes, those of the first rank or of the process with most steps. wall_s: of the whole run."""
 
     wall_s: float
     said: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
-    """Why it has no times, with the end of what the program printed."""
+    """Why it has no times, with the end of the program's output."""
     ranks: Sequence[Mapping[str, Any]] = ()
 
     def times(self, warmup: int, last: int) -> list[float]:
-        """The steps from the one after `warmup` to `last`, by number from the first, in µs."""
+        """The steps from the step after `warmup` to `last`, by number from the first, in µs."""
         return list(self.said.get("step_us", ())[max(warmup - 1, 0) : max(last - 1, 0)])
 
     def ended_s(self, step: int) -> float:
@@ -97,7 +101,7 @@ class Ran:
 
 
 class Runner:
-    """Starts the runs of one program, each with what is asked. All that they need lies in one directory, which goes with us."""
+    """Starts the runs of a program, each with its settings. Their files are in a directory that is removed at the end."""
 
     def __init__(self, program: Program, folder: Path) -> None:
         self.program = program
@@ -114,7 +118,7 @@ class Runner:
             )
 
     def run(self, asked: Asked) -> Ran:
-        """Run it once. Raises Terminated if we are told to stop."""
+        """Run it once. Raises Terminated if a signal asks advisor to stop."""
         self._count += 1
         folder = self._folder / f"run{self._count}"
         folder.mkdir()
@@ -161,8 +165,8 @@ class Runner:
         }
 
     def environment(self, asked: Asked) -> dict[str, str]:
-        """As we were given it, beside what keeps runs quiet where the user has not said otherwise, and what is applied by it. What compilers cache lies
-        with us: the first run with an intervention compiles all, the next ones find it."""
+        """Advisor's own environment, with defaults for steady runs unless the user set them, and with the interventions. Compilers cache into
+        advisor's directory: the first run with an intervention compiles all, later runs reuse it."""
         base = given()
         made = {name: value for name, value in {**QUIET, **({} if self.program.online else OFFLINE)}.items() if name not in base}
         if asked.apply:
@@ -191,7 +195,7 @@ def _size(folder: Path) -> int:
 
 
 _LEFT_OUT = (".git", ".venv", "venv", "__pycache__", "node_modules")
-"""Of a working directory: what a program seldom reads, and is large."""
+"""Large files of a working directory that a program seldom reads."""
 
 
 def _copy(where: Path) -> Path:
@@ -200,7 +204,7 @@ def _copy(where: Path) -> Path:
 
 
 def applied_in(ran: Ran, name: str) -> Mapping[str, Any]:
-    """What an intervention did in a run."""
+    """The effect of an intervention in a run."""
     return next((one for one in ran.said.get("applied", ()) if one["name"] == name), {"count": 0, "refused": {}, "sites": [], "modules": [], "made_by": []})
 
 

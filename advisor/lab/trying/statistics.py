@@ -11,10 +11,11 @@ from advisor.knowledge.structs import replace
 from advisor.lab.verify import Gain, gain
 
 T_995 = (63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169)
-"""Student's t of 99 %, by degrees of freedom from 1: several fixes are held against the same runs, and one in twenty that gain nothing must not seem to."""
+"""Student's t of 99 %, by degrees of freedom from 1. Several fixes share the same base runs, and a fix without gain must not seem to gain in a run of
+twenty."""
 
 LOWEST = -10.0
-"""No interval is said to reach further down: of few runs it would be a number without meaning."""
+"""Intervals are cut off here: lower ends of few runs would be meaningless numbers."""
 
 TIGHT = 0.015
 """Half an interval, as a share of the step, that is narrow enough ..."""
@@ -23,11 +24,10 @@ OF_GAIN = 0.15
 
 
 def held(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> Gain:
-    """The gain as `verify` finds it, its interval no narrower than what the spread of the runs' medians allows.
+    """The gain as `verify` finds it, with an interval at least as wide as the spread of the runs' medians requires.
 
-    A bootstrap of two or three runs knows only those: where they happen to agree, it is sure of what is noise. Student's interval on
-    the logarithms of the runs' medians, their spread pooled over both sides, is not.
-    """
+    A bootstrap of two or three runs knows only those: if they happen to agree, it takes noise for certain. Student's interval on
+    the logarithms of the runs' medians, with their spread pooled over both sides, does not."""
     found = gain(before, after)
     sides = [np.log([float(np.median(run)) for run in side if len(run)]) for side in (before, after)]
     freedom = sum(len(side) - 1 for side in sides)

@@ -1,4 +1,4 @@
-"""What a program computes, kept on its device: losses, the first gradients and updates, outputs. Nothing here waits for the device before the end."""
+"""A program's numbers, kept on its device: losses, the first gradients and updates, outputs. Nothing here waits for the device before the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_LOSSES = 20_000
 """Scalars that are kept: two a step, of the longest run."""
 
 FINGERPRINTED = 4
-"""Steps of each optimizer of which gradients and parameters are sampled: they are before anything is timed, and a fault that is there shows."""
+"""Number of steps of each optimizer with sampled gradients and parameters. They come before the timed steps, and show early faults."""
 
 SAMPLED = 4096
 """Numbers of a sample, spread over all tensors: enough for a relative norm to within a few percent."""
@@ -51,7 +51,7 @@ class Watch:
         self._stopped = True
 
     def _tried(self, work: Callable[..., None], *args: Any) -> None:
-        """What fails here is said, and is no matter of the program's."""
+        """An error here is reported, and does not affect the program."""
         if self._stopped or self.failed or os.getpid() != self._process:
             return
         try:
@@ -112,7 +112,7 @@ class Watch:
             self.samples.append((f"{number}/parameters/{steps + 1}", sample(p for group in optimizer.param_groups for p in group["params"])))
 
     def output(self, value: Any) -> None:
-        """What the outermost module of a program that infers has returned in this step."""
+        """The output of an inference program's outermost module in this step."""
         if len(self.outputs) < FINGERPRINTED:
             self._tried(lambda: self.outputs.append(sample(_tensors(value))))
 
@@ -129,7 +129,7 @@ class Watch:
 
 
 def sample(tensors: Iterable[Any]) -> Any:
-    """Evenly spread elements of dense floating point tensors, as one float32 tensor on their device; None if there are none."""
+    """Evenly spread elements of dense floating point tensors, as a float32 tensor on their device; None if there are none."""
     import torch
 
     dense = [_local(one.detach()) for one in tensors if one is not None]
@@ -165,7 +165,7 @@ def _numbers(scalars: list[Any]) -> list[float]:
 
 
 def _tf32() -> str:
-    """ "tf32" where products or convolutions on a GPU may round so: convolutions do unless a program forbids it."""
+    """ "tf32" if GEMMs or convolutions on a GPU may round so: convolutions do unless a program forbids it."""
     import torch
 
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]

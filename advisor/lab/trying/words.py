@@ -36,7 +36,7 @@ def base_line(tried: Tried) -> str:
 
 
 def headline(trial: Trial) -> str:
-    """Predicted beside measured, and the verdict."""
+    """Predicted and measured gain, and the verdict."""
     verdict = trial.verdict.replace("-", " ")
     if trial.gain is None:
         said = f"{verdict}: {trial.why.splitlines()[0] if trial.why else 'no reason is known'}"
@@ -73,7 +73,7 @@ def gained(found: Gain) -> str:
 
 
 def more_runs(trial: Trial) -> str:
-    """About how many runs would tell."""
+    """About how many runs would decide."""
     return f"more than {MANY_RUNS}" if trial.runs_to_tell > MANY_RUNS else f"about {trial.runs_to_tell}"
 
 
@@ -94,7 +94,7 @@ def losses(trial: Trial) -> str:
 
 
 def reached(trial: Trial) -> str:
-    """Where it applied."""
+    """The places where it applied."""
     reach = trial.reach
     parts = []
     if reach.modules:
