@@ -52,7 +52,8 @@ def test_a_break_that_holds_up_the_gpu_is_found_with_its_line_and_fix():
     assert "train.py:20" in finding.summary and "Tensor.item()" in finding.summary and "without the profiler" in finding.summary
     assert "capture_scalar_outputs" in finding.fix.steps[0] and finding.fix.steps[0].startswith("train.py:20")
     assert finding.evidence[0].source.line == 20 and finding.evidence[0].count == STEPS - 1
-    assert 0 < finding.saving.low_us < finding.saving.expected_us <= 960
+    # 960 µs between the graphs, and 40 µs in the one behind the break.
+    assert 0 < finding.saving.low_us <= 960 and finding.saving.low_us < finding.saving.expected_us <= 1000
 
 
 def test_nothing_is_said_without_a_log():

@@ -43,21 +43,26 @@ def changing_dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
 
 
 class LoggedCompiles(msgspec.Struct, frozen=True):
-    """What torch.compile logged, priced as the host spends it when nobody records. costs: with each price that can be corrected for what recording added. spans: (n_rows,) of each line's, in the trace's own time."""
+    """What torch.compile logged, priced as the host spends it when nobody records. costs: with each price that can be corrected for what recording added. spans: (n_rows,) of each line's, in the trace's own time. calls: (n_rows,) of the graphs behind its breaks."""
 
     costs: CompileCosts
     spans: tuple[Spans, ...]
+    calls: tuple[Spans, ...]
 
     @classmethod
     def build(cls, table: CompileCostTable, host_time: HostTime | None) -> LoggedCompiles:
         rows = table.costs.rows
         if host_time and not host_time.unseen:
             rows = tuple(_corrected(row, spans, host_time) for row, spans in zip(rows, table.spans, strict=True))
-        return cls(msgspec.structs.replace(table.costs, rows=rows), table.spans)
+        return cls(msgspec.structs.replace(table.costs, rows=rows), table.spans, table.calls)
 
     def of(self, kind: str) -> list[tuple[CompileCost, Spans]]:
         """The priced lines of a kind, most expensive first."""
         return [(row, spans) for row, spans in zip(self.costs.rows, self.spans, strict=True) if row.kind == kind and row.us]
+
+    def graphs(self) -> Spans:
+        """The graphs behind all breaks, disjoint and sorted."""
+        return joined(*self.calls) if self.calls else (np.zeros(0), np.zeros(0))
 
     def unpriced(self, kind: str) -> list[CompileCost]:
         """Those of a kind that the trace does not price."""

@@ -45,10 +45,13 @@ class _Priced(msgspec.Struct):
 
     start_us: list[float] = msgspec.field(default_factory=list)
     end_us: list[float] = msgspec.field(default_factory=list)
+    called_us: list[float] = msgspec.field(default_factory=list)
+    """When the graph that begins at each end returns."""
 
-    def add(self, start_us: float, end_us: float) -> None:
+    def add(self, start_us: float, end_us: float, called_us: float = 0.0) -> None:
         self.start_us.append(start_us)
         self.end_us.append(end_us)
+        self.called_us.append(called_us)
 
     def typical_us(self, inside: Spans | None = None) -> float:
         """The median of all spans times their number; of their parts inside other spans."""
@@ -58,10 +61,11 @@ class _Priced(msgspec.Struct):
 
 
 class CompileCostTable(msgspec.Struct, frozen=True):
-    """A row a line and kind, and the spans that it is priced by. Raises UsageError if no log is of the traced program."""
+    """A row a line and kind, the spans that it is priced by, and the graphs that begin behind its breaks. Raises UsageError if no log is of the traced program."""
 
     costs: CompileCosts
     spans: tuple[Spans, ...]
+    calls: tuple[Spans, ...]
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, given: CompileLogs) -> CompileCostTable:
@@ -69,10 +73,10 @@ class CompileCostTable(msgspec.Struct, frozen=True):
         log = _log_of(given, by_thread)
         found = _Costs(timeline, steps, launches, log, by_thread)
         priced = sorted((*found.breaks(), *found.recompilations()), key=lambda one: (-(one[0].us or 0.0), one[0].source.file, one[0].source.line))
-        rows, spans = tuple(row for row, _ in priced), tuple(spans for _, spans in priced)
+        rows, spans, calls = (tuple(column) for column in zip(*priced, strict=True)) if priced else ((), (), ())
         seconds = sum(one.seconds for one in log.compilations)
         functions = len({one.compile_id[0] for one in log.compilations})
-        return cls(CompileCosts(rows=rows, functions=functions, compilations=len(log.compilations), seconds=seconds), spans)
+        return cls(CompileCosts(rows=rows, functions=functions, compilations=len(log.compilations), seconds=seconds), spans, calls)
 
 
 class _Costs(msgspec.Struct, frozen=True):
@@ -82,7 +86,7 @@ class _Costs(msgspec.Struct, frozen=True):
     log: CompileLog
     by_thread: dict[tuple[int, int], list[_Call]]
 
-    def breaks(self) -> Iterator[tuple[CompileCost, Spans]]:
+    def breaks(self) -> Iterator[tuple[CompileCost, Spans, Spans]]:
         """Each graph break of a compilation that ran, by its line."""
         functions = {one.compile_id: one.function for one in self.log.compilations}
         by_line: dict[tuple[str, int], list[LoggedBreak]] = defaultdict(list)
@@ -93,7 +97,9 @@ class _Costs(msgspec.Struct, frozen=True):
         eager, lookups = (spans_of(ops, matches(ops, pattern)) for pattern in (_OP, _LOOKUP))
         for (file, line), logged in by_line.items():
             mine = [priced[one.compile_id] for one in logged if one.compile_id in priced]
-            spans = union(np.array([at for one in mine for at in one.start_us]), np.array([at for one in mine for at in one.end_us]))
+            ends = np.array([at for one in mine for at in one.end_us])
+            spans = union(np.array([at for one in mine for at in one.start_us]), ends)
+            calls = union(ends, np.array([at for one in mine for at in one.called_us]))
             first = logged[0]
             row = CompileCost(
                 kind="graph-break",
@@ -108,9 +114,9 @@ class _Costs(msgspec.Struct, frozen=True):
                 instead=instead_of_break(first.reason),
                 unpriced="" if mine else self._unpriced(logged),
             )
-            yield row, spans
+            yield row, spans, calls
 
-    def recompilations(self) -> Iterator[tuple[CompileCost, Spans]]:
+    def recompilations(self) -> Iterator[tuple[CompileCost, Spans, Spans]]:
         """Each function that was compiled again, with its compile time inside the window."""
         by_function: dict[int, list[LoggedCompilation]] = defaultdict(list)
         for one in self.log.compilations:
@@ -130,7 +136,7 @@ class _Costs(msgspec.Struct, frozen=True):
                 us=float((spans[1] - spans[0]).sum()) / self.steps.steps,
                 instead=instead_of_recompilation(reason),
             )
-            yield row, spans
+            yield row, spans, (np.zeros(0), np.zeros(0))
 
     def _unpriced(self, logged: list[LoggedBreak]) -> str:
         """Why the trace says nothing of the price of a line's breaks."""
@@ -177,7 +183,7 @@ class _Costs(msgspec.Struct, frozen=True):
 
     def _add(self, to: _Priced, before: _Call, call: _Call) -> None:
         if self.steps.host_start_us <= before.end_us < min(call.start_us, self.steps.host_end_us):
-            to.add(before.end_us, call.start_us)
+            to.add(before.end_us, call.start_us, call.end_us)
 
     def _compiling(self) -> dict[CompileId, _Priced]:
         """By compilation, its ranges inside the window. A function runs right after it has been compiled: the next region says which it was."""
