@@ -122,11 +122,12 @@ def tables(rows: list[dict[str, Any]]) -> str:
     applied = [trial for trial in asked if trial["verdict"] != "did-not-apply"]
     predicted = [trial for trial in applied if trial["predicted"]]
     told = [trial for trial in predicted if trial["inside"] is not None]
+    spent = [row["spent_s"] for row in rows]
     pairs, gains, runs = (sum(row["a_a"][key] for row in rows) for key in ("pairs", "gains", "runs"))
     lines = [
-        f"{len(rows)} programs on one {rows[0]['device']}, torch {rows[0]['torch']}, {rows[0]['date']}, {BUDGET_S:.0f} to 90 s each: `python -m tests.benchmarks.tried`.", "",
+        f"{len(rows)} programs on one {rows[0]['device']}, torch {rows[0]['torch']}, {rows[0]['date']}, {min(spent):.0f} to {max(spent):.0f} s each: `python -m tests.benchmarks.tried`.", "",
         f"- Of {len(asked)} fixes that their reports name and that were run, {len(applied)} applied.",
-        f"- Of {len(predicted)} gains {sum(map(_inside, predicted))} lie within what was predicted, give or take 2 % of the step. Of {len(told)} of them there is a verdict.",
+        f"- Of {len(predicted)} gains {sum(map(_inside, predicted))} lie within what was predicted, give or take 2 % of the step. Of {len(told)} of them there is a verdict, and {sum(map(_inside, told))} of these lie within.",
         *([f"- {runs} runs as they are, held against each other in {pairs} ways, gained nothing in {pairs - gains}."] if pairs else []),
         f"- Losses were equal with {_count(applied, 'equal')} of the fixes that applied, differed with {_count(applied, 'differs')}, and were not checked with {_count(applied, 'not-checked')}.",
         "", "| Program | Step | Fix | Predicted | Measured | Runs | Verdict | Losses | To begin |", "|---|--:|---|--:|--:|--:|---|---|--:|",
