@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -93,10 +93,7 @@ def gemm_alignment(
     wrong = [p for p, product in products.items() if product.wrong and not aligned_products.loads_whole(work.kernel_name(p), product)]
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
-        return Clear(
-            why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'GEMM')} {PER_STEP} have row sizes that are not a multiple of 16 bytes"
-            + (f". They reach {max_rate_share:.0%} of the rate of large GEMMs, or are short or memory-bound" if wrong else "")
-        )
+        return _fine(work, products, wrong, len(dense), max_rate_share)
     found = np.array(slow, np.int64)
     own = [p for p, product in products.items() if not product.wrong and bound[p]]
     shares = {text: _share([p for p in own if precision[p] == text], limit, dur_us) for text in dict.fromkeys(precision[found].tolist())}
@@ -120,6 +117,17 @@ def gemm_alignment(
         evidence=witness.of_gpu(rows[found], [_label(ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
         fix=pad(worst, bool(work.backward[at_worst])),
+    )
+
+
+def _fine(work: GpuWork, judged: Mapping[int, alignment.Product], wrong: Sequence[int], gemms: int, max_rate_share: float) -> Clear:
+    """The outcome without a finding. GEMMs on CUDA cores are not counted: alignment matters on Tensor Cores only."""
+    if not judged:
+        return Clear(why="alignment matters to GEMMs on Tensor Cores, and the window has none with known sizes", reason="not-applicable")
+    others = f" on Tensor Cores {PER_STEP} with known sizes" if len(judged) < gemms else f" {PER_STEP}"
+    return Clear(
+        why=f"{work.a_step(wrong):.0f} of {counted(work.a_step([*judged]), 'GEMM')}{others} have row sizes that are not a multiple of 16 bytes"
+        + (f". They reach {max_rate_share:.0%} of the rate of large GEMMs, or are short or memory-bound" if wrong else "")
     )
 
 

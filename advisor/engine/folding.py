@@ -8,7 +8,7 @@ import msgspec
 
 from advisor.engine.outcome import rests_on_host
 from advisor.engine.rule import Judged
-from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
+from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Saving, Severity
 from advisor.views.replay.edits import Edit, combine
 from advisor.views.replay.replay import Replay
 
@@ -44,7 +44,21 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
         if _explains(item.finding) or item.finding.folded_into:
             fixed.append(item)
         done.append(item)
-    return done
+    return [_with_overlap(replay, item, fixed) for item in done]
+
+
+def _with_overlap(replay: Replay, item: Judged, fixed: Sequence[Judged]) -> Judged:
+    """An unconfirmed finding, marked with the rule that gains most of the same time. It keeps its severity and its place."""
+    finding, edits = item.finding, item.edits
+    own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
+    causes = [f for f in fixed if not f.finding.folded_into and f.finding.rule != finding.rule and f.finding.rule not in item.part_of]
+    shortens = isinstance(finding.saving, Saving) and finding.saving.per == "step"
+    if finding.status != "possible" or finding.allowed or not shortens or own < LOW_SHARE or edits is None or not causes:
+        return item
+    if _gained(replay, combine(*(f.edits.expected for f in causes if f.edits)), edits.expected) >= FOLDED_SHARE * own:
+        return item
+    cause = min(causes, key=lambda f: _gained(replay, f.edits.expected, edits.expected) if f.edits else own)
+    return item._replace(finding=msgspec.structs.replace(finding, covered_by=cause.finding.rule))
 
 
 def _exact_first(replay: Replay, found: Sequence[Judged]) -> list[Judged]:

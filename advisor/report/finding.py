@@ -226,6 +226,8 @@ class Finding(msgspec.Struct, frozen=True):
     """The ranks it holds for, the culprit first."""
     folded_into: str = ""
     """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
+    covered_by: str = ""
+    """Of an unconfirmed finding, the rule that already gains most of this with its fix."""
     allowed: str = ""
     """Why the team lives with this; "" if it does not."""
     checks: tuple[str, ...] = ()

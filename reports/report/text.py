@@ -363,8 +363,11 @@ def _next(console: Console, report: Report, whole_commands: bool) -> None:
     if first := first_findings(report, 1):
         commands.append((f"advisor explain {shlex.quote(first[0].rule)}", "why it matters, and when to ignore it"))
     commands += [(how, _for_rules(rules)) for how, rules in list(record.items())[: 2 - len(commands)]]
-    if report.source.path != "standard input" and report.kind == "trace":
-        trace = shlex.quote(report.source.path)
+    trace = shlex.quote(report.source.path)
+    known = report.source.path != "standard input"
+    if known and any(finding.fix.code for finding in report.findings):
+        commands.append((f"advisor analyze {trace} -f markdown", "shows the code of each fix, as the HTML page does"))
+    if known and report.kind == "trace":
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
     for at, (command, why) in enumerate(commands):
         line = _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim"))

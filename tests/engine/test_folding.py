@@ -8,6 +8,7 @@ from advisor.engine.folding import folded
 from advisor.engine.rule import Judged
 from advisor.knowledge.structs import replace
 from advisor.report.finding import Saving
+from advisor.report.wording import aside
 from advisor.views.replay.edits import Edits, WithDurations, WithoutHostTime
 from advisor.views.replay.replay import Replay
 from tests.build import Trace
@@ -77,3 +78,20 @@ def test_of_two_accounts_of_the_hosts_time_the_exact_one_leads_though_the_other_
 def test_an_account_of_the_hosts_time_does_not_lead_what_gains_the_devices():
     every = lambda replay: np.arange(len(replay.recorded.op_row))  # noqa: E731
     assert two_accounts(lambda replay: WithDurations(every(replay), np.full(len(every(replay)), 10.0)))[0] == ["unfused-elementwise", "launch-gap"]
+
+
+def test_an_unconfirmed_finding_names_the_fix_that_gains_the_same_and_keeps_its_place():
+    replay = two_kernels()
+    every = np.arange(len(replay.recorded.op_row))
+
+    def unconfirmed(kernels):
+        item = fix_of(replay, "host-bound", kernels)
+        return item._replace(finding=msgspec.structs.replace(item.finding, status="possible", severity="low"))
+
+    for order in (1, -1):
+        found = folded(replay, [fix_of(replay, "precision", every[::2]), unconfirmed(every[::2])][::order])
+        assert {f.finding.rule: (f.finding.covered_by, f.finding.folded_into) for f in found} == {"precision": ("", ""), "host-bound": ("precision", "")}
+    apart = folded(replay, [fix_of(replay, "precision", every[::2]), unconfirmed(every[1::2])])
+    assert [f.finding.covered_by for f in apart] == ["", ""]
+    told = aside(next(f.finding for f in found if f.finding.covered_by))
+    assert told.endswith("Mostly covered by fixing precision.") and told.startswith(" Unconfirmed: ")

@@ -11,7 +11,7 @@ FAST, PLAIN = "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "void gemm_kerne
 TF32 = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x256_32x3_tn_align1>"
 
 
-def product(m=8192, k=4096, n=4097, us=2844.0, name=SLOW, dtype=BF16, strides=("MK", "NK"), op="aten::mm", beside=None, batch=()):
+def product(m=8192, k=4096, n=4097, us=2844.0, name=SLOW, dtype=BF16, strides=("MK", "NK"), op="aten::mm", beside=None, batch=(), tensor_cores=FAST):
     """One product a step. `strides` names the order in memory of A and B, innermost last: "MK" is row-major A; None: not recorded."""
 
     def layout(order, down, along, sizes):
@@ -29,7 +29,7 @@ def product(m=8192, k=4096, n=4097, us=2844.0, name=SLOW, dtype=BF16, strides=("
         if beside:
             trace.op("aten::mm", host + 5, 4, [[8192, 4096], [4096, 4096]], [dtype] * 2)
             trace.rows["cpu_ops"][-1]["strides"] = "[[4096, 1], [1, 4096]]"
-            trace.launch(host + 6, gpu + us, gpu + us + beside, FAST)
+            trace.launch(host + 6, gpu + us, gpu + us + beside, tensor_cores)
 
     return queued(body, host=12, gpu=us + (beside or 0) + 1)
 
@@ -87,7 +87,17 @@ def test_other_types_have_other_multiples():
     for k, heard in ((4104, True), (4112, False)):
         trace = product(n=4096, k=k, dtype="c10::Float8_e4m3fn", name="gemm_e4m3", us=2000.0, op="aten::_scaled_mm")
         assert found("gemm-alignment", trace) if heard else "0 of 1" in clear("gemm-alignment", trace)
-    assert "0 of 1" in clear("gemm-alignment", product(dtype="float", name="sm80_xmma_gemm_f32f32_f32f32_f32_tn_n", us=9000.0))
+
+
+CUDA_CORES = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n"
+
+
+def test_nothing_is_said_of_the_rows_of_products_on_cuda_cores():
+    alone = clear("gemm-alignment", product(dtype="float", name=CUDA_CORES, us=9000.0))
+    assert "none with known sizes" in alone and "multiple of 16" not in alone
+    # N = 4097 floats are no multiple of 16 bytes, but no count of those on Tensor Cores holds them.
+    mixed = product(dtype="float", name=CUDA_CORES, us=9000.0, beside=600.0, tensor_cores=TF32)
+    assert "0 of 1 GEMM on Tensor Cores" in clear("gemm-alignment", mixed)
 
 
 def test_both_thresholds_have_two_sides():

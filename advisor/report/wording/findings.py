@@ -50,7 +50,8 @@ def aside(finding: Finding) -> str:
     if finding.allowed:
         return f" Allowed: {finding.allowed}."
     if finding.status == "possible":
-        return f" Unconfirmed: {finding.possible_why or 'the profiler may have caused it'}. To confirm: {finding.decide_with}."
+        covered = f" Mostly covered by fixing {rule_label(finding.covered_by)}." if finding.covered_by else ""
+        return f" Unconfirmed: {finding.possible_why or 'the profiler may have caused it'}. To confirm: {finding.decide_with}.{covered}"
     if finding.folded_into:
         return f" Mostly covered by fixing {rule_label(finding.folded_into)}."
     return ""
@@ -59,7 +60,7 @@ def aside(finding: Finding) -> str:
 def remark(finding: Finding) -> str:
     """The same in a few words. Used where the title is alone on its line."""
     if finding.status == "possible" and not finding.allowed:
-        return "Unconfirmed."
+        return f"Unconfirmed, and mostly covered by fixing {rule_label(finding.covered_by)}." if finding.covered_by else "Unconfirmed."
     if finding.excluded == "same-graphs" and not (finding.allowed or finding.folded_into):
         return f"The fix of {_listed([*map(rule_label, finding.alternative_to)])} uses CUDA graphs too: apply only one of the two."
     if finding.excluded == "alternative" and not (finding.allowed or finding.folded_into):
@@ -78,7 +79,7 @@ def rated_lower(finding: Finding, report: Report) -> str:
     if finding.allowed or SEVERITIES.index(finding.severity) <= SEVERITIES.index(deserved):
         return ""
     if finding.status == "possible":
-        why = "unconfirmed"
+        why = f"unconfirmed, mostly covered by {rule_label(finding.covered_by)}" if finding.covered_by else "unconfirmed"
     elif finding.folded_into:
         why = f"mostly covered by {rule_label(finding.folded_into)}"
     elif finding.excluded in ("alternative", "same-graphs"):
