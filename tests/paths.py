@@ -15,10 +15,6 @@ SHARED = ROOT.parent / "shared"
 TRACES = ROOT / "corpus" / "traces"
 
 
-LEFT_BEHIND = {"public"}
-"""Folders of samples/ whose traces went to the corpus. Nothing reads what lies there, until it is deleted."""
-
-
 def sample(name: str) -> Path:
     """A trace of samples/ by its name without suffix: as it was recorded, or in columns."""
     (found,) = (path for suffix in (".json.gz", ".trace.zst") if (path := ROOT / "samples" / f"{name}{suffix}").is_file())
@@ -26,9 +22,9 @@ def sample(name: str) -> Path:
 
 
 def samples(pattern: str) -> list[Path]:
-    """Files of samples/ by a pattern, without those that are left behind."""
+    """Files of samples/ by a pattern."""
     folder = ROOT / "samples"
-    return sorted(path for path in folder.glob(pattern) if path.is_file() and path.relative_to(folder).parts[0] not in LEFT_BEHIND)
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"

@@ -11,7 +11,7 @@ from advisor.errors import AdvisorError
 from advisor.report.finding import Finding
 from advisor.report.model import Report
 from tests.differences import EXACT_DIGITS, steady
-from tests.paths import LEFT_BEHIND, ROOT
+from tests.paths import ROOT
 
 SAMPLES, CORPUS = ROOT / "samples", ROOT / "corpus" / "traces"
 FILE = Path(__file__).with_name("facts.csv")
@@ -33,10 +33,7 @@ def recordings() -> list[Path]:
     files = [
         path
         for path in SAMPLES.rglob("*")
-        if path.is_file()
-        and path.suffix not in NO_RECORDINGS
-        and not path.name.startswith(".")
-        and path.relative_to(SAMPLES).parts[0] not in {"jobs", *LEFT_BEHIND}
+        if path.is_file() and path.suffix not in NO_RECORDINGS and not path.name.startswith(".") and path.relative_to(SAMPLES).parts[0] != "jobs"
     ]
     return sorted([*jobs, *files, *CORPUS.glob("*.trace.zst")], key=name)
 

@@ -13,7 +13,7 @@ from advisor.lab.stability.events import Recorded, arguments, read, traces_below
 from advisor.lab.stability.spelling import OVERLOAD_OF
 from tests.analysed import analysed
 from tests.differences import differences, rounded
-from tests.paths import EACH, LEFT_BEHIND, ROOT, sample, sampled, slow, slowly
+from tests.paths import EACH, ROOT, sample, sampled, slow, slowly
 
 SAMPLES = ROOT / "samples"
 BY_NAME = {change.name: change for change in CHANGES}
@@ -57,7 +57,7 @@ def same(path, options, tmp_path):
     assert not [*differences(expected, told(analyze(changed), changed, options))]
 
 
-EVERY = [path for path in traces_below(SAMPLES) if path.relative_to(SAMPLES).parts[0] not in LEFT_BEHIND]
+EVERY = [*traces_below(SAMPLES)]
 
 
 @pytest.mark.parametrize("number", sampled(range(len(EVERY)), 8 * EACH), ids=[str(path.relative_to(SAMPLES)) for path in EVERY])
