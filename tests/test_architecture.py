@@ -14,6 +14,7 @@ import pytest
 
 import advisor
 from advisor.errors import UsageError
+from advisor.lab.interventions.catalogue import interventions
 from tests.paths import ROOT
 
 if sys.version_info >= (3, 11):
@@ -178,3 +179,36 @@ def test_analysis_loads_neither_torch_nor_pandas(tmp_path):
     trace = ROOT / "samples" / "sync-stall" / "slow.json.gz"
     done = subprocess.run([sys.executable, "-c", code, trace], capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=False)
     assert done.stdout.strip() == "analysed", done.stderr
+
+
+def test_what_runs_inside_a_users_program_finds_its_own_by_relative_names_alone():
+    """It is loaded as part of a private package: `import advisor` would be the user's own module, or fail."""
+    package, seen = ROOT / "advisor", set()
+    waiting = [
+        LAB / "in_program.py",
+        LAB / "find_steps.py",
+        LAB / "trying" / "inside.py",
+        *(LAB / "interventions" / f"{one.code.partition(':')[0]}.py" for one in interventions().values()),
+    ]
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        for node in at_run_time(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                folder = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+                waiting += [folder.with_suffix(".py"), folder / "__init__.py", *(folder / f"{one.name}.py" for one in node.names)]
+            else:
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert not any(name.partition(".")[0] == "advisor" for name in names), f"{path.relative_to(ROOT)}:{node.lineno}"
+    assert package / "report" / "numbers.py" in seen
+
+
+def at_run_time(node: ast.AST):
+    """Imports, but for those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from at_run_time(child)
