@@ -62,7 +62,7 @@ _LONGEST_BEFORE = 2 + 4 * 21
 # A number of tokens, or a flag, is no secret. Nor is a package's version, as pip pins it.
 _PLAIN = r"(?:-?\d{1,9}(?:\.\d{1,9})?|true|false|none|null)(?![^\s,;)\]}>\"'])"
 _ASSIGNED = expression(
-    rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?!==\d{{1,9}}\.)(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})",
+    rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?!==\d{{1,9}}\.)(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?!{re.escape(MASK)})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})",
     re.IGNORECASE,
 )
 _OPTION = expression(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,3 +34,11 @@ def test_a_pinned_version_is_no_secret_of_the_package_that_it_follows():
     assert secrets.kinds_in('"SecretStorage==3.3.1", "tiktoken==0.9.0", tokenizers==0.21.2') == set()
     assert secrets.masked("tokenizers==0.21.2") == "tokenizers==0.21.2"
     assert secrets.kinds_in("token==a1b2c3, secret=0.9.x") == {"token", "secret"}
+
+
+@pytest.mark.parametrize(
+    "text", ["password: hunter2hunter2", "train --api_key=abcdefgh1 x", "(token=abcdefgh1)", "Bearer abcdefghijk1234", "https://me:hunter2@host/x"]
+)
+def test_masking_again_changes_nothing(text):
+    once = secrets.masked(text)
+    assert once != text and secrets.masked(once) == once
