@@ -83,15 +83,15 @@ def _places(timeline: Timeline, pid: Ints, tid: Ints, time: Floats) -> tuple[lis
     group = thread_ids(around, Table({"pid": pid, "tid": tid}))
     start = np.r_[around["start_us"], np.nan_to_num(time, neginf=-1e300)]
     parents = nest(group, start, start + np.r_[around["dur_us"], np.zeros(len(time))])
-    asked = np.unique(parents[len(frames) :])
+    asked, which = np.unique(parents[len(frames) :], return_inverse=True)
     places: dict[Place, int] = {Place(): 0}
-    place_of = _walked(asked, parents, [names[code] for code in codes[frames].tolist()], [lines[code] for code in codes[frames].tolist()])
-    of_row = {row: places.setdefault(place_of[row], len(places)) for row in asked.tolist()}
-    return list(places), np.array([of_row[row] for row in parents[len(frames) :].tolist()], np.int64)
+    place_of = _walked(asked, parents, codes[frames], names, lines)
+    number = [places.setdefault(place_of[row], len(places)) for row in asked.tolist()]
+    return list(places), np.array(number, np.int64)[which]
 
 
-def _walked(asked: Ints, parents: Ints, names: list[str], lines: list[str]) -> dict[int, Place]:
-    """The place of each frame that is asked for, and of all around them: each is come by once. -1 is no frame."""
+def _walked(asked: Ints, parents: Ints, codes: Ints, names: list[str], lines: list[str]) -> dict[int, Place]:
+    """The place of each frame that is asked for, and of all around them: each is come by once. -1 is no frame. names, lines: by a frame's code."""
     found = {-1: Place()}
     for row in asked.tolist():
         below = []
@@ -100,9 +100,10 @@ def _walked(asked: Ints, parents: Ints, names: list[str], lines: list[str]) -> d
             row = int(parents[row])
         for inner in reversed(below):
             modules, line = found[row]
-            if names[inner].startswith(_MODULE) and len(modules) < MOST_MODULES:
-                modules = (*modules, names[inner].removeprefix(_MODULE))
-            found[inner] = Place(modules, lines[inner] or line)
+            code = int(codes[inner])
+            if names[code].startswith(_MODULE) and len(modules) < MOST_MODULES:
+                modules = (*modules, names[code].removeprefix(_MODULE))
+            found[inner] = Place(modules, lines[code] or line)
             row = inner
     return found
 
