@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Event = dict[str, Any]
 PID, MAIN, STREAM = 100, 100, 7
@@ -212,29 +212,47 @@ def write(axis: str, n: int, path: Path) -> None:
 _CHILD = """
 import sys, time
 import advisor
-advisor.analyze(sys.argv[1])  # imports, and what is made once
+from advisor.reports import formats
+page = formats()["html"].render
+page(advisor.analyze(sys.argv[1]))  # imports, and what is made once
 for path in sys.argv[1:]:
     before = time.process_time()
-    advisor.analyze(path)
-    print(time.process_time() - before)
+    report = advisor.analyze(path)
+    analysed = time.process_time()
+    page(report)
+    print(analysed - before, time.process_time() - analysed)
 """
 
 
-def cpu_s(*paths: Path) -> list[float]:
-    """CPU seconds of analysing each, one after another in a process that has analysed the first before."""
+class Cost(NamedTuple):
+    """CPU seconds of an analysis, and of its page after it."""
+
+    analysis: float
+    page: float
+
+    def least(self, other: Cost) -> Cost:
+        return Cost(*map(min, self, other))
+
+    def above(self, short: Cost) -> bool:
+        """Whether any part is more than `LIMIT` times that of a trace that is shorter by `GROWTH`."""
+        return any(long > LIMIT * part for long, part in zip(self, short, strict=True))
+
+
+def cpu_s(*paths: Path) -> list[Cost]:
+    """What each costs, one after another in a process that has done the first before."""
     done = subprocess.run([sys.executable, "-c", _CHILD, *map(str, paths)], capture_output=True, text=True, check=True)
-    return [float(line) for line in done.stdout.split()]
+    return [Cost(*map(float, line.split())) for line in done.stdout.splitlines()]
 
 
-def growth(axis: str, folder: Path) -> tuple[float, float]:
-    """CPU seconds at the axis' first length and at ten times it; what looks like too much is measured again, against noise."""
+def growth(axis: str, folder: Path) -> tuple[Cost, Cost]:
+    """What the axis' first length costs, and ten times it; what looks like too much is measured again, against noise."""
     length = AXES[axis][1]
     paths = [folder / "short.json", folder / "long.json"]
     write(axis, length, paths[0])
     write(axis, length * GROWTH, paths[1])
     short, long = cpu_s(*paths)
-    if long > LIMIT * short:
-        long = min(long, cpu_s(*paths)[1])
+    if long.above(short):
+        long = long.least(cpu_s(*paths)[1])
     return short, long
 
 
@@ -242,13 +260,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("axes", nargs="*", default=list(AXES), help="; ".join(AXES))
     args = parser.parse_args()
-    print("| Axis | from | CPU ms | to | CPU ms | ratio |\n|---|--:|--:|--:|--:|--:|")
+    print("| Axis | from | analysis, CPU ms | page | to | analysis | page | ratio | of pages |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for axis in args.axes:
             short, long = growth(axis, Path(folder))
             length = AXES[axis][1]
             print(
-                f"| {axis} | {length} | {short * 1e3:.0f} | {length * GROWTH} | {long * 1e3:.0f} | {long / short:.1f} |",
+                f"| {axis} | {length} | {short.analysis * 1e3:.0f} | {short.page * 1e3:.0f} "
+                f"| {length * GROWTH} | {long.analysis * 1e3:.0f} | {long.page * 1e3:.0f} "
+                f"| {long.analysis / short.analysis:.1f} | {long.page / short.page:.1f} |",
                 flush=True,
             )
 

@@ -36,8 +36,18 @@ class Peer:
 PEERS = {
     "json-load": Peer("", (str(SUBJECTS), "json_load", "{path}")),
     "gpu-idle": Peer("gpu-idle==0.1.0", ("-m", "analyzer", "{path}")),
-    "HolisticTraceAnalysis": Peer("HolisticTraceAnalysis==0.5.0", (str(SUBJECTS), "hta", "{path}")),
+    "HolisticTraceAnalysis": Peer("HolisticTraceAnalysis==0.5.0 with pandas<3", (str(SUBJECTS), "hta", "{path}")),
+    # A copy of HolisticTraceAnalysis with more analyses: asked for the same.
+    "traceinsight": Peer("traceinsight==0.6.1 with pandas<3", (str(SUBJECTS), "hta", "{path}")),
     "torch-tb-profiler": Peer("torch-tb-profiler==0.4.3", (str(SUBJECTS), "tensorboard", "{path}")),
+    "perfdigest-mcp": Peer(
+        "perfdigest-mcp==1.3.0",
+        (
+            "-c",
+            "import sys; from perfdigest.server import app, tools; app._register_backends(); tools.summarize_report(sys.argv[1], 'chrome-trace')",
+            "{path}",
+        ),
+    ),
     "TraceLens": Peer(
         "git+https://github.com/AMD-AGI/TraceLens",
         ("-c", "import sys; from TraceLens import TreePerfAnalyzer as T; T.from_file(sys.argv[1]).get_df_gpu_timeline()", "{path}"),
