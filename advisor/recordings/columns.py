@@ -116,7 +116,7 @@ class Table:
     @overload
     def __getitem__(self, key: Rows) -> Table: ...
     def __getitem__(self, key: Any) -> Any:
-        return self.columns[key] if isinstance(key, str) else Table({name: column[key] for name, column in self.columns.items()})
+        return self.columns[key] if isinstance(key, str) else Table({name: _chosen(column, key) for name, column in self.columns.items()})
 
     @property
     def ends(self) -> NDArray[np.float64]:
@@ -164,6 +164,29 @@ def objects(values: Sequence[Any] | Objects) -> Objects:
     return values if isinstance(values, np.ndarray) and values.dtype == object else made
 
 
+def _chosen(column: Column, rows: Rows) -> Column:
+    """Rows of a column. What is `constant` stays so."""
+    held = column.codes if isinstance(column, Categorical) else column
+    if held.strides != (0,) or not len(held) or isinstance(rows, slice):
+        return column[rows]
+    at = np.asarray(rows)
+    kept = np.broadcast_to(held[0], int(np.count_nonzero(at)) if at.dtype == bool else len(at))
+    return Categorical(kept, column.categories) if isinstance(column, Categorical) else kept
+
+
+def constant(value: str | NDArray[Any], n: int) -> Column:
+    """The same in each of n rows, in the memory of one."""
+    return Categorical(np.broadcast_to(np.int8(0), n), [value]) if isinstance(value, str) else np.broadcast_to(value, n)
+
+
+def _without_repeats(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays in a row. What is `constant` stays so."""
+    repeated = all(array.strides == (0,) for array in arrays) and len({array[:1].tobytes() for array in arrays if len(array)}) == 1
+    if not repeated:
+        return np.concatenate(arrays)
+    return np.broadcast_to(next(array[0] for array in arrays if len(array)), sum(map(len, arrays)))
+
+
 def concatenated(tables: Sequence[Table]) -> Table:
     """The rows of tables in order, with the columns of the first."""
     return Table({name: joined([table[name] for table in tables]) for name in tables[0]})
@@ -172,13 +195,14 @@ def concatenated(tables: Sequence[Table]) -> Table:
 def joined(columns: Sequence[Any]) -> Column:
     """Columns of the same kind, concatenated. Categories follow each other in the order in which the columns bring them."""
     if not isinstance(columns[0], Categorical):
-        return np.concatenate(columns)
+        return _without_repeats(columns)
     number: dict[str, int] = {}
     codes = []
     for column in columns:
-        renumbered = [number.setdefault(text, len(number)) for text in column.categories.tolist()]
-        codes.append(np.array([*renumbered, -1], np.int32)[column.codes])
-    return Categorical(np.concatenate(codes), list(number))
+        renumbered = np.array([*(number.setdefault(text, len(number)) for text in column.categories.tolist()), -1], np.int32)
+        whole = column.codes.strides == (0,) and len(column) > 0
+        codes.append(np.broadcast_to(renumbered[column.codes[0]], len(column)) if whole else renumbered[column.codes])
+    return Categorical(_without_repeats(codes), list(number))
 
 
 def by_first_row(column: Categorical) -> tuple[NDArray[np.int64], Objects]:

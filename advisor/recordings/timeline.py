@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.knowledge.structs import replace
-from advisor.recordings.columns import Categorical, Column, Table, objects
+from advisor.recordings.columns import Categorical, Column, Table, constant, objects
 from advisor.report.numbers import duration
 
 
@@ -253,8 +253,8 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def empty_column(dtype: str, n: int = 0) -> Column:
-    """A column of `n` not-recorded values."""
-    return Categorical(np.zeros(n, "i1"), [""]) if dtype == "str" else np.full(n, np.nan if dtype[0] == "f" else -1, dtype)
+    """A column of `n` not-recorded values, which take the memory of one."""
+    return constant("" if dtype == "str" else np.array(np.nan if dtype[0] == "f" else -1, dtype), n)
 
 
 def _categorical(values: Any) -> Categorical:
@@ -279,7 +279,10 @@ def table(name: str, columns: Mapping[str, Any]) -> Table:
     def column(of: str, dtype: str) -> Column:
         if of not in columns:
             return empty_column(dtype, n)
-        return _categorical(columns[of]) if dtype == "str" else np.asarray(columns[of], dtype)
+        if dtype == "str":
+            return _categorical(columns[of])
+        values = np.asarray(columns[of])
+        return constant(values[0].astype(dtype), n) if n and values.strides == (0,) else values.astype(dtype, copy=False)
 
     return Table({of: column(of, dtype) for of, dtype in spec.items()})
 

@@ -108,9 +108,9 @@ class Database:
                     part.append(np.ascontiguousarray(column))
         except (ValueError, TypeError, OverflowError):
             raise self.not_numbers(table, columns, where) from None
-        made = {c: np.full(rows, NOT_RECORDED, dtype) for c in columns if c not in have}
+        made: dict[str, Any] = {c: np.broadcast_to(dtype(NOT_RECORDED), rows) for c in columns if c not in have}
         for name, column in zip(found, parts, strict=False):
-            made[name] = np.concatenate(column) if column else np.empty(0, dtype)
+            made[name] = _whole(column, dtype)
             column.clear()
         return made
 
@@ -124,6 +124,15 @@ class Database:
 
     def _select(self, table: str, expressions: Sequence[str], where: str) -> sqlite3.Cursor:
         return self._connection.execute(f"SELECT {', '.join(expressions)} FROM {_quoted(table)}{' WHERE ' + where if where else ''}")
+
+
+def _whole(blocks: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+    """Blocks of a column in a row; where all rows hold the same, in the memory of one."""
+    if not blocks:
+        return np.empty(0, dtype)
+    if all((block == blocks[0][0]).all() for block in blocks):
+        return np.broadcast_to(blocks[0][0], sum(map(len, blocks)))
+    return np.concatenate(blocks)
 
 
 def _quoted(name: str) -> str:
@@ -184,4 +193,4 @@ def categorical(codes: Ints, texts: dict[int, str]) -> Categorical:
 
 def constant(text: str, n: int) -> Categorical:
     """The same string in each row."""
-    return Categorical(np.zeros(n, np.int8), categories=[text])
+    return Categorical(np.broadcast_to(np.int8(0), n), categories=[text])
