@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found
 from advisor.knowledge.op_tokens.families import PRODUCTS
+from advisor.knowledge.shares import SEVERAL
 from advisor.report.finding import HIGH_SHARE, LOW_SHARE, Severity
 from advisor.report.numbers import counted, percent
 from advisor.report.wording.period import A_STEP, THE_STEP, of_each_step
@@ -23,7 +24,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-SEVERAL_CALLS = 1.5
+SEVERAL_CALLS = SEVERAL
 """Calls of JAX a step that launch something: with fewer the step is one executable."""
 
 

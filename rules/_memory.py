@@ -15,6 +15,7 @@ from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.health import HISTORY, STACKS
 from advisor.views.memory.history import Bools, DeviceMemory
 from advisor.views.memory.origins import Phase
+from advisor.views.trace.evidence import ROWS
 
 
 def with_history(attribution: Attribution) -> DeviceMemory:
@@ -32,7 +33,6 @@ def with_stacks(attribution: Attribution) -> DeviceMemory:
     return device
 
 
-ROWS = 8  # of evidence: what a reader looks at
 LEAST_BYTES = 128 << 20
 """What a fix must free to be worth a word: a sixtieth of the smallest GPUs that people train on."""
 

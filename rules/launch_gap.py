@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.shares import SEVERAL
 from advisor.knowledge.structs import replace
 from advisor.report.finding import LOW_SHARE, Clear, Fix
 from advisor.report.numbers import counted, duration, percent, threshold
@@ -18,9 +19,6 @@ from advisor.views.patterns.served_work import ServedWork
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
-
-FEWEST_JITTED = 1.5
-"""Jitted calls a step: with fewer there is nothing to put together."""
 
 
 @rule("launch-gap", relies_on=("host",), min_saving_share=0.03, explains=("unfused-elementwise",))
@@ -83,7 +81,7 @@ def launch_gap(
         return Clear(why=f"the GPU waits for launches {percent(share, min_idle_share)} of {THE_STEP} (threshold {threshold(min_idle_share)})")
     if (replayed := gaps.replayed_share) > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work already runs in CUDA graphs. Gaps inside a graph come from profiling its nodes")
-    if program.framework == "jax" and gaps.jitted_calls_a_step < FEWEST_JITTED:
+    if program.framework == "jax" and gaps.jitted_calls_a_step < SEVERAL:
         return Clear(why=f"the GPU waits for launches {percent(share)} of {THE_STEP}, but no second jitted call launches work {IN_STEP}")
     pauses_us, unsure = gaps.pauses_us, share < min_idle_share
     lost_us = gaps.waiting_a_step_us + pauses_us

@@ -26,8 +26,6 @@ LARGE = 0.02
 """Share of the peak from which one allocation counts as part of a spike."""
 MOST_ROUNDS = 8
 """How often the next peak is looked at: the forward and the backward pass of one loss come to several."""
-SHORT = 0.3
-"""Share of a step's events that a short-lived allocation lives at most."""
 MOMENTS = 2
 """How often a step may come to its peak: going forward and going back. More often, and it is how each layer works."""
 _LOSS = names_of("loss")
@@ -121,7 +119,7 @@ def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, l
     device = attribution.device
     a, n = device.allocations, len(device.events)
     length = float(np.median(np.minimum(steps.end, n) - steps.start)) if len(steps) else float(n)
-    short = (a.born >= 0) & (a.freed - a.born < SHORT * length) & (a.size >= least_bytes)
+    short = (a.born >= 0) & (a.freed - a.born < MOMENT * length) & (a.size >= least_bytes)
     short &= attribution.in_categories(Category.TEMPORARIES, Category.ACTIVATIONS) & (attribution.phase != Phase.OPTIMIZER)
     if layers is not None and layers.alike:
         short[layers.row] = False

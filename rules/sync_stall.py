@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Table, rule
 from advisor.knowledge import host_waits
+from advisor.knowledge.shares import SEVERAL
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import duration, percent, threshold, times
 from advisor.report.wording.period import PER_STEP, THE_STEP
@@ -17,9 +18,6 @@ from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.waited_calls import WaitedCalls
-
-SEVERAL_A_STEP = 1.5
-"""Waits of an inference server, from which they are more than the one for a step's tokens."""
 
 
 @rule("sync-stall", relies_on=("host",), table=lambda: Table(host_waits.measured_with(), tuple(host_waits.as_rows())))
@@ -90,7 +88,7 @@ def sync_stall(
     known, lost = waited.rows_of(rows, names), waits.lost_us
     timed, way = waits.end_ranges, "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
     edits = waits.edits(program)
-    planning = fixes.planning_of(program) if per_step < SEVERAL_A_STEP else None
+    planning = fixes.planning_of(program) if per_step < SEVERAL else None
     # What is said to be gained is what is saved: no more than the device was seen to lose.
     gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(

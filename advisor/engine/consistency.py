@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from advisor.engine.folding import SURE
-from advisor.knowledge.shares import LITTLE, MOST
+from advisor.knowledge.shares import CONSIDERABLE, LITTLE, MOST, WELL_USED
 from advisor.report.finding import SEVERITIES, BytesSaved, Finding
 from advisor.report.model import DEVICE_BOUND, UNKNOWN, Report
 from advisor.report.recording import Health
@@ -19,7 +19,7 @@ HOST_BOUND = ("launch-bound", "host-bound", "data-bound", "allocator-bound")
 
 RESOURCES = {"copy-bound": "exposed_copy_us", "communication-bound": "exposed_comm_us"}
 
-PACED, IDLE = 0.6, 0.25
+PACED, IDLE = WELL_USED, CONSIDERABLE
 """A critical path of which more than this is the host's, on a device that idles for a quarter: the host bounds it."""
 
 WORKING = LITTLE

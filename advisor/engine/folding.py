@@ -8,6 +8,7 @@ import msgspec
 
 from advisor.engine.outcome import rests_on_host
 from advisor.engine.rule import Judged
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Saving, Severity
 from advisor.views.replay.edits import Edit, combine
 from advisor.views.replay.replay import Replay
@@ -15,7 +16,7 @@ from advisor.views.replay.replay import Replay
 SURE = 0.4
 """A finding less sure than this explains no other: withdrawn, it would take that one with it."""
 
-FOLDED_SHARE = 0.25
+FOLDED_SHARE = CONSIDERABLE
 """A finding that keeps less than this share of its saving after larger fixes is a symptom of theirs."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 SCHEDULERS = 4
-"""Warps that an SM issues from in one cycle."""
+"""Warps that an SM issues from in one cycle. Its registers are divided among these schedulers."""
 
 WARP = 32  # threads, on every NVIDIA GPU
 _KIB = 1024  # bytes
@@ -45,8 +45,6 @@ _MULTIPROCESSORS = {
 
 _REGISTER_UNIT = 256
 """A warp's registers are a multiple of this."""
-_SCHEDULERS = 4
-"""A SM's registers are divided among so many, and a warp takes those of one."""
 
 REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "threads", "blocks"
 LIMITERS = (REGISTERS, SHARED, WARPS, BLOCKS)
@@ -111,7 +109,7 @@ def fit(
     available = np.asarray(sm.shared_bytes if configured_bytes is None else configured_bytes, np.int64)
     warps = np.maximum(-(-threads // WARP), 1)
     by_warp = np.maximum(-(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT, _REGISTER_UNIT)
-    by_registers = sm.registers // _SCHEDULERS // by_warp * _SCHEDULERS // warps
+    by_registers = sm.registers // SCHEDULERS // by_warp * SCHEDULERS // warps
     taken = -(-(shared + sm.reserved_bytes) // sm.shared_unit) * sm.shared_unit
     by_shared = np.where(taken > 0, available // np.maximum(taken, 1), sm.blocks)
     limits = np.stack([by_registers, np.minimum(by_shared, sm.blocks), sm.warps // warps, np.full_like(warps, sm.blocks)])

@@ -11,3 +11,12 @@ LITTLE = 0.1
 
 HARDLY_ANY = 0.05
 """An unprofiled run cannot tell it from its own noise."""
+
+CONSIDERABLE = 0.25
+"""What is below it is not worth a word next to the largest."""
+
+WELL_USED = 0.6
+"""Of its peak: from there ncu calls a resource well used (`SOLBottleneck`)."""
+
+SEVERAL = 1.5
+"""A step, in the mean: with fewer it has a single one."""

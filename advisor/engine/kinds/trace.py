@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
+from advisor.engine.evaluate import WEAKER
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
@@ -165,7 +166,7 @@ def _annotations_joined(workspace: Workspace) -> Health:
     )
 
 
-UNREPEATED = 0.8
+UNREPEATED = WEAKER
 """What confidence is left where no step repeats: what was seen may be start-up."""
 
 

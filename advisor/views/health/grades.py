@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-FEW, MANY = 0.005, 0.05
-"""Shares of the events that a check may find wrong: below the first they change no figure, above the second all of them."""
+from advisor.knowledge.shares import HARDLY_ANY
+
+FEW = 0.005
+"""Share of the events that a check may find wrong without a change of any figure."""
+MANY = HARDLY_ANY
+"""More wrong events change all figures."""
 
 HOST, KERNELS = ("host",), ("kernels",)
 Status = Literal["ok", "degraded", "failed"]

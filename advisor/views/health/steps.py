@@ -13,12 +13,13 @@ from advisor.views.health.grades import HOST
 from advisor.views.trace.launches import launched_ops
 from advisor.views.trace.marks import not_judged
 from advisor.views.trace.startup import StartUp
+from advisor.views.trace.step_marks import FEWEST_LAUNCHES
 from advisor.views.trace.steps import Steps
 
 STEP_SPREAD = 0.25
 """Steps that differ by more than this share of their mean have no representative."""
 
-FEWEST_OPS = 12
+FEWEST_OPS = FEWEST_LAUNCHES
 """A recording without steps that holds fewer GPU ops than this shows how a program starts, not how it runs."""
 
 MOSTLY_ONCE = MOST

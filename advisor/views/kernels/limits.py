@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from advisor.knowledge.measured_costs import costs
+from advisor.knowledge.shares import WELL_USED
 from advisor.recordings.kernel_profiles import KernelProfile
 
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
@@ -99,8 +100,8 @@ class Limits(msgspec.Struct, frozen=True):
         return max((busy * factors.get(name, 1.0) for name, busy in self.busy.items()), default=0.0)
 
 
-BUSY = 0.6
-"""Share of its peak from which ncu calls a resource well used (`SOLBottleneck`)."""
+BUSY = WELL_USED
+"""Share of its peak from which a resource bounds the kernel."""
 
 
 class Gain(msgspec.Struct, frozen=True):

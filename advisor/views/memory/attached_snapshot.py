@@ -15,9 +15,10 @@ from advisor.views.memory.origins import Phase
 from advisor.views.memory.patterns import Growth, returned
 from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.summary import MemorySummary
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.workspace import Workspace
 
-ROUNDS = 3
+ROUNDS = FEWEST_REPEATS
 """Times that a cache is given back and asked for again, from which it is a habit."""
 IN_PIECES = 0.2
 """Share of what is reserved that expandable segments would not need: rounding and caching cost healthy programs up to a sixth."""

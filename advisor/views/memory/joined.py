@@ -17,17 +17,16 @@ from advisor.knowledge.shares import LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
 from advisor.views.groups import Groups
+from advisor.views.memory.allocator import MIN_BLOCK
 from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.memory.attribution import Attribution
 from advisor.views.trace import arguments
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps
 
-BLOCK_BYTES = 512
-"""PyTorch's allocator gives out multiples of this (kMinBlockSize of c10/cuda/CUDACachingAllocator.cpp)."""
-
-TELLING = 3
+TELLING = FEWEST_REPEATS
 """Sizes at the peak that are no powers of two, as tensors of any program are: fewer say nothing of a program."""
 
 SHARED = LITTLE
@@ -100,7 +99,7 @@ def _tensors(timeline: Timeline) -> Iterator[int]:
 
 
 def _in_blocks(size: Ints) -> Ints:
-    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+    return -(-size // MIN_BLOCK) * MIN_BLOCK
 
 
 def _shared_sizes(sizes: Ints, attribution: Attribution) -> float | None:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory
 from advisor.views.memory.steps import MemorySteps
 from advisor.views.trace.repeats import FEWEST_REPEATS
 
-LEAKING_STEPS = 0.6
+LEAKING_STEPS = MOST
 """Share of the steps since it began in which a leak adds something: some are conditional, as logging each tenth step is."""
 
 

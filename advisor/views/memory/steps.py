@@ -16,7 +16,7 @@ from advisor.views.memory.origins import Phase
 from advisor.views.trace.repeats import FEWEST_REPEATS
 
 Basis = Literal["optimizer", "backward", "repeats", "whole"]
-EVEN = 0.5
+EVEN = MOST
 """How much the distances between repeats may differ from their median, as a share of it: steps are alike."""
 COVERS = MOST
 """Share of the window that repeats must span: what happens only while a program starts is no step."""

@@ -14,20 +14,14 @@ from advisor.intervals import Ints, Mask, Spans, subtract, union
 from advisor.knowledge.op_tokens import elementary, names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.structs import replace
-from advisor.views.patterns.dataflow import REACH, Dataflow, Product, Sure, Tensor, multiplied
+from advisor.views.patterns.dataflow import NEAR, REACH, SMALLEST, Dataflow, Product, Sure, Tensor, multiplied
 from advisor.views.replay.gpu_work import GpuWork
-
-MIN_SCORES = 16
-"""Least scores per head: those of a word decoded after fifteen others. Products of smaller matrices are something else."""
 
 MOST_AS_MANY = 2
 """Times as many elements as there are scores that a kernel on them works on at most."""
 
-MOST_BETWEEN = 12
-"""Maximum kernels between two GEMMs of an attention without shapes: scale, mask, casts, softmax, dropout, each up to twice."""
-
 MIN_BETWEEN_SHARE = 0.3
-"""What these take of the products' time, at least, if not even ops were recorded."""
+"""Minimum time between the GEMMs of an attention without shapes or ops, as a share of their own."""
 
 _PRODUCT_OP = names_of("activation_product")
 _DROPOUT = names_of("dropout")
@@ -116,7 +110,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
                 continue
             first, users = self._gemms_around(softmax)
             users = [call for call in users if call not in taken]
-            if not users or first in taken or self.products[first].rows * self.products[first].columns < MIN_SCORES:
+            if not users or first in taken or self.products[first].rows * self.products[first].columns < SMALLEST:
                 continue
             other = self._value_gradient(first, taken)
             if other >= 0 and len(users) > 1 and (flow.backward[softmax] or not flow.backward.any()):
@@ -245,7 +239,7 @@ def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SH
     found: list[Ints] = []
     for part in work.parts:
         used = -1
-        for match in re.finditer(f"(?=(P(?=f*S)[fS]{{1,{MOST_BETWEEN - 1}}}P))", "".join(signs[part])):
+        for match in re.finditer(f"(?=(P(?=f*S)[fS]{{1,{NEAR - 1}}}P))", "".join(signs[part])):
             first, end = match.span(1)
             ends, between = part[[first, end - 1]], float(work.dur_us[part[first + 1 : end - 1]].sum())
             told = work.op[ends[0]] >= 0 or between >= min_between_share * float(work.dur_us[ends].sum())

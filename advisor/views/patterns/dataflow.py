@@ -20,6 +20,11 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
 
 REACH = 60  # calls between what makes a tensor and what reads it, at most: layers repeat, and sizes that coincide further off tell nothing
+NEAR = 12
+"""Maximum kernels between two that belong together, without shapes: scale, mask, casts, softmax, dropout, each up to twice."""
+
+SMALLEST = 16
+"""Minimum elements of a row of features, of a head, or of its scores: smaller tensors are of something else, as the first decoded words."""
 
 Tensor = tuple[tuple[int, ...], str]
 """Shape and type, as recorded."""
@@ -247,7 +252,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def sizes(name: str, inputs: Sequence[Tensor], pointwise: bool) -> tuple[list[Size], Size]:
-    """Inputs and result elements of an op of that name: 0 elements if shapes do not show them, as for a reduction. elementwise: whether its kernel is."""
+    """Inputs and result elements of an op of that name, 0 if shapes do not show them. pointwise: whether its kernel is elementwise."""
     read = [(prod(shape), kind) for shape, kind in inputs]
     if not read:
         return [], (0, "")

@@ -15,6 +15,7 @@ from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.op_tokens.families import Family
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US, SHORTEST_US
 from advisor.views.patterns.dataflow import Size, sizes
 from advisor.views.replay.gpu_work import GpuWork
@@ -27,7 +28,7 @@ FUSED = (
 )  # fmt: skip
 """Families that a compiler fuses with their neighbours."""
 
-FULL = 0.25
+FULL = CONSIDERABLE
 """Of a stretch's largest tensor: what is smaller costs nothing next to it."""
 
 AGAIN = 0.5

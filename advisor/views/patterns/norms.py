@@ -16,15 +16,12 @@ from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import ELEMENTARY, elementary, elementary_kernel, has_token, names_of
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.knowledge.structs import replace
-from advisor.views.patterns.dataflow import Dataflow
+from advisor.views.patterns.dataflow import SMALLEST, Dataflow
 from advisor.views.patterns.fusion import Fusion
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.shapes import Shapes
-
-MIN_ROW = 16
-"""Elements of a row: a reduction over fewer is not a norm over features or classes."""
 
 _OTHER = "."
 _SIGN = {token: chr(ord("a") + i) for i, token in enumerate(ELEMENTARY)}
@@ -176,9 +173,9 @@ def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
     while kept and kept[-1] == 1:
         kept.pop()
     if not kept:
-        return len(row) == len(whole) > 1 and prod(whole) == whole[-1] >= MIN_ROW
+        return len(row) == len(whole) > 1 and prod(whole) == whole[-1] >= SMALLEST
     count = prod(kept)
-    return tuple(kept) == whole[: len(kept)] and prod(whole) >= MIN_ROW * count and count > 1
+    return tuple(kept) == whole[: len(kept)] and prod(whole) >= SMALLEST * count and count > 1
 
 
 def tensors_of(shapes: Shapes, op: int) -> list[tuple[tuple[int, ...], int]]:

@@ -12,11 +12,8 @@ import numpy as np
 from advisor.intervals import Ints
 from advisor.knowledge.op_tokens import names_of
 from advisor.views.patterns.attention import Attentions, batched
-from advisor.views.patterns.dataflow import Dataflow
+from advisor.views.patterns.dataflow import SMALLEST, Dataflow
 from advisor.views.trace.arguments import numbers
-
-FEWEST = 16
-"""Words that heads share, and elements of a head, at least: what is spread over fewer is no sequence's keys."""
 
 _COPY = names_of("written_copy")
 _CALL = names_of("expand_call")
@@ -121,7 +118,7 @@ def _is_copy_of(shape: tuple[int, ...], expanded: Expanded) -> bool:
     """Whether a tensor that is read is the one written out: as many elements, matrices of those sides, turned or not, and as many heads."""
     return (
         sorted(shape[-2:]) == sorted(expanded.sides)
-        and min(expanded.sides) >= FEWEST
+        and min(expanded.sides) >= SMALLEST
         and prod(shape) == expanded.elements
         and (len(shape) != 4 or shape[-3] == expanded.times * expanded.shared)
     )

@@ -10,12 +10,9 @@ import numpy as np
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
-from advisor.views.patterns.dataflow import Dataflow, Sure
+from advisor.views.patterns.dataflow import NEAR, Dataflow, Sure
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
-
-MOST_BETWEEN = 12
-"""Kernels between the two copies of a round trip at most."""
 
 # What is between may not care in which order it meets the elements, or may only care for rows that both orders keep.
 _INDIFFERENT = (Family.ELEMENTWISE, Family.COPY, Family.NORM, Family.SOFTMAX, Family.REDUCTION, Family.RANDOM, Family.FILL, Family.FUSED)
@@ -149,7 +146,7 @@ def _several_between(work: GpuWork) -> Ints:
     for here in work.parts:
         run = np.cumsum(~indifferent[here])
         at = np.flatnonzero(copies[here])
-        near = (np.diff(run[at]) == 0) & (np.diff(at) <= MOST_BETWEEN)
+        near = (np.diff(run[at]) == 0) & (np.diff(at) <= NEAR)
         found[here[at[1:][near]]] = True
         found[here[at[:-1][near]]] = True
     return np.flatnonzero(found)

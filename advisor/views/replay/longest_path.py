@@ -14,10 +14,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.recordings.extension import EXTENSION
 from advisor.views.replay.schedule import EARLIER, Schedule
-from advisor.views.replay.simulate import columns_for_c
-
-REPEATS = 4
-"""The path to the end of the last repeat is read in the repeat before: it no longer depends on the start, nor on the end of the run."""
+from advisor.views.replay.simulate import REPEATS, columns_for_c
 
 
 class Path(NamedTuple):

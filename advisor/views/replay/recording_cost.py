@@ -15,6 +15,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask, complement, in_order, intersect, joined
 from advisor.knowledge import recording_cost
 from advisor.knowledge.measured_costs import cost
+from advisor.knowledge.shares import MOST
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Source, Timeline
 from advisor.report.finding import NO_DIFFERENCE
@@ -31,7 +32,7 @@ FEWEST_CALLS = 10
 FEW_STEPS = 5
 """Unmarked steps, at most this many: a recording of the program's start, with slower first steps."""
 
-SETTLED_AT_LEAST = 0.5
+SETTLED_AT_LEAST = MOST
 """Steps that became faster by more than this while they were recorded differ in more than in how warm the recorder was."""
 
 

@@ -224,7 +224,7 @@ recorded time, is no tie.
 """
 
 REPEATS = 4
-"""Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
+"""Steps replayed before the period is read off: the first ones fill the queue between host and GPU. The longest path is read in the last but one."""
 
 
 def period_us(schedule: Schedule) -> float:

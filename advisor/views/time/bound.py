@@ -10,7 +10,7 @@ import numpy as np
 from advisor.intervals import Floats, overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, of_library
-from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, LITTLE, MOST, NEARLY_ALL, WELL_USED
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import UNKNOWN
@@ -33,7 +33,7 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unseen import Unseen
 
-SAID_BESIDE = 0.25
+SAID_BESIDE = CONSIDERABLE
 """A second resource that holds a quarter of the step is said next to the first: fixing the first alone leaves it."""
 
 WORTH_SAYING = HARDLY_ANY
@@ -289,10 +289,6 @@ def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
 def _vector_products(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) products of a matrix and a vector, by name: they read the matrix once for one use of it."""
     return timeline.gpu_ops["name"].matching(lambda name: "gemv" in name.lower())
-
-
-WELL_USED = 0.6
-"""Of its peak, while kernels run: from there ncu calls a resource well used (`SOLBottleneck`)."""
 
 
 def _counted(utilization: Utilization, device: int, share: float, span: str) -> tuple[str, str] | None:

@@ -10,12 +10,11 @@ from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import OpRow
 from advisor.views.groups import Groups
+from advisor.views.time.kernel_table import ROWS
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.steps import Steps
-
-ROWS = 200  # as in `kernel_table`
 
 
 class OpTable(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence, SourceLine
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.waited_calls import LOOKED_AT
 
 
 class CompiledLines(msgspec.Struct, frozen=True):
@@ -47,9 +48,6 @@ class CompiledLines(msgspec.Struct, frozen=True):
 
 ROWS = 8
 """Rows of evidence a finding shows; the rest is counted in the last one."""
-
-LOOKED_AT = 50
-"""Members of a row whose line in the source is looked up."""
 
 
 def folded(

@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask
+from advisor.knowledge.shares import MOST
 from advisor.report.numbers import duration
 from advisor.views.trace.repeats import FEWEST_REPEATS, longest_run
 
-MOST_WORK = 0.6
+MOST_WORK = MOST
 """Share of a process's GPU work that its steps launch: below it, the marks are of a part of the program."""
 
 

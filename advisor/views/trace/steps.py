@@ -11,7 +11,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.op_tokens.families import Family, family
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline
@@ -405,7 +405,7 @@ def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, sta
     return None if begun == start else float(min(launches.start_us[left].min(), op_start[left].min()))
 
 
-AT_WORK, LOADS = 0.25, HARDLY_ANY
+AT_WORK, LOADS = CONSIDERABLE, HARDLY_ANY
 """A span in which the device works a quarter of the time, and one-time calls take less than a twentieth, is not start-up: programs load libraries when
 they first need them.
 """

@@ -21,7 +21,7 @@ NEIGHBOURS = 3
 """Ops right before and behind a call that are looked at."""
 
 LOOKED_AT = 50
-"""Calls of one kind that are looked at: the others come from the same few lines."""
+"""Calls of a kind, or members of a row of evidence, with a line that is looked up."""
 
 _TENSOR_OP = names_of("namespaced_op")
 _OF_PYTHON = re.compile(r"\(\d{1,9}\): ")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from advisor import analyze, sources
+from advisor.knowledge.shares import WELL_USED
 from advisor.sources.kineto.counters import counters
-from advisor.views.time.bound import WELL_USED
 
 DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
