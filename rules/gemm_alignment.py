@@ -132,7 +132,7 @@ def _fine(work: GpuWork, judged: Mapping[int, alignment.Product], wrong: Sequenc
 
 
 def _share(products: Sequence[int], limit_us: Floats, dur_us: Floats) -> float | None:
-    """Rate that these products reach over that of large ones, None if there are none."""
+    """Rate that these GEMMs reach over that of large GEMMs, None if there are none."""
     at = np.asarray(products, np.int64)
     return min(1.0, float(limit_us[at].sum() / dur_us[at].sum())) if len(at) else None
 

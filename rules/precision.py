@@ -61,6 +61,9 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     | `expected` | the rate that large BF16 GEMMs reach; 0.3 of it if unaligned |
     | `high` | BF16 peak rate; elementwise ops move half the bytes |
 
+    If TF32 gains nearly as much as BF16, TF32 is the first fix and `expected` is the rate that large TF32 GEMMs
+    reach. `high` then includes BF16, the second step.
+
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     https://docs.pytorch.org/docs/stable/amp.html
@@ -97,6 +100,8 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     in_half = products.in_precision(half, peaks, reached=True, casts=True)
     amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
     told = work.timeline.source.shapes or on_cuda_cores
+    in_low = products.in_precision(low, peaks, reached=True)
+    tf32_first = on_cuda_cores and low == "tf32" and products.gains_as_much(in_low, in_half)
     where = "TF32" if not on_cuda_cores else "FP32" if amd else "FP32 without Tensor Cores"
     return Found(
         title="GEMMs run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"GEMMs run in {where}, not {half.upper()}",
@@ -104,10 +109,10 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),
-            combine(in_half, casts),
+            in_low if tf32_first else combine(in_half, casts),
             combine(products.in_precision(half, peaks, reached=False), halved(work, pointwise)),
         ),
-        removes="arithmetic that Tensor Cores do faster in 16 bits",
+        removes=f"arithmetic that Tensor Cores do faster in {'TF32' if tf32_first else '16 bits'}",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[chosen], off_tensor_cores.labels(work, roofline, chosen)),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
@@ -121,7 +126,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
                 half,
                 training=found.program.training,
                 tf32=on_cuda_cores and low == "tf32",
-                tf32_first=low == "tf32" and products.gains_as_much(products.in_precision(low, peaks, reached=True), in_half),
+                tf32_first=tf32_first,
                 convolutions=bool((work.in_families(Family.CONV)[chosen] & (now == "fp32")).any()),
                 in_groups=bool(products.in_groups.any()),
                 unit="matrix cores" if amd else "Tensor Cores",

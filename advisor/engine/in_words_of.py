@@ -14,7 +14,7 @@ from advisor.views.trace.stack import Framework
 
 
 def in_words_of(report: Report, frameworks: Iterable[Framework], kind: str) -> Report:
-    """The report, each of whose fixes is said as the first of these frameworks that has a switch for it says it. kind: that of the program."""
+    """The report with each fix in the words of the first of these frameworks that has a switch for it. kind: of the program."""
     frameworks = tuple(frameworks)
     if not frameworks:
         return report
@@ -38,12 +38,21 @@ def _said(finding: Finding, frameworks: tuple[Framework, ...], kind: str) -> Fin
         asked = Asked(finding.rule, finding.cause, code, kind, one.loops, one.version, frozenset(one.defaults))
         pack = packs()[one.package]
         if option := pack.option_for(asked):
-            return msgspec.structs.replace(finding, fix=switched(finding.fix, pack, one.version, option))
-    return finding
+            return msgspec.structs.replace(finding, fix=_in_own_words(switched(finding.fix, pack, one.version, option), finding, frameworks, kind))
+    return msgspec.structs.replace(finding, fix=_in_own_words(finding.fix, finding, frameworks, kind))
+
+
+def _in_own_words(fix: Fix, finding: Finding, frameworks: tuple[Framework, ...], kind: str) -> Fix:
+    """The fix, with the frameworks' own words in the steps that are left of the plain fix."""
+    steps = list(fix.steps)
+    for one in frameworks:
+        asked = Asked(finding.rule, finding.cause, None, kind, one.loops, one.version)
+        steps = [packs()[one.package].in_own_words(step, asked) if step in finding.fix.steps else step for step in steps]
+    return msgspec.structs.replace(fix, steps=tuple(steps))
 
 
 def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
-    """The fix with the framework's switch in place of its first step and its code; one that has the switch already, with its own figures, stays but for the versions.
+    """The fix with the framework's switch in place of its first step and its code. A fix that has the switch already, with its own figures, keeps them.
     Of what is said for PyTorch nothing is left in a program of JAX."""
     since = f" Since {pack.name} {option.since}." if option.since else ""
     stack = StackOption(pack.name, version, option.option)

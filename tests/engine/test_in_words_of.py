@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 import advisor
@@ -10,13 +11,17 @@ from advisor.engine.in_words_of import in_words_of, switched
 from advisor.engine.run import run
 from advisor.engine.settings import framework_named
 from advisor.errors import UsageError
-from advisor.knowledge.stacks import Asked, packs
+from advisor.knowledge.stacks import Asked, Pack, Phrase, packs, pinned
+from advisor.knowledge.stacks.page import explained
 from advisor.knowledge.structs import replace
 from advisor.report.finding import Code, Fix, StackOption
 from advisor.report.model import Report
 from advisor.reports import formats
 from advisor.rules.fixes import of_server
+from advisor.rules.fixes.optimizers import update_together
+from advisor.rules.fixes.tensor_cores import in_16_bits
 from advisor.rules.optimizer_foreach import optimizer_foreach
+from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.trace.program import Program
 from advisor.views.trace.stack import Framework
 from tests.paths import ROOT, sample
@@ -37,7 +42,9 @@ def test_the_switch_of_the_framework_takes_the_place_of_the_first_step_and_the_c
     assert lightning.framework and lightning.framework.name == "Lightning" and lightning.framework.sure == 1.0
     was, now = plain.findings[0], lightning.findings[0]
     assert now.fix.stack and now.fix.stack.framework == "Lightning" and "configure_optimizers" in now.fix.steps[0]
-    assert now.fix.code and "configure_optimizers" in now.fix.code.after and now.fix.steps[1:] == was.fix.steps[1:]
+    assert now.fix.code and "configure_optimizers" in now.fix.code.after
+    there = "tensors; the Trainer moves them to the GPU before it calls configure_optimizers"
+    assert now.fix.steps[1:] == tuple(step.replace("tensors on the GPU", there) for step in was.fix.steps[1:])
     assert (now.saving, now.severity, now.summary, now.evidence) == (was.saving, was.severity, was.summary, was.evidence)
 
 
@@ -80,6 +87,55 @@ def test_a_server_is_told_its_flag_once_and_since_when() -> None:
 
 def test_a_framework_that_was_only_imported_says_nothing() -> None:
     assert said(None, {"lightning": "2.6.6"}).framework is None
+
+
+PLAIN = [
+    *(("precision", in_16_bits("bf16", training=True, tf32=True, tf32_first=first)) for first in (False, True)),
+    *(("optimizer-foreach", update_together(OptimizerStep("AdamW", kind, np.zeros(0, int), (np.zeros(0), np.zeros(0)), 1))) for kind in ("loop", "foreach")),
+]
+"""Plain fixes with each part of a step for which a framework may have its own words."""
+
+
+@pytest.mark.parametrize(("pack", "phrase"), [(pack, phrase) for pack in packs().values() for phrase in pack.phrases], ids=lambda one: getattr(one, "rule", ""))
+def test_own_words_of_a_framework_stand_for_a_part_of_a_plain_step(pack: Pack, phrase: Phrase) -> None:
+    assert any(phrase.plain in step for rule, fix in PLAIN if rule == phrase.rule for step in fix.steps)
+    assert not phrase.loop or phrase.loop in pack.loops
+    held = pinned()[pack.package]
+    for version in (version for version in held.versions if phrase.suits(Asked(phrase.rule, kind=phrase.when, loops=pack.loops, version=version))):
+        assert all(held.has_name(name, version) for name in phrase.names), version
+
+
+def worded(rule: str, fix: Fix, framework: Framework, kind: str = "training") -> Fix:
+    """The fix of a finding as that framework words it."""
+    finding = msgspec.structs.replace(said().findings[0], rule=rule, fix=fix)
+    return in_words_of(msgspec.structs.replace(said(), findings=(finding,)), [framework], kind).findings[0].fix
+
+
+@pytest.mark.parametrize(
+    ("package", "loop", "first", "half"),
+    [
+        ("transformers", "Trainer", "Pass tf32=True to TrainingArguments", "pass bf16=True too"),
+        ("accelerate", "Accelerator", "at the start of the program", 'pass mixed_precision="bf16" to the Accelerator'),
+        ("lightning", "Trainer", "at the start of the program", 'pass precision="bf16-mixed" to the Trainer'),
+        ("deepspeed", "DeepSpeedEngine", "at the start of the program", '"bf16": {"enabled": true}'),
+    ],
+)
+def test_both_variants_of_fewer_bits_are_said_in_the_framework_s_words(package: str, loop: str, first: str, half: str) -> None:
+    tf32, bf16 = (worded("precision", fix, Framework(package, "", loops=(loop,))) for _, fix in PLAIN[1::-1])
+    assert first in tf32.steps[0] and half in tf32.steps[1] and "TF32 comes first, since" in tf32.steps[1]
+    assert not any("torch.autocast" in step for step in (*tf32.steps, *bf16.steps))
+    assert tf32.code and "loss" not in tf32.code.after and "Compare" in tf32.steps[-1]
+    explained_first = explained(packs()[package], "precision").partition(" (")[0]
+    assert bf16.stack and bf16.stack.option == explained_first
+    if tf32.stack:
+        assert f"{tf32.stack.option} (" in explained(packs()[package], "precision")
+
+
+def test_parameters_that_the_framework_moves_later_need_not_be_on_the_gpu() -> None:
+    for package, loop in (("accelerate", "Accelerator"), ("lightning", "Trainer"), ("transformers", "Trainer")):
+        steps = worded("optimizer-foreach", PLAIN[-1][1], Framework(package, "", loops=(loop,))).steps
+        assert not any("tensors on the GPU" in step for step in steps), package
+    assert "tensors on the GPU" in PLAIN[-1][1].steps[1]
 
 
 @pytest.mark.parametrize("text", ["pytorch lightening", "hf=new"])

@@ -106,9 +106,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def in_version(self, version: str) -> bool:
         """Whether that version has it; "" is the newest."""
-        if not version:
-            return not self.until
-        return (not self.since or number(version) >= number(self.since)) and (not self.until or number(version) < number(self.until))
+        return _in_version(version, self.since, self.until)
 
     def stands_in(self, code: str) -> bool:
         """Whether a code has it already, with a value of its own."""
@@ -128,6 +126,24 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
+class Phrase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A framework's own words for part of a plain step. plain: that part. own: its replacement. Other fields: as of `Option`."""
+
+    rule: str
+    plain: str
+    own: str
+    names: tuple[str, ...] = ()
+    when: Literal["", "training", "inference"] = ""
+    loop: str = ""
+    since: str = ""
+    until: str = ""
+
+    def suits(self, asked: Asked) -> bool:
+        """Whether it holds for such a program."""
+        fits = self.rule == asked.rule and self.when in ("", asked.kind) and (not self.loop or self.loop in asked.loops)
+        return fits and _in_version(asked.version, self.since, self.until)
+
+
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of a framework. name: as it is printed. package: on PyPI, and as recordings name it. aliases: what else the user may call it. within: packages whose loops drive this one's, so
     that the user writes theirs. base: whether the others are written in it, so that it says what they do not. archive: what is read of it; a checkout where PyPI serves none that can be. options: the first that suits is the one that is shown."""
@@ -143,6 +159,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     owners: Mapping[str, Owner] = {}
     seen: tuple[Seen, ...] = ()
     options: tuple[Option, ...] = ()
+    phrases: tuple[Phrase, ...] = ()
 
     @property
     def module(self) -> str:
@@ -160,9 +177,21 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         known = [one for one in self.options if one.option.partition(" ")[0] == flag]
         return not known or any(one.in_version(version) for one in known)
 
+    def in_own_words(self, step: str, asked: Asked) -> str:
+        """A step for plain PyTorch with the framework's own words in it."""
+        for phrase in self.phrases:
+            step = step.replace(phrase.plain, phrase.own) if phrase.suits(asked) else step
+        return step
+
     def option_for(self, asked: Asked) -> Option | None:
         """The option for a finding; None if the framework has none. A default that is seen to be the cause comes first, then one for that very cause."""
         return min((option for option in self.options if option.suits(asked)), key=lambda option: (option.seen is None, option.cause == "*"), default=None)
+
+
+def _in_version(version: str, since: str, until: str) -> bool:
+    if not version:
+        return not until
+    return (not since or number(version) >= number(since)) and (not until or number(version) < number(until))
 
 
 def number(version: str) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ def _lines(option: Option) -> Iterator[str]:
     yield f"{option.option} ({versions(option)})"
     yield from (f"  {step}" for step in (option.does, *option.then))
     for name, text in (
+        ("In place of", ", ".join(text.rstrip("(") for text in option.stands_for)),
         ("For", option.when),
         ("Loop", option.loop),
         ("Default", option.default),
