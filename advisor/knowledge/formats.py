@@ -159,7 +159,7 @@ _SEPARATORS = tuple(re.compile(separator) for separator in (rb",", rb"\t", rb";"
 _EXACT = 4  # of them are written on purpose; blanks also stand in sentences
 _NUMBER = re.compile(rb"[-+]?[\d.,:%eE+-]{1,40}$")
 _TITLE = re.compile(rb"[^.!?{}=<>]{1,80}$|[\w.]{1,80}$")
-_TITLE_LINES = 12
+_TITLE_LINES = 12  # of a file, the first, in which a table names its columns
 
 
 def columns_of(head: bytes) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, MOST
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, interval, percent
 from advisor.report.recording import Health
@@ -16,7 +16,7 @@ from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import FEWEST_LAUNCHES
 from advisor.views.trace.steps import Steps
 
-STEP_SPREAD = 0.25
+STEP_SPREAD = CONSIDERABLE
 """Steps that differ by more than this share of their mean have no representative."""
 
 FEWEST_OPS = FEWEST_LAUNCHES

@@ -9,7 +9,7 @@ from advisor.knowledge import occupancy
 from advisor.knowledge.how_to_record import counters
 from advisor.knowledge.occupancy import WARP
 from advisor.knowledge.op_tokens.families import PRODUCTS, family
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.knowledge.stalls import NO_STALL, STALLS, WORTH_SHOWING
 from advisor.report.kernels import Check
 from advisor.report.numbers import counted, large_count, size
@@ -108,7 +108,7 @@ def _occupancy(kernel: MeasuredKernel) -> Answer | None:
     return Answer(few and not busy, f"{told}, which keeps a unit busy all the same" if few and busy else told)
 
 
-ENOUGH = 0.5
+ENOUGH = MOST
 """Of the warps that an SM holds: 50 to 75 % hide the latency of most kernels, and more seldom help (Best Practices Guide, "Occupancy")."""
 
 

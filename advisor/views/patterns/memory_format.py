@@ -13,7 +13,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import has_token, names_of
 from advisor.knowledge.op_tokens.families import Family, op_family
-from advisor.knowledge.shares import LITTLE
+from advisor.knowledge.shares import CONSIDERABLE, LITTLE
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -113,7 +113,7 @@ _OWN_NORM = names_of("batch_norm_of_torch")
 _LIBRARY_NORM = names_of("batch_norm_of_cudnn_in_nchw")
 _BACKWARD = names_of("norm_backward")
 _GROUP_NORM = names_of("native_group_norm")
-REFUSING = 0.25  # group norms a convolution: a block of three or four layers has one
+REFUSING = CONSIDERABLE  # group norms a convolution: a block of three or four layers has one
 _CHANNELS_LAST = names_of("channels_last")
 _CONVOLUTION = names_of("convolution_forward")
 _OF_PICTURES, _OF_ELSE = names_of("conv2d"), names_of("conv_1d_or_3d")

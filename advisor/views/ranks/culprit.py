@@ -111,7 +111,7 @@ def _between_steps(job: Job, at: int, excess_us: float) -> bool:
     return not job.ranks[at].facts.shows_loader and float(before[at]) - _other_ranks(before, at) >= BETWEEN * excess_us > 0
 
 
-IN_ONE_PLACE = 0.8
+IN_ONE_PLACE = BETWEEN
 """A host that loses so much of the gain between two collectives does something there; one that is slow at everything loses it all over."""
 
 
