@@ -1,4 +1,4 @@
-"""Commands that write a report: analyze, of one trace, of each of several, or of a job's ranks; and report, of a saved one."""
+"""Commands that write a report. analyze: of a trace, of each of several, or of a job's ranks. report: of a saved report."""
 
 # Annotations are evaluated here, once: typer evaluates the text of each several times, which takes as long as a tenth of numpy's import.
 import os
@@ -148,7 +148,7 @@ def analyze(
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options ask for, of every trace alike. part: (i, n), the ranks of a job that are reduced and no more."""
+    """The options' effect on every trace. part: (i, n), the ranks of a job to reduce."""
 
     chosen: "Selection"
     format: str | None
@@ -184,7 +184,7 @@ _Target: TypeAlias = "tuple[str, Path | None]"
 
 
 class _Outputs(msgspec.Struct, frozen=True):
-    """Where a report of some traces is written: into files, and of a job into a `directory`."""
+    """The destination of the reports of some traces: files, or a `directory` for a job."""
 
     trace: list[str]
     request: _Request

@@ -1,5 +1,5 @@
-"""Takes texts and paths of the command line without conversion. typer converts them by pydantic, and importing that takes as
-long as numpy. typer still converts other types, and reports wrong values."""
+"""Takes texts and paths of the command line without conversion. Typer would convert them by pydantic, which takes as
+long to import as numpy. Typer still converts other types, and reports wrong values."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from advisor.report.model import Report
 
 INDEX, SAVED, PAGES, SUMMARIES = "index.html", "report.json", "ranks", "summaries"
-"""What a job's directory holds: its page, the same as JSON, its ranks' pages, and what it is made of."""
+"""The content of a job's directory: its page, the same as JSON, its ranks' pages, and their data."""
 
 
 class JobOutput(msgspec.Struct, frozen=True):
-    """Where and how the ranks of a job are reduced: `executor` with so many `workers`; into a `directory`, where one was given; of
-    the traces only a `part` (i, n)."""
+    """How to reduce the ranks of a job. `executor` with so many `workers`. `directory`: the destination, if any. `part`: (i, n), only
+    these traces."""
 
     executor: str = ""
     workers: int | None = None

@@ -1,4 +1,4 @@
-"""Commands on rules: their list, and the page of one or what it says of a trace."""
+"""Commands on rules: their list, and the page of a rule or its result on a trace."""
 
 from __future__ import annotations
 

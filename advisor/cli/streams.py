@@ -1,5 +1,5 @@
-"""Standard output and error as every command has them: what a trace holds drives no terminal and gives a log no commands, and a stream
-that takes nothing more has an exit code of its own, which is never that of a finding, and one whose encoding lacks a character gets another."""
+"""Standard output and error of every command. Text of a trace cannot steer a terminal, or give commands to a CI log. A closed or full
+stream has its own exit code, which is never that of a finding. Characters that an encoding lacks are replaced."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 from advisor.errors import OutputError
 
 _COMMAND = re.compile(r"^([^\S\n]*):(?=:)|##(?=[\w.-]*\[)", re.MULTILINE)
-"""What runners of CI obey: GitHub's lines that begin with ::, spaces before it or not, and ##[…], Azure's ##vso[…], TeamCity's ##teamcity[…]
-wherever they stand."""
+"""Commands for CI runners: GitHub's lines that begin with ::, after spaces or not. And anywhere in a line: ##[…], Azure's ##vso[…], TeamCity's
+##teamcity[…]."""
 
 
 def no_command(text: str) -> str:
@@ -42,7 +42,7 @@ _TWINS = {
     **dict(zip("·–−’•µ×→▓▒░", "---'*ux>%*.", strict=True)),
     **dict(zip("▁▂▃▄▅▆▇█▉▊▋▌▍▎▏", "_.-=+*%####:::.", strict=True)),
 }
-"""What stands for a character that an encoding lacks: one for one, so that bars stay as long as they are."""
+"""The replacement of a character that an encoding lacks: a single character, so that bars keep their length."""
 
 
 def _twin(error: UnicodeError) -> tuple[str, int]:
@@ -71,7 +71,7 @@ def declared(text: str) -> str:
 
 
 class _Stream:
-    """A stream that writes for another one; all that it does not do itself is that one's."""
+    """A stream that writes to another stream, to which it passes all other methods."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -112,8 +112,8 @@ class Output(_Stream):
 
 
 class Messages(_Stream):
-    """Standard error, whoever writes: click, a warning of Python's, a path. (Progress bars, which steer the cursor, write to
-    `sys.__stderr__`.) Where it takes nothing, messages are lost and the exit code stands."""
+    """Standard error of any writer: click, a warning of Python's, a path. (Progress bars, which steer the cursor, write to
+    `sys.__stderr__`.) If it accepts nothing, messages are lost and the exit code stays."""
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ class Messages(_Stream):
 
 
 class _Closed(io.TextIOBase):
-    """What stands for a stream that was closed before we began (>&-)."""
+    """The replacement of a stream that was closed before the start (>&-)."""
 
     def write(self, text: str) -> int:
         raise OSError("it is closed")

@@ -55,7 +55,7 @@ def given_path(text: str) -> Path:
 
 
 OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", parser=given_path, metavar="<path>", help="The output file; - is standard output.")]
-"""For commands that write one file: `single_output` says so where two are given, of which click would take the last."""
+"""For commands that write a single file: `single_output` raises an error for two outputs. Click would use the last."""
 OutputsOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -206,7 +206,7 @@ def check_format(name: str | None, formats: Mapping[str, Format[Any]]) -> None:
 
 
 _HELD_TOO = {"json": ("perfetto", "sarif", "gitlab"), "text": ("markdown",)}
-"""Formats that are one of another kind too, whose suffix their files may have."""
+"""Formats that are also of another kind, and may use its suffix."""
 
 
 def format_into(name: str | None, path: Path | None, suffixes: Mapping[str, str]) -> str:

@@ -30,8 +30,7 @@ _OF_MANIFESTS = b'{\n "version": 1,\n "recorded": "'
 
 class Part:
     """A directory for unfinished files, which no other process knows. It holds a lock as long as the process lives. So the next process that records
-    there
-    removes the files of a killed process."""
+    there removes the files of a killed process."""
 
     def __init__(self, directory: Path) -> None:
         self.path = new_folder(directory / f"{PART}{os.getpid()}")

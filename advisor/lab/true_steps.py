@@ -79,8 +79,7 @@ def standing(directory: Path) -> list[Held]:
 
 def held(directory: Path) -> list[Held]:
     """Every recording of a corpus' table, with a new estimate if its trace is available. Without a table: every trace below the directory with a step
-    time in a
-    `manifest.json` or `recordings.json` next to it. Raises TraceError."""
+    time in a `manifest.json` or `recordings.json` next to it. Raises TraceError."""
     if (directory / FILE).exists():
         return [_anew(one, directory / one.trace) if one.trace and (directory / one.trace).exists() else one for one in standing(directory)]
     found = [

@@ -1,4 +1,4 @@
-"""Sources turn a file or a directory into a Recording. `read` is the one place where paths are opened."""
+"""Sources turn a file or a directory into a Recording. Only `read` opens paths."""
 
 from __future__ import annotations
 
@@ -60,13 +60,12 @@ __all__ = [
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
-    """Read what was recorded at `path`: a file, a directory or pattern of one run's traces, a URL of a store, or "-" for standard input.
+    """Read the recording at `path`: a file, a directory or pattern of a run's traces, a URL of a store, or "-" for standard input.
 
-    What a file is, its content says, not its suffix. Files that hold more than `max_bytes` uncompressed are refused.
+    The content of a file decides its kind, not its suffix. Files with more than `max_bytes` uncompressed are refused.
     `progress(done, size)` is called with bytes of the file as they are read; size is None if it is not known.
-    `processes`: 1 or 2; a large Kineto trace is read by two if there are two cores. The recording is the same.
-    Raises UsageError if no path is given, TraceError if nothing can be read, if no source knows it or it holds nothing to analyse.
-    """
+    `processes`: 1 or 2; two processes read a large Kineto trace if there are two cores. The recording is the same.
+    Raises UsageError if no path is given. Raises TraceError if nothing can be read, if no source knows it, or if it is empty."""
     path, told = path_of(path), ""
     processes = processes or cores()
     if path == STDIN:
@@ -134,12 +133,12 @@ def _front_end_named(path: str) -> Iterator[None]:
 
 
 def load_stages(paths: Sequence[str], *, max_bytes: int = DEFAULT_MAX_BYTES) -> Timeline:
-    """The timeline of one process of which there is a trace a stage."""
+    """The timeline of a process with a trace per stage."""
     return joined([load(path, max_bytes=max_bytes, processes=1) for path in paths])
 
 
 def _of_stages(paths: Sequence[str], path: str, max_bytes: int) -> Recording:
-    """The recording of one process, whose traces in a directory are of one stage each."""
+    """The recording of a process with a trace per stage in a directory."""
     timeline = load_stages(paths, max_bytes=max_bytes)
     timeline = replace(timeline, source=replace(timeline.source, path=path))
     return _with_captures_beside(Recording("trace", path, (timeline,)), paths[0], max_bytes)
@@ -185,7 +184,7 @@ def _with_captures_beside(recording: Recording, path: str, max_bytes: int) -> Re
 
 
 def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:
-    """The job whose ranks `advisor record` recorded in one go, each in a directory of its own."""
+    """The job that `advisor record` recorded at once, with a directory per rank."""
     if kind == "job" and folders:
         return job_of(folders, path)
     names = ", ".join(os.path.basename(folder) for folder in folders)
@@ -194,7 +193,7 @@ def _of_processes(path: str, kind: str, folders: list[str]) -> Recording:
 
 
 def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
-    """The job whose ranks' traces these are, each a file. Raises TraceError if one is not there."""
+    """The job with these files as its ranks' traces. Raises TraceError if a file does not exist."""
     named = [path_of(path) for path in paths]
     for path in named:
         if not is_remote(path) and not os.path.isfile(path):
@@ -208,14 +207,14 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
 
 
 def separate_recordings(paths: Sequence[str]) -> list[str]:
-    """What is to be looked at by itself of what was given: of a directory or a pattern its recordings, and those of directories that a pattern
-    names. Of several directories each may be one capture, as the ranks of a job are; what `advisor record` wrote always is."""
+    """The separate recordings of the given paths: those of a directory or a pattern, and those of directories that a pattern
+    matches. Each of several directories may be a single capture, as the ranks of a job are. A directory of `advisor record` always is."""
     return [one for path in paths for one in (_recordings_at(path, len(paths) > 1) or (names_in(path) if is_pattern(path) else []) or [path])]
 
 
 def _recordings_at(path: str, several: bool) -> list[str]:
-    """The recordings of a directory or pattern, a log's runs of JAX among them, or the path where it names neither; nothing if it holds
-    none, as `read` says. several: it is one of several that were given."""
+    """The recordings of a directory or pattern, including the runs of a JAX log, or the path itself if it is neither. Empty if there are
+    none, by the criteria of `read`. several: it is among several given paths."""
     if path == STDIN or not (is_pattern(path) or is_directory(path)) or run.recognises(Path(path)):
         return [path]
     if several and os.path.isdir(path) and is_one_capture(path):
@@ -233,21 +232,21 @@ def _recordings_at(path: str, several: bool) -> list[str]:
 
 
 def is_one_capture(directory: str | os.PathLike[str]) -> bool:
-    """Whether a directory is one capture, and does not hold several of one program: the ranks of a job, or a run of JAX's profiler."""
+    """Whether a directory is a single capture, not several of the same program: the ranks of a job, or a run of JAX's profiler."""
     from advisor.sources.jax.directory import newest_run
 
     return run.processes(Path(directory))[0] == "job" or holds_ranks(directory) or bool(newest_run(Path(directory)))
 
 
 def _of_runs(logged: list[Path]) -> str:
-    """Which run of a log of JAX was read; "" if there is but one."""
+    """Which run of a JAX log was read; "" if there is a single run."""
     if len(logged) < 2:
         return ""
     return f"the run {logged[-1].name} was read, the newest of {len(logged)} that lie there; {counted(len(logged) - 1, 'older one')} not"
 
 
 def _of_recordings(path: str, given: int) -> str:
-    """Which of one process's recordings, in turn, was read; "" if there is but one."""
+    """Which of a process's successive recordings was read; "" if there is a single recording."""
     if given < 2:
         return ""
     return f"{os.path.basename(path)} was read, the latest of {given} recordings of one process; {counted(given - 1, 'other')} not"
@@ -259,7 +258,7 @@ def _of_ranks_left(earlier: int) -> str:
 
 
 def _of_snapshots_left(snapshots: Sequence[str]) -> str:
-    """Which snapshots of memory lie beside traces and are not read; "" if none does."""
+    """Memory snapshots next to traces that are not read; "" if there are none."""
     if not snapshots:
         return ""
     first = os.path.basename(snapshots[0])
@@ -268,7 +267,7 @@ def _of_snapshots_left(snapshots: Sequence[str]) -> str:
 
 
 def _of_others_left(left: Sequence[str]) -> str:
-    """Which recordings lie beside traces of another format and are not read; "" if none does."""
+    """Recordings next to traces of another format that are not read; "" if there are none."""
     if not left:
         return ""
     many = f"{os.path.basename(left[0])} was" if len(left) == 1 else f"{os.path.basename(left[0])} and {counted(len(left) - 1, 'other')} were"
@@ -276,7 +275,7 @@ def _of_others_left(left: Sequence[str]) -> str:
 
 
 def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
-    """Raises UsageError for a directory of which fewer recordings are read than are left out: a report of those is none of the directory."""
+    """Raises UsageError for a directory with more skipped than read recordings: a report would not represent it."""
     if not 0 < read < len(left):
         return
     told = (
@@ -286,7 +285,7 @@ def _refuse_most_left(path: str, read: int, left: Sequence[str]) -> None:
 
 
 def _flight_dumps(names: Sequence[str]) -> list[str]:
-    """Which files of a directory are dumps of a flight recorder: none if the first that could be one is not."""
+    """The flight recorder dumps among files of a directory. Empty if the first candidate is no dump."""
     may = [name for name in names if Path(name).suffix in ("", ".pickle", ".pkl", ".json", ".bin") and not is_remote(name)]
     return [name for name in may if is_flight(head(name, SNIFF_BYTES))] if may and is_flight(head(may[0], SNIFF_BYTES)) else []
 
@@ -299,12 +298,12 @@ def _refuse_known_directory(path: str, names: Sequence[str]) -> None:
 
 
 def _called(part: object, path: str) -> object:
-    """A timeline by the name of what was given, where something made of it was read."""
+    """A timeline with the name of the given path, if a derived file was read."""
     return replace(part, source=replace(part.source, path=path)) if isinstance(part, Timeline) else part
 
 
 def _chosen(part: object, told: str, check: str = "latest-recording") -> object:
-    """A timeline, or a TPU's profile, with what it was chosen from."""
+    """A timeline, or a TPU's profile, with the candidates that it was chosen from."""
     issue = ReadIssue(check, told, "ok")
     if isinstance(part, Timeline):
         return replace(part, source=replace(part.source, issues=(*part.source.issues, issue)))
@@ -312,7 +311,7 @@ def _chosen(part: object, told: str, check: str = "latest-recording") -> object:
 
 
 def _of_ranks(job: Recording, max_bytes: int) -> Recording:
-    """The memory snapshots of a job's ranks as one recording."""
+    """The memory snapshots of a job's ranks as a single recording."""
     from advisor.sources.memory.ranks import of_ranks
 
     ranks = [rank for part in job.parts if isinstance(part, JobTraces) for rank in part.traces]
@@ -320,7 +319,7 @@ def _of_ranks(job: Recording, max_bytes: int) -> Recording:
 
 
 def _only_trace(traces: list[str], path: str, names: Sequence[str]) -> str:
-    """The one trace of a directory or pattern, or the only file, if it is known what that is. Raises TraceError if there is none."""
+    """The only trace of a directory or pattern, or the only file, if its kind is known. Raises TraceError if there is none."""
     if traces:
         return traces[0]
     if len(names) == 1 and (source_of(begun := head(names[0], formats.HEAD_BYTES)) or formats.of_head(begun, names[0])):
@@ -347,7 +346,7 @@ def _export_of_nsys(path: str) -> str:
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Timeline:
-    """The timeline of one process's trace; arguments as of `read`. Raises TraceError if the recording has none, or several."""
+    """The timeline of a process's trace; arguments as for `read`. Raises TraceError if the recording has none, or several."""
     recording = read(path, max_bytes=max_bytes, progress=progress, processes=processes)
     found = [part for part in recording.parts if isinstance(part, Timeline)]
     if recording.kind == "tpu":

@@ -1,4 +1,4 @@
-"""A zip or tar archive that holds one recording: that recording's bytes, as if it lay there alone."""
+"""A zip or tar archive with a single recording: the recording's bytes, as if it were a plain file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _TAR_BLOCK = 512  # bytes: POSIX tar
 
 _RECORDING = re.compile(r"\.(?:json|sqlite|pickle|pb|ncu-rep|csv)(?:\.gz|\.zst)?$")
-"""How recordings are named: what else lies beside one in an archive, as a log, is left."""
+"""Names of recordings: other files in an archive, such as a log, are ignored."""
 
 _MOST_FILES = 1000
-"""Files of an archive that are looked at: one with more is no recording that somebody packed."""
+"""Greatest number of files in an archive: nobody packs a recording with more."""
 
 _UNKNOWN: tuple[type[Exception], ...] = (NotImplementedError, RuntimeError)
 """What zipfile raises of a method that it does not know, and of a password."""
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """The one recording of an archive. size: its bytes unpacked. command: what unpacks the archive. told: what was left, "" if nothing was."""
+    """The recording in an archive. size: its bytes unpacked. command: unpacks the archive. told: the ignored files, "" if there are none."""
 
     file: BinaryIO
     size: int
@@ -59,7 +59,7 @@ def unpacked(file: BinaryIO, path: str, max_bytes: int) -> Packed | None:
 
 
 def _guarded(read: Callable[[BinaryIO, int], Packed], file: BinaryIO, path: str, max_bytes: int) -> Packed:
-    """What `read` gives; what its libraries raise of a damaged archive as TraceError."""
+    """The result of `read`; libraries' errors for a damaged archive become TraceError."""
     try:
         return read(file, max_bytes)
     except _damaged() as error:
@@ -91,7 +91,7 @@ def _of_zip(file: BinaryIO, max_bytes: int) -> Packed:
 
 
 def _of_tar(file: BinaryIO, max_bytes: int) -> Packed:
-    """Read twice: only its end says that nothing else is in it, and of a packed one nothing can be skipped."""
+    """Read twice: only the end shows that nothing else is in it, and compressed data cannot be skipped."""
     found = [member.name for member in _members(_tar(file, max_bytes))]
     file.seek(0)
     name, told = _single_recording(found, "tar")
@@ -118,7 +118,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _single_recording(names: Sequence[str], kind: str) -> tuple[str, str]:
-    """The recording among an archive's files, and what is said of the others. Raises TraceError if that is not one."""
+    """The recording among an archive's files, and a note on the others. Raises TraceError if there is not exactly a single recording."""
     files = [name for name in names if not _hidden(name)]
     recordings = [name for name in files if _RECORDING.search(name)] if len(files) > 1 else files
     if len(recordings) == 1:
@@ -139,12 +139,12 @@ def _single_recording(names: Sequence[str], kind: str) -> tuple[str, str]:
 
 
 def _hidden(name: str) -> bool:
-    """What systems put beside files: `__MACOSX/`, `.DS_Store`, `._trace.json`."""
+    """Files that operating systems add: `__MACOSX/`, `.DS_Store`, `._trace.json`."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
 class _Member(io.RawIOBase):
-    """A file of an archive as one that is read from its start; a damaged one is a file that cannot be read."""
+    """A file of an archive, read from its start; a damaged file cannot be read."""
 
     def __init__(self, inner: IO[bytes]) -> None:
         self._inner = inner

@@ -1,8 +1,7 @@
-"""Two traces of one program: the light one's times, with the shapes, frames and memory that the deep one recorded.
+"""Two traces of the same program: the times of the light trace, with shapes, frames and memory of the deep trace.
 
-What ops and calls the host issued is the same in both, step by step; so each is found again in the other by its place among
-those of its thread. Between two that are matched, time runs evenly: frames of the deep trace are laid over the light one's clock.
-"""
+Both have the same ops and calls of the host, step by step. So each is found in the other by its position among the
+events of its thread. Between two matches, time is interpolated: frames of the deep trace are moved to the light trace's clock."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
 _CARRIED = ("dims", "types", "strides", "concrete", "kernel_file", "call_stack", "module")
 
 MATCHED_ENOUGH = 0.95
-"""Of a light trace's ops: fewer matched ones mean that its steps and the deep ones did different things."""
+"""Of a light trace's ops. With fewer matches, its steps and the deep steps did different work."""
 
 COMPARED = 4000
 """Longer stretches that differ are left unmatched: comparing them takes quadratic time."""
@@ -39,13 +38,13 @@ class _Events(msgspec.Struct, frozen=True):
     op: np.ndarray
 
     def in_step(self, step: tuple[float, float], thread: int) -> Ints:
-        """Those of one thread that began in a step."""
+        """Rows of a thread that began in a step."""
         first, last = np.searchsorted(self.start_us, step)
         return first + np.flatnonzero(self.thread[first:last] == thread)
 
 
 def attributed(light: Timeline, deep: Timeline) -> Timeline:
-    """The light timeline with what the deep one knows of the same steps; as it is where either has no marked steps."""
+    """The light timeline with the deep timeline's data of the same steps; unchanged if either has no marked steps."""
     steps, deep_steps = _steps(light), _steps(deep)
     if not steps or not deep_steps:
         return _noted(light, "neither shapes nor lines could be taken from the deep trace: no steps are marked")
@@ -118,7 +117,7 @@ def _events(timeline: Timeline, threads: dict[tuple[int, int], int], codes: dict
 
 
 def _alike(ours: _Events, theirs: _Events, step: tuple[float, float], others: list[tuple[float, float]]) -> tuple[float, float]:
-    """The deep step in which the same was issued, thread by thread; else the one whose number of events is nearest."""
+    """The deep step with the same events, thread by thread; else the step with the nearest number of events."""
 
     def difference(other: tuple[float, float]) -> tuple[bool, int]:
         mine, yours = slice(*np.searchsorted(ours.start_us, step)), slice(*np.searchsorted(theirs.start_us, other))
@@ -130,7 +129,7 @@ def _alike(ours: _Events, theirs: _Events, step: tuple[float, float], others: li
 
 
 def _aligned(a: Ints, b: Ints) -> tuple[Ints, Ints]:
-    """Places in `a` and `b` of what is in both, in order: a common head, a common tail, and what is alike between them."""
+    """Positions in `a` and `b` of their common elements, in order: a common head, a common tail, and matches between them."""
     n = min(len(a), len(b))
     head = int(np.argmin(np.r_[a[:n] == b[:n], False]))
     tail = int(np.argmin(np.r_[a[::-1][: n - head] == b[::-1][: n - head], False]))
@@ -144,7 +143,7 @@ def _aligned(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 
 
 def _clock(ours: _Events, theirs: _Events, mine: Ints, yours: Ints, step: tuple[float, float], other: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Moments of the deep step and the same ones of the light step, both never running backwards."""
+    """Moments of the deep step and the same moments of the light step, both never decreasing."""
     deep = np.r_[other, theirs.start_us[yours], np.minimum(theirs.end_us[yours], other[1])]
     light = np.r_[step, ours.start_us[mine], np.minimum(ours.end_us[mine], step[1])]
     order = np.lexsort((light, deep))
@@ -152,7 +151,7 @@ def _clock(ours: _Events, theirs: _Events, mine: Ints, yours: Ints, step: tuple[
 
 
 def _laid(frame: Table, thread: tuple[int, int], step: tuple[float, float], clock: tuple[Floats, Floats], number: int) -> Table:
-    """The rows of a thread that lie in the deep step, cut to it, on the light step's clock; ids are those of this step alone."""
+    """A thread's rows in the deep step, cut to it, on the light step's clock. Ids are valid within this step only."""
     start = frame["start_us"]
     end = start + frame["dur_us"] if "dur_us" in frame else start
     chosen = (frame["pid"] == thread[0]) & (frame["tid"] == thread[1]) & (start < step[1]) & (end >= step[0])
@@ -172,7 +171,7 @@ def _laid(frame: Table, thread: tuple[int, int], step: tuple[float, float], cloc
 
 
 def _joined(name: str, parts: list[Table]) -> Table:
-    """The parts as one table. They are cut from one table, and so have the same categories."""
+    """The parts as a single table. They are cut from the same table, and so have the same categories."""
     some = [part for part in parts if len(part)]
     return concatenated(some) if some else table(name, {})
 

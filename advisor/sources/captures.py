@@ -1,4 +1,4 @@
-"""Where inference servers put the traces of their graphs' capture, and which of them are a rank's."""
+"""Directories in which inference servers put the traces of their graph captures, and the traces of a rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CaptureFile(msgspec.Struct, frozen=True):
 
 
 def is_capture(path: str) -> bool:
-    """Whether a file's name is one that servers give to the trace of a capture."""
+    """Whether servers give such a name to the trace of a capture."""
     return _NAME.search(PurePath(path).name) is not None
 
 
@@ -64,7 +64,7 @@ def of_rank(files: Sequence[CaptureFile], rank: int | None) -> list[CaptureFile]
 
 
 def read_captures(files: Sequence[CaptureFile], load: Callable[[str], Timeline]) -> CaptureTraces | None:
-    """What can be read of them; None if nothing can."""
+    """The readable traces; None if there are none."""
     found = [CaptureTrace(PurePath(file.path).name, timeline, file.rows) for file in files if (timeline := _read(file, load)) is not None]
     return CaptureTraces(tuple(found)) if found else None
 

@@ -1,4 +1,4 @@
-"""The device's clock, set by the host's as far as launches tell: a recorder matches the two once, to some microseconds."""
+"""The device's clock, corrected by the host's as far as launches allow. A profiler matches the two once, to some microseconds."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 
 LEAST_LAUNCH_US = 3.0
-"""No kernel starts sooner after its launch began: 3.3 µs at the least in some 130 recordings of A100, H100, H200, MI210 and MI300, by three recorders."""
+"""No kernel starts sooner after its launch began. At least 3.3 µs in some 130 recordings of A100, H100, H200, MI210 and MI300, by three profilers."""
 
 ADRIFT_US = 5.0
-"""Ops that seem to start this much before their launch are no matter of a clock that was matched by sampling: the check of clocks speaks of it."""
+"""Ops that seem to start this much before their launch are no effect of clock sampling: the check of clocks reports them."""
 
 FEWEST_LAUNCHES = 10
-"""Fewer tell no clock: one of them may be damaged."""
+"""With fewer launches no clock is corrected: a record may be damaged."""
 
 AMONG_FASTEST = 0.001
-"""Quantile of the times from launch to start that represents the shortest: one record among thousands decides nothing."""
+"""Quantile of the times from launch to start that represents the shortest: a single record among thousands has no influence."""
 
 
 def aligned(timeline: Timeline) -> Timeline:
-    """The timeline with each device's times as much later as its fastest launches need. Unchanged if they are slow enough, as in most recordings;
-    and where a device is further off than `ADRIFT_US`."""
+    """The timeline with each device's times moved later as its fastest launches require. Unchanged if these are slow enough, as in most recordings,
+    or if a device is further off than `ADRIFT_US`."""
     took, device = _launch_us(timeline)
     behind = {number: us for number in np.unique(device).tolist() if (us := _clock_lag_us(took[device == number])) > 0}
     if not behind:
@@ -37,7 +37,7 @@ def aligned(timeline: Timeline) -> Timeline:
 
 
 def _launch_us(timeline: Timeline) -> tuple[Floats, Ints]:
-    """How long each op started after its launch began, and on which device; of ops whose launch is known, and the only one of its number."""
+    """Time of each op from the begin of its launch to its start, and its device; of ops with a known launch, alone with its number."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
     numbers, wanted = calls["correlation"], ops["correlation"]
     order = np.argsort(numbers, kind="stable")
@@ -48,7 +48,7 @@ def _launch_us(timeline: Timeline) -> tuple[Floats, Ints]:
 
 
 def _clock_lag_us(took: Floats) -> float:
-    """By how much a device's clock is behind, at the least; 0 where launches do not tell."""
+    """The least delay of a device's clock; 0 if launches do not show any."""
     if len(took) < FEWEST_LAUNCHES:
         return 0.0
     fastest = float(np.quantile(took, AMONG_FASTEST, method="higher"))

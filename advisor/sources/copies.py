@@ -1,4 +1,4 @@
-"""What a recorded copy says about its direction and the memory at its ends."""
+"""Direction and memory kinds of a recorded copy."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _MEMORY |= {"device static": MemoryKind.DEVICE, "managed static": MemoryKind.MAN
 def describe_copy(name: str, kind: str = "", src: str = "", dst: str = "") -> tuple[str, str, str]:
     """Direction (a CopyKind's value) and the source's and destination's MemoryKind values of a copy.
 
-    From its arguments if they say (`kind`, `src`, `dst`), else from its name; "" for what is not recorded,
-    "Host" among it: ROCm does not say whether the host's memory is pinned.
-    """
+    They come from its arguments if present (`kind`, `src`, `dst`), else from its name; "" if they were not recorded.
+    "Host" counts as not recorded: ROCm does not show whether the host's memory is pinned."""
     match = _CUPTI.match(name)
     if match:
         kind, src, dst = kind or match[1], src or match[2] or "", dst or match[3] or ""
@@ -38,12 +37,12 @@ def describe_copy(name: str, kind: str = "", src: str = "", dst: str = "") -> tu
 
 
 def memory_kind(text: str) -> str:
-    """The MemoryKind value of what a trace calls a kind of memory, in any case of letters."""
+    """The MemoryKind value of a trace's name for a kind of memory, upper or lower case."""
     return _MEMORY.get(text.strip().lower().replace("_", " "), MemoryKind.UNKNOWN).value
 
 
 BARE = "Memcpy"
-"""A copy as torch 2.15's CUPTI backend names it: what it copies is in its arguments alone."""
+"""A copy as torch 2.15's CUPTI backend names it: only its arguments have direction and memory kinds."""
 
 
 def copy_name(kind: str, src: str, dst: str) -> str:

@@ -1,10 +1,9 @@
-"""Single records that cannot be as they stand, put right where a trace is read: a duration that overflowed, a start that is far off.
+"""Repairs single records with impossible times: a duration that overflowed, a start that is far off.
 
-What the others say decides. Ops of a stream run in the order in which they were launched and in turn, calls of a thread are
-numbered as they are made, and a wait for the device outlasts what it waits for. A few records that contradict this are damaged, and go where
-the others leave room. Many are not: then clocks disagree, or several queues are told as one, which checks of their own say. Nor is work of
-a queue of its own that the recorder told as another's, as collectives and copies are: of it each record is like the others.
-"""
+Other records decide. Ops of a stream run in the order of their launches and one at a time. Calls of a thread are
+numbered in order. A wait for the device ends after the awaited work. A few records that contradict this are damaged, and are moved to
+fit the others. Many are not: then clocks disagree, or several queues share a number, which other checks report. Work of
+another queue with a wrong number, such as collectives and copies, is not damaged either: its records are alike."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.sources.queues import SLACK_US, Queued, few_rows
 
 FAR = 2.0
-"""A record that overflowed is longer than all others of its name by far. One of a queue of its own is like them."""
+"""A record that overflowed is far longer than all others of its name. Records of a separate queue are alike."""
 
 _WAITS_FOR_DEVICE = re.compile(r"(cuda|cu|hip)(Device|Ctx|Context)Synchronize$")
 
 
 def mended(timeline: Timeline) -> Timeline:
-    """The timeline with its damaged records put right; the same one if there are none."""
+    """The timeline with repaired records; the same object if none is damaged."""
     ops, calls = Queued.create(("pid", "tid"), {"external_id": timeline.cpu_ops, "correlation": timeline.api_calls})
     (work,) = Queued.create(("device", "stream"), {"correlation": timeline.gpu_ops})
     for host in (ops, calls):
@@ -49,8 +48,8 @@ def mended(timeline: Timeline) -> Timeline:
 
 
 class _Launched(msgspec.Struct, frozen=True):
-    """Of each GPU op: start_us, end_us of its call, minus infinity if that is not known; waited_us when a wait for the device that began
-    later was over, infinite if none did. extent_us: how long the host was recorded, until over_us."""
+    """For each GPU op: start_us and end_us of its call, minus infinity if unknown. waited_us: the end of a later wait for the device, infinite if
+    there was none. extent_us: the recorded time of the host, until over_us."""
 
     start_us: Floats
     end_us: Floats
@@ -78,30 +77,29 @@ class _Launched(msgspec.Struct, frozen=True):
         return cls(start, end, waited, over_us - float(calls.start_us.min()), over_us)
 
     def misplaced(self, work: Queued) -> Mask:
-        """Ops that begin before their launch, and before ops of their stream that were launched earlier: where clocks disagree they keep their
-        order. Ops farther from their launch than the whole recording lasts: no clock is off by that. And what no other op does: to begin before
-        its launch, or, of a kernel, to be out of turn."""
+        """Ops that begin before their launch, and before ops of their stream that were launched earlier: with wrong clocks they would keep their
+        order. Ops farther from their launch than the whole recording: no clock is off by that. And unique violations: an op that begins before
+        its launch, or a kernel that is out of order."""
         turn = work.out_of_turn()
         before_us, after_us = self.start_us - work.start_us, work.start_us - np.minimum(self.waited_us, self.over_us)
         early = before_us > SLACK_US
         return (early & turn) | (np.maximum(before_us, after_us) > self.extent_us) | _only_row(early) | _computing(work.table, _only_row(turn))
 
     def race(self, work: Queued, before: int | None, row: int, after: int | None) -> bool:
-        """Whether two threads launched into one stream at once: then the numbers of their calls do not tell which came first."""
+        """Whether two threads launched into a stream at once: then the numbers of their calls do not show their order."""
         overtakes = before is not None and work.start_us[row] < work.start_us[before] and self.start_us[row] < self.end_us[before]
         overtaken = after is not None and work.start_us[after] < work.start_us[row] and self.start_us[after] < self.end_us[row]
         return bool(overtakes or overtaken)
 
 
 def _only_row(wrong: Mask) -> Mask:
-    """The row of which alone that is true, none if it is of several: then it may be how the recorder numbers or tells the time."""
+    """The only row that satisfies this. None for several rows: then the profiler may number or time events differently."""
     return few_rows(wrong) if wrong.sum() == 1 else np.zeros(len(wrong), bool)
 
 
 def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
-    """Ops that go on after the next one of their stream, or after a wait for them, for longer than the whole recording lasts. Kernels that end
-    after the next one does, or long after a wait, or after all that the host did, and are unlike the others of their name. And when they had
-    ended at the latest."""
+    """Ops that overlap the next op of their stream, or a wait for them, by more than the whole recording. And kernels unlike the others of their name
+    that end after the next op, long after a wait, or after all host work. With their latest possible ends."""
     ops = work.table
     kernel, after = (work.following(among) for among in ((ops["kind"] == GpuKind.KERNEL.value), np.ones(len(ops), bool)))
     until_us = np.minimum(after.start_us, launched.waited_us)
@@ -132,8 +130,8 @@ def _computing(ops: Table, among: Mask) -> Mask:
 
 
 def _beyond_their_op(calls: Queued, ops: Queued) -> tuple[Mask, Floats]:
-    """Calls that outlast the framework's op that made them, or the start of the next op, which no call makes; and when they had ended at the
-    latest."""
+    """Calls that end after the framework's op that made them, or after the start of the next op, which makes no call. With their latest possible
+    ends."""
     found, until = np.zeros(len(calls.numbers), bool), np.full(len(calls.numbers), np.inf)
     threads = ops.by_queue()
     for thread, rows in calls.by_queue().items() if threads else ():

@@ -14,7 +14,7 @@ from advisor.sources.limits import LARGEST, LONGEST_NS
 
 
 class Timed(msgspec.Struct):
-    """Leaves out what has no valid time, and counts it."""
+    """Leaves out rows without a valid time, and counts them."""
 
     bad_times: int = 0
     bad_durations: int = 0
@@ -35,7 +35,7 @@ class Timed(msgspec.Struct):
 
 
 def frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> Table:
-    """One table of the timeline, times in µs from `base`."""
+    """A table of the timeline, times in µs from `base`."""
     frames = []
     for part in parts:
         if len(part["start_ns"]):

@@ -1,8 +1,7 @@
-"""Interpreters of their own that work for this one, and the messages between them.
+"""Separate interpreters that work for this process, and their messages.
 
-Neither fork, which threads of the caller make unsafe, nor multiprocessing's spawn, which runs the caller's script again: a
-script without a `__main__` guard, a notebook or a test may analyse as well as the command line.
-"""
+Fork is unsafe with threads of the caller. Multiprocessing's spawn runs the caller's script again, but a
+script without a `__main__` guard, a notebook or a test may also run an analysis."""
 
 from __future__ import annotations
 
@@ -27,11 +26,10 @@ _SERVE = "from importlib import import_module; import_module(given[0]).serve()"
 
 
 def interpreter(code: str, *given: str) -> list[str]:
-    """The command that runs `code` in another interpreter, where `given` is the list of these.
+    """The command that runs `code` in another interpreter, with `given` as the list of these texts.
 
-    Isolated: neither the current directory nor the environment says where its modules come from. Whether it may leave what it
-    compiles next to them, which the environment may say too, this process says.
-    """
+    Isolated: neither the current directory nor the environment affects its search for modules. Whether it may write compiled modules
+    next to their sources, which the environment may also decide, is taken from this process."""
     root = str(Path(__file__).parents[2])
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
     return [sys.executable, *flags, "-c", _FIND + code, str(len(given)), *given, root, *_elsewhere(root)]
@@ -43,7 +41,7 @@ def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subproce
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End it now; what it was asked is lost, and nothing is left behind."""
+    """End it now; its request is lost, and nothing is left."""
     assert process.stdin and process.stdout
     process.kill()
     process.wait()
@@ -60,7 +58,7 @@ class Ended(Exception):
 
 
 class Worker:
-    """`module.serve()` in another interpreter, which answers one request after the other; started again after one that was its end."""
+    """`module.serve()` in another interpreter, which answers requests in turn. It is started again after a request that ended it."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -93,7 +91,7 @@ class Worker:
         raise Ended(code, self._last_words(), late.is_set())
 
     def close(self) -> None:
-        """End it now; what it was asked is lost."""
+        """End it now; its request is lost."""
         process, self._process = self._process, None
         if process is not None:
             end(process)
@@ -106,20 +104,20 @@ class Worker:
 
 
 def _elsewhere(root: str) -> list[str]:
-    """Where else this process finds packages, the current directory left out: a trace may lie among files of anyone."""
+    """Other directories in which this process finds packages, without the current directory: a trace may be among anyone's files."""
     known = {"", os.getcwd(), root}
     return [path for path in sys.path if path not in known and os.path.isabs(path)]
 
 
 def send(pipe: object, message: bytes) -> None:
-    """Write one message. Raises OSError if nobody reads."""
+    """Write a message. Raises OSError if nobody reads."""
     view = memoryview(len(message).to_bytes(_LENGTH, "little") + message)
     while view:
         view = view[pipe.write(view) :]  # type: ignore[attr-defined]
 
 
 def take(pipe: object) -> bytes:
-    """One message, b"" if the pipe has ended."""
+    """A message, b"" if the pipe has ended."""
     length = _exactly(pipe, _LENGTH)
     return _exactly(pipe, int.from_bytes(length, "little")) if length else b""
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from advisor.sources.whole import MOST_BYTES, too_large
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?P<end>"?)|[\[\]{}]', re.DOTALL)
-"""A string, whose end may not be there yet, or a bracket."""
+"""A string, possibly cut off, or a bracket."""
 _QUOTE, _OPENING, _LIST = b'"'[0], b"[{", b"["[0]
 
 
@@ -24,8 +24,8 @@ Path = tuple[bytes, ...]
 
 
 def pieces(stream: Readable, path: str, depth: int, wanted: Callable[[Path], bool], chunk_bytes: int = 1 << 24) -> Iterator[tuple[Path, bytes]]:
-    """Members of the wanted lists that are opened as bracket number `depth`, whole ones, separated by commas; then, without a path, the document in
-    which these lists are empty. The members are objects. Raises TraceError if that document is larger than what is decoded as a whole."""
+    """Members of the wanted lists that open as bracket number `depth`: whole objects, separated by commas. Then, without a path, the document with
+    these lists emptied. Raises TraceError if that document is larger than may be decoded as a whole."""
     rest: list[bytes] = []
     held, level, begin, at, inside = 0, 0, 0, 0, False
     keys: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What no recording holds, in any format: a number beyond it is damage."""
+"""Limits of any recording, in any format: a number beyond them is damage."""
 
 LONGEST_NS = 7 * 86_400 * 10**9
 """No event lasts a week: that is a broken clock."""

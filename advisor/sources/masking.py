@@ -1,8 +1,7 @@
-"""Names of a recording fit to be looked at: secrets masked if it is read, so that no report, comparison, picture or message can show
-one, and the longest clipped, since every rule looks through every name.
+"""Makes a recording's names safe to show. Secrets are masked as it is read, so that no report, comparison, picture or message can show
+them. The longest names are clipped, since every rule looks through every name.
 
-A launch command in a thread's name, a token in a range: whoever recorded did not think of who reads the report.
-"""
+A secret may be a launch command in a thread's name, or a token in a range: its author did not expect readers."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def _timeline(timeline: Timeline) -> Timeline:
 
 
 def _table(name: str, frame: Table) -> Table:
-    """The table, the same object where nothing in it changes: each distinct text is looked at once."""
+    """The table, the same object if nothing in it changes: each distinct text is checked once."""
     changed = {}
     for column, dtype in TABLES[name].items():
         if dtype != "str":

@@ -1,4 +1,4 @@
-"""What a recorder measured and found next to its trace, as recordings carry it."""
+"""Measurements and notes of `advisor record` next to its trace, as recordings carry them."""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ STANDARD_INPUT = "standard input"
 
 class Opened(msgspec.Struct, frozen=True):
     """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked if they are packed. head: the first of them.
-    size_bytes: of the file as it lies, 0 if that is not known. max_bytes: the most that it may hold unpacked.
-    processes: how many may read it at once. unpack: the command that unpacks the archive which holds it, "" if none does."""
+
+    size_bytes: of the file on disk, 0 if unknown. max_bytes: greatest unpacked size.
+
+    processes: greatest number of reading processes. unpack: the command that unpacks its archive, "" if it is in none."""
 
     path: str
     stream: Stream
@@ -33,7 +35,7 @@ class Opened(msgspec.Struct, frozen=True):
         return self.path != STANDARD_INPUT and not self.unpack
 
     def check_size(self) -> None:
-        """Raise TraceError where the file as it lies is larger than the limit, for sources that open it themselves."""
+        """Raise TraceError if the file on disk is larger than the limit, for sources that open it themselves."""
         if self.size_bytes > self.max_bytes:
             raise TraceError(
                 f"{self.path} holds {self.size_bytes:,} bytes, more than {self.max_bytes:,}, the limit",
@@ -41,7 +43,7 @@ class Opened(msgspec.Struct, frozen=True):
             )
 
     def check_seekable(self, what: str) -> None:
-        """Raise TraceError where a source must open the file by its path, but it is piped in or compressed."""
+        """Raise TraceError if a source must open the file by its path, but it is piped in or compressed."""
         if self.path == STANDARD_INPUT:
             raise TraceError(f"{what} cannot be read from standard input", "Give the path of the file.")
         if unpack := self.unpack or self.stream.unpacked_by:
@@ -49,7 +51,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """What a source's package holds; and `CHECKED`, where its recordings were checked for damage before they were written."""
+    """Content of a source's package. It has `CHECKED` if its recordings were checked for damage before they were written."""
 
     def record(self, opened: Opened, /) -> Recording:
-        """What the file holds. Raises TraceError if it is damaged or holds nothing to analyse."""
+        """The content of the file. Raises TraceError if it is damaged or holds nothing to analyze."""

@@ -1,4 +1,4 @@
-"""Where traces lie: files, directories and patterns here, and whatever fsspec reaches (`s3://`, `gs://`, `abfs://` …)."""
+"""Locations of traces: files, directories and patterns here, and all stores that fsspec reaches (`s3://`, `gs://`, `abfs://` …)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INSTALL = "Install the extra `fleet` with advisor (pip install '.[fleet]' in its
 
 
 def path_of(given: object) -> str:
-    """A path as text. Raises UsageError if none is given: several paths, say, or what was read already."""
+    """A path as text. Raises UsageError for other objects, such as several paths or a recording."""
     if isinstance(given, (str, os.PathLike)) and isinstance(path := os.fspath(given), str):
         return path
     raise UsageError(f"{given!r} is no path", "Give the path of a trace, as text or pathlib.Path; for a job, the directory of its ranks.")
@@ -53,7 +53,7 @@ def names_in(path: str) -> list[str]:
 
 
 def directories_in(path: str) -> list[str]:
-    """Paths of the directories that a pattern names without naming anything in them; sorted. None of what is no pattern."""
+    """Paths of the directories that a pattern matches, without any file in them; sorted. None if it is no pattern."""
     if not is_pattern(path):
         return []
     if is_remote(path):
@@ -87,7 +87,7 @@ def size_of(path: str) -> int:
 
 
 def fingerprint(path: str) -> str:
-    """What changes where a file's content does: its size and time, or what its store says of it; "" if nothing is known."""
+    """A value that changes with a file's content: its size and time, or its store's version; "" if nothing is known."""
     try:
         if is_remote(path):
             files, inner = _store(path)

@@ -39,7 +39,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def text(value: Value) -> str:
-    """A string field, with what is not UTF-8 replaced."""
+    """A string field, with invalid UTF-8 replaced."""
     return "" if isinstance(value, int) else bytes(value).decode("utf-8", "replace")
 
 
@@ -77,7 +77,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def written(number: int, value: Value | bytes | str | float) -> bytes:
-    """A field: an int as varint (negative ones as the 64 bits of theirs), a float as double, bytes and text with their length."""
+    """A field: an int as varint (negative ints as their 64 bits), a float as double, bytes and text with their length."""
     if isinstance(value, int):
         return _written_varint(number << 3) + _written_varint(value & (1 << 64) - 1)
     if isinstance(value, float):

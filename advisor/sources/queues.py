@@ -1,4 +1,4 @@
-"""Records of streams and threads, each of which works through its queue in turn: which rows are out of turn or too long, and putting them right."""
+"""Records of streams and threads, which process their queues in turn: rows that are out of order or too long, and their repair."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from advisor.recordings.timeline import ReadIssue
 from advisor.report.numbers import counted, duration
 
 SINGLE = HARDLY_ANY
-"""Records of which more than this contradict the others are not damaged one by one. The checks of clocks and streams fail from here on."""
+"""Share of contradicting records above which they are not singly damaged. The checks of clocks and streams fail from here on."""
 
 OTHERS = 8
-"""Of no more rows than this it is unknown which are damaged, one or the rest."""
+"""With this few rows, it is unknown whether a row or the rest is damaged."""
 
 SLACK_US = 10.0
-"""Programmatic launch starts a kernel a few µs before the end of the one ahead, and clocks of a host and a device differ by as much."""
+"""Programmatic launch starts a kernel a few µs before the previous kernel ends, and clocks of a host and a device differ by as much."""
 
 Race = Callable[[int | None, int, int | None], bool]
 """Whether the order of a row and those numbered before and after it is unknown."""
@@ -37,8 +37,9 @@ class Following(NamedTuple):
 
 
 class Queued(msgspec.Struct):
-    """The rows of a table, sorted by start, while they are put right. queue: (n,) the stream or thread of each. numbers: (n,) rising in each
-    queue, -1 where not known. moved_us, cut_us: how far those were off that were moved, or cut."""
+    """The rows of a table, sorted by start, during their repair. queue: (n,) the stream or thread of each.
+
+    numbers: (n,) increasing in each queue, -1 if unknown. moved_us, cut_us: errors of the moved and the cut rows."""
 
     table: Table
     numbers: Ints
@@ -94,8 +95,9 @@ class Queued(msgspec.Struct):
         return found
 
     def put_back(self, lost: Mask, earliest_us: Floats | None = None, race: Race | None = None) -> None:
-        """Move a few rows to where their queue leaves room: after the row numbered before them, ending before the one behind. earliest_us: (n,)
-        when each may begin at all."""
+        """Move a few rows to a free time in their queue: after the row numbered before them, ending before the next.
+
+        earliest_us: (n,) earliest possible begin of each."""
         for queue in np.unique(self.queue[few_rows(lost)]).tolist():
             of = np.flatnonzero((self.queue == queue) & (self.numbers >= 0))
             of = of[np.argsort(self.numbers[of], kind="stable")]
@@ -126,7 +128,7 @@ class Queued(msgspec.Struct):
             self.dur_us[rows] = np.maximum(until_us[rows] - self.start_us[rows], 0.0)
 
     def issues(self, noun: str) -> list[ReadIssue]:
-        """What was put right."""
+        """The repairs."""
         queue, found = "stream" if "stream" in self.table else "thread", []
         for check, off_us, told in (
             ("timestamps", self.moved_us, "off {their} place in {their} {queue}, and put there"),
@@ -140,7 +142,7 @@ class Queued(msgspec.Struct):
 
 
 def few_rows(wrong: Mask) -> Mask:
-    """Those rows, or none if they are too many to be single damaged ones, or the others too few to tell."""
+    """Those rows. None if they are too many to be single damaged rows, or the others are too few to decide."""
     told = wrong.sum() <= max(1, SINGLE * len(wrong)) and len(wrong) > OTHERS
     return wrong if told else np.zeros(len(wrong), bool)
 

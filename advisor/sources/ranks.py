@@ -1,4 +1,4 @@
-"""The ranks of a job: which files are theirs, which rank each is, and one export that holds several processes."""
+"""The ranks of a job: their files, the rank of each, and exports with several processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 
 
 class RankTrace(msgspec.Struct, frozen=True):
-    """One rank's trace: where it lies, or the timeline itself where one file holds several. `named` is the rank by its name."""
+    """A rank's trace: its path, or the timeline itself if a file has several. `named` is the rank by its name."""
 
     path: str
     label: str
@@ -72,8 +72,8 @@ class RankTrace(msgspec.Struct, frozen=True):
 
 
 class JobTraces(msgspec.Struct, frozen=True):
-    """The part that a job begins as: traces that are still to be read, in the order of their names. `notes` say what may be wrong with
-    them, `chosen` what they were taken from, with which nothing is."""
+    """The initial part of a job: unread traces, ordered by name. `notes` are warnings about
+    them. `chosen` describes the files that they were chosen from; it is no warning."""
 
     part_of: ClassVar[Kind] = "job"
     traces: tuple[RankTrace, ...]
@@ -82,11 +82,10 @@ class JobTraces(msgspec.Struct, frozen=True):
 
 
 def traces_among(names: Sequence[str]) -> list[str]:
-    """Which of a directory's files are traces: those with the most telling suffix that any of them has.
+    """The traces among a directory's files: those with the most specific suffix among them.
 
-    Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant, or its name says a rank.
-    A file and what packed it are one.
-    """
+    Any program writes a `.json`: a file without events is a trace only if nothing else could be, or if its name has a rank.
+    A file and its packed copy count once."""
     names = _without_byproducts(_without_packed_copies(names))
     plain = [n for n in names if n.endswith(_JSON) and not _named_as_settings(n)]
     found = [n for n in names if n.endswith(_TELLING)] or [n for n in names if n.endswith(_JSON) and _is_trace(n)]
@@ -96,8 +95,8 @@ def traces_among(names: Sequence[str]) -> list[str]:
 
 
 def recordings_among(names: Sequence[str]) -> list[str]:
-    """Which of a directory's files are recordings, of whatever kind, to be looked at one by one. What advisor wrote is none; what only fails to
-    be read is one, so that it is said."""
+    """The recordings among a directory's files, of any kind, to be analyzed separately. Files of advisor are none. An unreadable file
+    counts, so that it is reported."""
 
     def recorded(name: str) -> bool:
         begin = b"" if is_remote(name) else head(name)
@@ -113,12 +112,13 @@ def recordings_among(names: Sequence[str]) -> list[str]:
 
 
 def _without_byproducts(names: list[str]) -> list[str]:
-    """Without what servers write beside traces: those of their graphs' captures, of their front end, and of all ranks once more; all if there is nothing else."""
+    """Files without a server's additional traces: of its graphs' captures, of its front end, and the merge of all ranks. All files if there is
+    nothing else."""
     return without_wholes([n for n in names if not is_capture(n)] or names)
 
 
 def _without_packed_copies(names: Sequence[str]) -> list[str]:
-    """Without what was packed of a file that lies there too."""
+    """Files without packed copies of other files."""
     there = {*names}
     return [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
 
@@ -128,18 +128,18 @@ def _named_as_settings(name: str) -> bool:
 
 
 def _is_trace(name: str) -> bool:
-    """Whether a file of JSON is to be taken for a trace: by the rank that its name says, else by what it holds, as models are called meta too."""
+    """Whether a JSON file may be a trace: by the rank in its name, else by its content, as models are called meta too."""
     return (_rank_in(PurePath(name).name) is not None and not _named_as_settings(name)) or not _holds_no_events(name)
 
 
 def others_left(names: Sequence[str], chosen: Sequence[str]) -> list[str]:
-    """Which of a directory's recordings are none of those chosen of it, nor packed from one."""
+    """A directory's recordings that are neither chosen nor packed from a chosen file."""
     kept, names = {*chosen}, _without_byproducts(list(names))
     return recordings_among([n for n in names if not {n, n.removesuffix(".gz"), n.removesuffix(".zst")} & kept]) if chosen else []
 
 
 def timelines_among(names: Sequence[str]) -> list[str]:
-    """Which recordings are of what a program did when, by their names: not measured kernels, nor memory."""
+    """Recordings of a program's run over time, by their names: not measured kernels, nor memory."""
     return [name for name in names if name.endswith((*_JSON, *_EXPORTS, *_PACKED_EXPORTS, *_OTHERS)) and ".ncu-rep" not in name]
 
 
@@ -155,8 +155,8 @@ _SNAPSHOT_KEYS = re.compile(rb"segments|device_traces")
 
 
 def _holds_no_events(path: str) -> bool:
-    """Whether a file is JSON without events: settings, results, a saved report. What is cut off or far away may be a rank's trace, and is not
-    left out unsaid; of what is large the beginning says whether events may follow."""
+    """Whether a file is JSON without events: settings, results, a saved report. A truncated or remote file may be a rank's trace, and is not
+    left out silently. The beginning of a large file shows whether events may follow."""
     text = b"" if is_remote(path) and not _named_as_settings(path) else head(path, _LARGEST_OTHER_BYTES)
     if _EVENTS.search(text):
         return False
@@ -170,9 +170,9 @@ def _holds_no_events(path: str) -> bool:
 
 
 def latest_among(traces: Sequence[str]) -> list[str]:
-    """Of recordings of one process, one cycle of its profiler after the other, only the last: as torch's `tensorboard_trace_handler` names
-    them, by host, process and time, or as advisor's `trace_handler` says inside of them and by their names. What says different ranks inside
-    is of different processes all the same."""
+    """Only the last of a process's recordings, which are successive cycles of its profiler. Torch's `tensorboard_trace_handler` names
+    them by host, process and time. Advisor's `trace_handler` marks them inside and by their names. Files with different ranks inside
+    are of different processes in any case."""
     cycles = {path: cycle for path in traces if (cycle := _cycle_by_name(path) or _cycle_inside(path))}
     several = {process for process, count in Counter(process for process, _ in cycles.values()).items() if count > 1}
     latest: dict[tuple[str, int | None], str] = {}
@@ -190,7 +190,7 @@ def _cycle_by_name(path: str) -> tuple[str, int] | None:
 
 
 def _cycle_inside(path: str) -> tuple[str, int] | None:
-    """Likewise as advisor's handler writes it; one that wrote no more than its times named its files all the same."""
+    """The same for advisor's handler, which also names its files so if it wrote only times."""
     begin = b"" if is_remote(path) or not path.endswith(_JSON) else head(path)
     if match := _CYCLE_INSIDE.match(begin):
         return match["profiler"].decode(), int(match["cycle"])
@@ -199,19 +199,19 @@ def _cycle_inside(path: str) -> tuple[str, int] | None:
 
 
 def job_of(paths: Sequence[str], path: str, chosen: str = "", run: str = "") -> Recording:
-    """The recording of a job whose traces are these files."""
+    """The recording of a job with these files as its traces."""
     return Recording("job", path, (JobTraces(tuple(replace(trace, run=run) for trace in rank_traces(paths)), chosen=chosen),))
 
 
 def rank_traces(paths: Sequence[str]) -> tuple[RankTrace, ...]:
-    """Files of one job as its ranks, in their order."""
+    """Files of a job as its ranks, in order."""
     several = by_process(paths)
     labels = _labels([one[0] for one in several]) if paths else []
     return tuple(RankTrace(one[0], label, number, stages=one[1:]) for one, label, number in zip(several, labels, _by_names(labels), strict=True))
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
-    """Each file's name, with the directories that tell them apart where names do not."""
+    """Each file's name, with the directories that distinguish equal names."""
     parts, labels = [PurePath(p).parts for p in paths], list(paths)
     for kept in range(1, max(len(p) for p in parts) + 1):
         labels = ["/".join(p[-kept:]) for p in parts]
@@ -233,7 +233,7 @@ def _rank_in(label: str) -> int | None:
 
 
 def _by_names(labels: Sequence[str]) -> list[int | None]:
-    """Each file's rank by its name; None for all where names do not tell them apart."""
+    """Each file's rank by its name; None for all if the names do not distinguish them."""
     numbers = [_rank_in(label) for label in labels]
     if labels and not any(number is not None for number in numbers):
         numbers = list(by_coordinates(labels))
@@ -245,8 +245,8 @@ _RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1
 
 
 def holds_ranks(directory: str | os.PathLike[str]) -> bool:
-    """Whether the traces in a directory, or else its snapshots of memory, are the ranks of one job, and not captures of one program: each
-    says another rank, inside or by its name."""
+    """Whether the traces in a directory, or else its snapshots of memory, are the ranks of a job: each has another rank, inside or by its name.
+    Otherwise they are captures of the same program."""
     with os.scandir(directory) as entries:
         names = sorted(entry.path for entry in entries if entry.is_file())
     traces = latest_among(traces_among(names)) or snapshots_among(names)
@@ -264,7 +264,7 @@ def _rank_inside(path: str) -> int | None:
 
 
 def head(path: str, size: int = _HEAD_BYTES) -> bytes:
-    """The first bytes of a file, unpacked; b"" of one that cannot be read."""
+    """The first bytes of a file, unpacked; b"" if it cannot be read."""
     try:
         with open_binary(path)[0] as file:
             return Stream(file).peek(size)
@@ -276,7 +276,7 @@ OF_ONE_FILE = "ranks of one file are numbered by the names that it gives their p
 
 
 def of_one_file(ranks: Mapping[str, Timeline], path: str) -> Recording:
-    """The job whose ranks were merged into one file, by the name of each: the number in it, or its place among the others."""
+    """The job with ranks that were merged into a file, by the name of each: the number in it, or its position."""
     names = sorted(ranks, key=_natural)
     found = [_NUMBER_IN_NAME.findall(name) for name in names]
     told = [int(numbers[0]) if len(numbers) == 1 else -1 for numbers in found]
@@ -295,10 +295,9 @@ OF_ONE_EXPORT = "ranks of one file are numbered by the device that each process 
 
 
 def split(timeline: Timeline) -> list[Timeline]:
-    """The processes of a recording, one timeline each by device, where several of them communicate; else the one given.
+    """The processes of a recording, with a timeline each by device, if several of them communicate; else the given timeline.
 
-    Host tables go to the process whose calls launched the device's work. A process is ranked by its device.
-    """
+    Host tables go to the process with the calls that launched the device's work. A process is ranked by its device."""
     ops = timeline.gpu_ops
     talks = np.array([bool(_COMMUNICATES.search(name)) for name in ops["name"].categories], bool)[ops["name"].codes]
     owner = _owners(timeline)
@@ -311,11 +310,11 @@ LAUNCHED = MOST
 """Of a device's ops: what launched fewer is not the process that works on it."""
 
 CAUSAL = 0.98
-"""Of the ops that two processes may have launched, by their ids: the one that did called before nearly all of them began."""
+"""Of the ops that two processes may have launched, by their ids: the launching process made its calls before nearly all of them began."""
 
 
 REPEATED = 0.01
-"""Of a recording's GPU ops. One recorder never gives an id twice; what a damaged record repeats is less."""
+"""Share of a recording's GPU ops. A profiler never assigns an id twice; damaged records repeat fewer."""
 
 
 def repeats_ids(timeline: Timeline) -> bool:
@@ -327,7 +326,7 @@ def repeats_ids(timeline: Timeline) -> bool:
 
 
 def _owners(timeline: Timeline) -> dict[int, int]:
-    """The process that works on each device; {} where not each has one of its own."""
+    """The process that works on each device; {} unless each has its own."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
     device, tied = ops["device"], ops["correlation"] >= 0
     may: dict[int, set[int]] = {number: set() for number in np.unique(device).tolist()}
@@ -364,7 +363,7 @@ def _only_rank(timeline: Timeline, device: int, process: int, rank: int, world_s
 
 
 def each_timeline(recording: Recording, change: Callable[[Timeline], Timeline]) -> Recording:
-    """The recording with every timeline changed, those of ranks that one file holds among them."""
+    """The recording with every timeline changed, including those of ranks in the same file."""
 
     def changed(part: object) -> object:
         if isinstance(part, JobTraces):
@@ -375,7 +374,7 @@ def each_timeline(recording: Recording, change: Callable[[Timeline], Timeline]) 
 
 
 def recording_of(timeline: Timeline, path: str) -> Recording:
-    """The recording of an export, or of recordings merged in a file: a job where several communicating processes are in it."""
+    """The recording of an export, or of recordings merged in a file: a job if it has several communicating processes."""
     parts = split(timeline)
     if len(parts) == 1:
         return Recording("trace", path, (timeline,))
@@ -388,8 +387,8 @@ OTHERS = HARDLY_ANY
 
 
 def of_busiest_process(timeline: Timeline) -> Timeline:
-    """Of processes that do not communicate, the one whose work takes devices longest, with what is left out: a step is of one process, and holds
-    no work of others."""
+    """Among processes that do not communicate, the process with the most device time, and the left out processes. A step belongs to a single process,
+    without work of others."""
     ops, calls = timeline.gpu_ops, timeline.api_calls[timeline.api_calls["correlation"] >= 0]
     pids, of_call = np.unique(calls["pid"], return_inverse=True)
     if len(pids) < 2 or not len(ops):

@@ -1,4 +1,4 @@
-"""A directory that `advisor.record` wrote: times from the light trace, what ops belong to from the deep one."""
+"""A directory of `advisor.record`: times from the light trace, the origin of ops from the deep trace."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def recognises(directory: Path) -> bool:
 
 
 def processes(directory: Path) -> tuple[str, list[str]]:
-    """What a directory holds that `advisor record` wrote of several processes: "job" or "processes", and the paths of those that were traced, a
-    recording each; ("", []) if it is none."""
+    """Content of a directory that `advisor record` wrote for several processes. "job" or "processes", and the paths of the traced processes, with a
+    recording each. ("", []) for any other directory."""
     try:
         text = (directory / MANIFEST).read_bytes()
     except OSError:
@@ -45,7 +45,7 @@ def processes(directory: Path) -> tuple[str, list[str]]:
 
 
 def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
-    """The recording in a directory; `load` reads one of its traces. Raises TraceError if it holds none that can be read."""
+    """The recording in a directory; `load` reads any of its traces. Raises TraceError if it has no readable trace."""
     traces, measured, (frameworks, loops) = held(directory)
     loaded = {name: load(path) for name, path in traces.items()}
     timeline = next(iter(loaded.values()))
@@ -60,7 +60,7 @@ def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
 
 
 def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...], tuple[dict[str, str], tuple[str, ...]]]:
-    """The traces in a directory by what they were recorded for, the step times, and the frameworks with their loops. Raises TraceError if it holds no trace."""
+    """The traces in a directory by their purpose, the step times, and the frameworks with their loops. Raises TraceError if it holds no trace."""
     said = _said(directory / FILE)
     traces = {name: path for name in _TRACES if (path := _file_inside(directory, said.get(name)))}
     if not traces:
@@ -69,7 +69,7 @@ def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...], tuple[dic
 
 
 def told(traces: Mapping[str, str], step_us: tuple[float, ...], frameworks: Mapping[str, str], loops: tuple[str, ...]) -> bytes:
-    """What `held` reads, as its file holds it: names of files in the directory, by what they were recorded for."""
+    """The data that `held` reads, as in its file: names of files in the directory, by their purpose."""
     return json.dumps({"version": 1, **as_recorded(step_us, frameworks, loops), **traces}, indent=1).encode()
 
 
@@ -89,7 +89,7 @@ def _said(path: Path) -> dict[str, Any]:
 
 
 def _file_inside(directory: Path, name: Any) -> Path | None:
-    """The file of that name in the directory; None for one that is not there or lies elsewhere."""
+    """The file of that name in the directory; None if it does not exist or is elsewhere."""
     if not isinstance(name, str) or not name or Path(name).name != name:
         return None
     path = directory / name

@@ -41,7 +41,7 @@ _TEXTS = 20_000
 
 
 def _texts(db: sqlite3.Connection) -> Iterator[str]:
-    """Texts of an export, with the column or the name before them that says what they are."""
+    """Texts of an export, each after the column or the name that describes it."""
     db.text_factory = lambda raw: raw.decode("utf-8", "replace")
     db.execute("PRAGMA trusted_schema = OFF")
     tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0").fetchall()]

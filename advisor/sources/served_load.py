@@ -1,4 +1,4 @@
-"""Files that say what a server gave its clients: results of `vllm bench serve` and of SGLang's `bench_serving`, and the text of its counters."""
+"""Files with a server's performance for its clients: results of `vllm bench serve` and of SGLang's `bench_serving`, and the text of its counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!-]{0,39}")
 
 
 def read_load(path: str) -> LoadBeside:
-    """What was measured. Raises TraceError where the file cannot be read, or is none of these."""
+    """The measured load. Raises TraceError if the file cannot be read, or is of no such kind."""
     try:
         file, size = open_binary(path)
     except OSError as error:
@@ -74,7 +74,7 @@ def _latency(said: Mapping[str, Any], name: str) -> Latency | None:
 
 
 def _concurrency(said: Mapping[str, Any]) -> float | None:
-    """Requests at once on average: as said, or by how long all of them took together, over the time that the benchmark took."""
+    """Mean number of concurrent requests: as given, or the total time of the requests over the time of the benchmark."""
     own, duration_s = _number(said.get("concurrency")), _number(said.get("duration"))
     if own is not None or not duration_s:
         return own
@@ -138,7 +138,7 @@ def _mean(series: Series, names: Sequence[str]) -> float | None:
 
 
 def _accepted(series: Series) -> float | None:
-    """Tokens that a step yields: what is accepted of its drafts, and the one that the model itself adds."""
+    """Tokens per step: the accepted tokens of its drafts, and the model's own token."""
     own, accepted, drafts = (_total(series, names) for names in (metrics.ACCEPTED, metrics.ACCEPTED_TOKENS, metrics.DRAFTS))
     return own or (1 + accepted / drafts if accepted is not None and drafts else None)
 
@@ -157,7 +157,7 @@ def _histogram(series: Series, names: Sequence[str]) -> Latency | None:
 
 
 def _quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | None:
-    """In ms, on the line between the two bounds that it lies between; None if it lies behind the last, or all in the first."""
+    """In ms, interpolated between the two surrounding bounds; None if it is beyond the last, or all are in the first."""
     wanted = share * (buckets[-1][1] if buckets else 0.0)
     before, under = 0.0, 0.0
     for at, (bound, count) in enumerate(buckets):

@@ -1,4 +1,4 @@
-"""Tells what a file is from its first bytes, and its name where those do not say."""
+"""Recognises a file's kind from its first bytes, and from its name if those do not suffice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _XLA_PROCESS = rb'"name"\s*:\s*"/(device:\w+:\d+|host:\w+)[^"]*"'
 
 
 def is_sqlite(head: bytes) -> bool:
-    """Any database: what it lacks to be an export is said when it is read."""
+    """Any database: if it is no export, the reader reports its missing tables."""
     return head.startswith(SQLITE_MAGIC)
 
 
@@ -43,12 +43,12 @@ def is_jax(head: bytes) -> bool:
 
 
 def is_memory(head: bytes) -> bool:
-    """Any pickle of protocol 2 to 5 (what it lacks to be a snapshot is said when it is read), or a profile as JAX writes it."""
+    """Any pickle of protocol 2 to 5, or a profile as JAX writes it. If a pickle is no snapshot, the reader reports the missing parts."""
     return (len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5) or head.startswith(PPROF_HEAD)
 
 
 def is_xplane(head: bytes) -> bool:
-    """Whether a file begins as an XSpace does: with a plane whose id, if any, comes before its name."""
+    """Whether a file begins like an XSpace: with a plane that has its id, if any, before its name."""
     if not head.startswith(b"\x0a"):
         return False
     # The plane goes on behind what is at hand: only its first fields can be read.
@@ -65,7 +65,7 @@ def _varint_bytes(data: bytes) -> int:
 
 
 def is_json(head: bytes) -> bool:
-    """Whether a file whose uncompressed bytes start with `head` may be JSON."""
+    """Whether a file may be JSON. `head`: its first uncompressed bytes."""
     text = _text(head)
     # A list is one of events, so objects: `[1, 2, 3]` is none, and a file cut after its first byte tells nothing yet.
     listed = text.startswith(b"[") and text[1:].lstrip()[:1] in (b"", b"{", b"]")
@@ -83,7 +83,7 @@ def is_proton_tree(head: bytes) -> bool:
 
 
 def is_proton(head: bytes) -> bool:
-    """What Triton's Proton writes: a tree, or a Chrome trace whose stacks begin at its root."""
+    """Output of Triton's Proton: a tree, or a Chrome trace with stacks that begin at its root."""
     return is_proton_tree(head) or (_PROTON_TRACE.match(head) is not None and any(mark in head for mark in _OF_PROTON))
 
 
@@ -91,7 +91,7 @@ _ROCPROF_JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-(?:json-)?tool"')
 
 
 def is_rocprof(head: bytes) -> bool:
-    """JSON of rocprofv3, or a database whose first page names a table of rocpd. (Where that page is too small, `nsys` sees it by its tables.)"""
+    """JSON of rocprofv3, or a database with a table of rocpd on its first page. (If that page is too small, `nsys` sees it by its tables.)"""
     return _ROCPROF_JSON.match(head) is not None or (is_sqlite(head) and b"rocpd_" in head)
 
 
@@ -102,7 +102,7 @@ _FLIGHT_KEYS = (b"pg_config", b"pg_status", b"collective_seq_id")
 
 
 def is_flight(head: bytes) -> bool:
-    """A dump of the flight recorder: a pickle or JSON whose members are its own."""
+    """A dump of the flight recorder: a pickle or JSON with its own members."""
     pickled = len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
     return (pickled and sum(key in head for key in _FLIGHT_KEYS) > 1) or _FLIGHT_JSON.match(head) is not None
 
@@ -123,8 +123,8 @@ SOURCES: dict[str, Callable[[bytes], bool]] = {
     "proton": is_proton,
     "kineto": is_json,
 }
-"""What tells from a file's first bytes, unpacked, that it is for one of the packages of `advisor.sources`: those that a few bytes tell
-before JSON, which could be anything. It is here so that no package is imported to tell."""
+"""Recognition of a file for a package of `advisor.sources` by its first unpacked bytes. Formats with distinct bytes come
+before JSON, which could be anything. It is here so that recognition imports no package."""
 
 
 def source_of(head: bytes) -> str:
@@ -137,13 +137,13 @@ def _text(head: bytes) -> bytes:
 
 
 def refused(known: formats.Format, path: str, holds: str = "") -> TraceError:
-    """Why a file of a known format is not read, what it `holds` all the same, and what to give instead."""
+    """Why a file of a known format is not read, its useful content in `holds`, and the file to give instead."""
     more = f" ({holds})" if holds else ""
     return TraceError(f"{path} is {known.name}, not a trace that advisor reads: {known.why}{more}", known.instead(path))
 
 
 def refuse_known(opened: Opened) -> None:
-    """Raises TraceError for a file that a source took for its own, and whose content says that it is of another format, which is not read."""
+    """Raises TraceError for a file that a source accepted, but with content of another format, which is not read."""
     known = formats.of_content(opened.stream.peek(formats.HEAD_BYTES))
     if known and known.read == "no":
         raise refused(known, opened.path)
@@ -183,7 +183,7 @@ def _columns(head: bytes) -> str:
 
 
 def _described(head: bytes, text: bytes) -> tuple[str, str]:
-    """What a file of no known format looks like."""
+    """The likely kind of a file of no known format."""
     if text.startswith(b"[") and b"\0" not in head:
         return "JSON, but a list of values instead of events", "Give the file that the profiler wrote: its list holds objects."
     record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."

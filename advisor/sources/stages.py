@@ -1,4 +1,5 @@
-"""What inference servers write into one directory: a rank's traces by stage, all of them merged, the front end's. Stages of one process are one recording."""
+"""Files of an inference server in a directory: a rank's traces by stage, a merge of all ranks, the front end's trace. Stages of a process are a
+single recording."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def front_end(path: str) -> bool:
 
 
 def without_wholes(names: Sequence[str]) -> list[str]:
-    """Without a file that all ranks were merged into where theirs lie next to it, and without the front end's trace; all if there is nothing else."""
+    """Files without a merge of all ranks if theirs are next to it, and without the front end's trace. All files if there is nothing else."""
     runs = {match["run"] for name in names if (match := _OF_RANK.fullmatch(PurePath(name).name))}
     kept = [name for name in names if not front_end(name) and not ((match := _MERGED.fullmatch(PurePath(name).name)) and match["run"] in runs)]
     return kept or list(names)
@@ -54,8 +55,8 @@ _COORDINATE = re.compile(r"(?<![A-Za-z])(TP|DP|PP|EP)-(\d{1,6})(?!\d)")
 
 
 def by_coordinates(names: Sequence[str]) -> list[int | None]:
-    """Each file's rank by its place in tensor, data, pipeline and expert parallelism, as SGLang numbers them: ranks of a stage of a pipeline follow each other.
-    None if a name says no place, or two the same."""
+    """Each file's rank by its place in tensor, data, pipeline and expert parallelism, in SGLang's order: ranks of a pipeline stage are consecutive.
+    None if a name has no place, or two have the same."""
     places = [{kind: int(number) for kind, number in _COORDINATE.findall(PurePath(name).name)} for name in names]
     keys = [(place.get("PP", 0), place.get("TP", 0)) for place in places]
     if len(set(keys)) < len(keys):
@@ -67,7 +68,7 @@ def by_coordinates(names: Sequence[str]) -> list[int | None]:
 
 
 def joined(timelines: Sequence[Timeline]) -> Timeline:
-    """What a process recorded in turn, as one timeline on one clock; where their clocks say that they overlap, one behind the other."""
+    """A process's successive recordings, as a single timeline on a common clock. If their clocks overlap, they are placed in sequence."""
     if len(timelines) == 1:
         return timelines[0]
     timelines = sorted(timelines, key=lambda one: one.base_ns)
@@ -108,7 +109,7 @@ def _pause_between(notes: Table, start_us: float, end_us: float) -> Table:
 
 
 _IDS = ("correlation", "external_id", "waits_on_correlation", "python_id", "parent_id")
-"""Columns that tie rows of one recording to each other."""
+"""Columns with ids that connect rows of a recording."""
 
 
 def _moved(name: str, frame: Table, shift_us: float, ids: int) -> Table:

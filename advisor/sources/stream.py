@@ -33,7 +33,7 @@ _DAMAGED: tuple[type[Exception], ...] = (igzip_lib.IsalError, zstd.ZstdError)  #
 
 
 class _Packing(msgspec.Struct, frozen=True):
-    """A way of packing: what each member begins with, all of one length, what makes an unpacker of one, and the command that unpacks a file."""
+    """A compression: the first bytes of each member, all of equal length, the factory of its unpacker, and the command that unpacks a file."""
 
     begins: tuple[bytes, ...]
     unpacker: Callable[[], Any]
@@ -46,9 +46,9 @@ _ZSTD = _Packing((ZSTD_MAGIC, *ZSTD_SKIPPABLE), zstd.ZstdDecompressor, "zstd -dk
 
 _READ = 1 << 18  # bytes at once: more reads no faster
 _MOST_READ = 1 << 26
-"""Read at once, however much is asked for: Python sets aside what is asked before it knows how much there is."""
+"""Greatest number of bytes read at once: Python allocates the requested size before it knows how much there is."""
 _FED = 1 << 14
-"""Handed to the unpacker at once: what is left of it when a member ends is copied, and a file may be nothing but ends of members."""
+"""Bytes handed to the unpacker at once. At the end of a member the rest is copied, and a file may consist of ends of members."""
 # A damaged block loses the output that was under way: keep it small.
 _INFLATE = 1 << 17
 
@@ -58,9 +58,8 @@ Progress = Callable[[int, "int | None"], None]
 class Stream:
     """Reads `file` as uncompressed bytes.
 
-    `size` is the size of the file in bytes where known; `progress(done, size)` is called with bytes of the file.
-    `truncated` says what is wrong with the compression once the end is reached, "" if nothing is.
-    """
+    `size` is the size of the file in bytes if known; `progress(done, size)` is called with bytes of the file.
+    `truncated` describes a fault of the compression once the end is reached, "" if there is none."""
 
     def __init__(self, file: BinaryIO, size: int | None = None, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> None:
         self._file = file
@@ -75,7 +74,7 @@ class Stream:
         """Bytes of the file read so far."""
         self.truncated = ""
         self.trailing = ""
-        """What follows the last whole member and is neither padding nor another one, "" if nothing does: known once the end is reached."""
+        """Bytes after the last whole member that are neither padding nor another member, "" if there are none: known once the end is reached."""
         first = self._read_file()
         self._packing = next((packing for packing in (_GZIP, _ZSTD) if first.startswith(packing.begins)), None)
         self._inflater = self._packing.unpacker() if self._packing else None
@@ -93,7 +92,7 @@ class Stream:
 
     @property
     def expected(self) -> int:
-        """Uncompressed bytes in all, as far as it can be told by now."""
+        """Number of uncompressed bytes, as far as known by now."""
         return max(self.total, self.total * self._size // max(self.packed, 1)) if self._size else self.total
 
     def peek(self, n: int) -> bytes:
@@ -136,7 +135,7 @@ class Stream:
         return block
 
     def _inflate(self) -> bytes:
-        """One block of output, b"" if more input is needed or the end is reached."""
+        """A block of output, b"" if more input is needed or the end is reached."""
         inflater = self._inflater
         assert inflater is not None
         if inflater.eof:
@@ -162,8 +161,8 @@ class Stream:
         return block
 
     def _next_member(self, unused: int) -> bytes:
-        """Go on with the next member, `unused` bytes back. Zeros after the last one are padding, as on tapes; anything else is left and said,
-        as gunzip does."""
+        """Continue with the next member, `unused` bytes back. Zeros after the last member are padding, as on tapes. Other bytes are left and
+        reported, as gunzip does."""
         assert self._packing is not None
         begins = self._packing.begins
         self._at -= unused

@@ -1,4 +1,4 @@
-"""What every reader says of events whose times cannot be."""
+"""Messages of every reader about events with impossible times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from advisor.report.numbers import counted
 
 
 def time_issues(bad_times: int, bad_durations: int) -> list[ReadIssue]:
-    """Of so many events that were left out for want of a valid start, and so many whose duration was taken as 0."""
+    """Message about events that were left out because they lack a valid start, and about durations that became 0."""
     found = []
     if bad_durations:
         detail = f"took a negative or impossible duration as 0 in {counted(bad_durations, 'event')}"

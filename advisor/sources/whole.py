@@ -6,7 +6,8 @@ from advisor.errors import TraceError
 from advisor.sources.stream import Stream
 
 MOST_BYTES = 500_000_000
-"""Unpacked. Measured at 20 MB, the process grows by 7 times a flight recorder's dump, 8 times a tree of Proton and 11 times its trace, of which a larger one is decoded in pieces and takes 4 times its size."""
+"""Unpacked bytes. Measured at 20 MB, the process grows by 7 times a flight recorder's dump, 8 times a tree of Proton, and 11 times its trace.
+A larger trace of Proton is decoded in pieces and takes 4 times its size."""
 
 
 def read_whole(stream: Stream, path: str) -> bytes:
@@ -18,7 +19,7 @@ def read_whole(stream: Stream, path: str) -> bytes:
 
 
 class PartlyRead:
-    """A file of which the first parts were read before."""
+    """A file with its first parts already read."""
 
     def __init__(self, parts: list[bytes], rest: Stream) -> None:
         self._parts, self._rest = parts[::-1], rest
@@ -29,7 +30,7 @@ class PartlyRead:
 
 
 def read_up_to_limit(stream: Stream) -> bytes | PartlyRead:
-    """All bytes of a file, or what reads a larger one from its beginning."""
+    """All bytes of a file, or a reader of a larger file from its beginning."""
     parts, held = [], 0
     while part := stream.read(1 << 24):
         parts.append(part)

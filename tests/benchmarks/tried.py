@@ -172,7 +172,7 @@ def _kept(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["together"]:
             expected = "–" if row["predicted_together"] is None else f"{row['predicted_together']:.0%}"
-            yield f"| {row['program']} | {' + '.join(row['kept'])} | {row['together']['step_us'] / 1e3:.3g} ms | {row['together']['measured']['expected']:.1%} | {expected} |"
+            yield f"| {row['program']} | {' + '.join(f'`{kept}`' for kept in row['kept'])} | {row['together']['step_us'] / 1e3:.3g} ms | {row['together']['measured']['expected']:.1%} | {expected} |"
 
 
 def _hands(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """Changes the call of a model from outside: each module that the program calls first, and that no other module calls, gets a wrapper.
 
 `torch.nn.Module` checks in each call whether it was compiled in place (`_compiled_call_impl`). A function in that attribute runs around the module's
-own
-call, costs other modules nothing, and is not part of its state, copies and pickles."""
+own call, costs other modules nothing, and is not part of its state, copies and pickles."""
 
 from __future__ import annotations
 

@@ -154,8 +154,7 @@ class _Stage:
 
     def between_kernels(self, begin: int, end: int) -> Iterator[tuple[int, tuple[int, int, Event | None]]]:
         """Free times of the host between the launches of consecutive kernels, by the number of earlier launches in the step. Each has the possible
-        start of a tiny kernel,
-        and the kernel that lends it the time, None if none has to."""
+        start of a tiny kernel, and the kernel that lends it the time, None if none has to."""
         at_launch = [self.launched.get(arguments(e)["correlation"], -1) for e in self.kernels]
         free = np.array([a for a, _ in self.free], np.int64)
         before = 0

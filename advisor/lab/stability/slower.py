@@ -1,8 +1,7 @@
 """Known properties of machines, for machines that are slower by a factor.
 
 A trace with doubled times is of no known machine. These values hold for the measured machines: device rates, profiler overhead, cost of compiled
-calls,
-the shortest kernel, and the shortest pause that counts."""
+calls, the shortest kernel, and the shortest pause that counts."""
 
 from __future__ import annotations
 

@@ -246,8 +246,7 @@ class Timed:
 
     def _nudge_at_first_step(self, size: float) -> None:
         """Each parameter is multiplied by 1 + size * r, r uniform in -1 to 1, at the first call of an outermost module: the effect of rounding of
-        that size.
-        The program's own random numbers do not change."""
+        that size. The program's own random numbers do not change."""
 
         def nudge(module: Any, call: Any) -> None:
             import torch

@@ -34,8 +34,7 @@ NUMBERS = 60
 """Steps after the warm-up with compared numbers, in a run of their own: enough to show drift, and soon over."""
 NOISY, SEEN = 0.05, 2.2
 """Two runs that differ by more than a twentieth are worth a note. A gain of this multiple of their difference is significant for three runs against
-four, by Student's
-interval of 99 %."""
+four, by Student's interval of 99 %."""
 CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
 HOPELESS = 40

@@ -16,7 +16,7 @@ __all__ = ["as_kineto", "encode", "named_as_columns", "record"]
 
 SUFFIX = ".trace.zst"
 CHECKED = True
-"""What a damaged record, or a device's clock, needed was done before the file was written."""
+"""Repairs of damaged records and of a device's clock were done before the file was written."""
 
 
 def named_as_columns(path: PurePath) -> bool:

@@ -1,6 +1,6 @@
-"""The file: a line that says what it is, a checksum, what it holds as JSON, then the columns one behind the other. All of it in one zstd frame.
+"""The file in a zstd frame: a line with its kind, a checksum, a description as JSON, then the columns in turn.
 
-A later version of advisor reads every earlier version of the file: a column that a file does not have was not recorded, one that no table has
+A later version of advisor reads every earlier version of the file. A missing column was not recorded, and a column that no table has
 any more is left out."""
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SIZES = struct.Struct("<HI16s")
 """Version, bytes of the JSON, and a BLAKE2b digest of 16 bytes of all that follows."""
 
 LEVEL, LEVEL_OF_LARGE, LARGE_BYTES = 19, 9, 64 << 20
-"""zstd's level 19 packs 2 MB a second: files above 64 MB, which would take half a minute, are packed at level 9, a tenth larger."""
+"""Zstd's level 19 packs 2 MB per second. Files above 64 MB, which would take half a minute, use level 9 and are a tenth larger."""
 
 FREE_BYTES, MOST_TIMES = 64 << 20, 64
-"""Tables of more than 64 MB may take this many times the bytes that they lie in: real ones take up to 25 times."""
+"""Tables of more than 64 MB may take this many times their bytes in the file: real tables take up to 25 times."""
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class _Table(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What a file says of itself before its columns."""
+    """A file's description before its columns."""
 
     source: dict[str, Any]
     devices: list[dict[str, Any]]
@@ -77,7 +77,7 @@ def _packed(column: Any, dtype: str, later_us: float) -> tuple[Packed, bytes]:
 
 
 def decode(data: bytes, path: str, cut: str = "") -> Timeline:
-    """The timeline of a file, unpacked. cut: what was wrong with its compression. Raises TraceError if it is damaged, or of a newer version."""
+    """The timeline of a file, unpacked. cut: the fault in its compression. Raises TraceError if it is damaged, or of a newer version."""
     at = len(COLUMNS_MAGIC) + _SIZES.size
     if len(data) < at:
         raise _damaged(path, cut or "it ends within its first bytes")

@@ -1,4 +1,5 @@
-"""Columns of numbers as few bytes: differences if they are smaller, as few bytes a value as the largest needs, byte by byte for the compressor."""
+"""Columns of numbers in few bytes: differences if they are smaller, only as many bytes per value as the largest needs, grouped by byte for the
+compressor."""
 
 from __future__ import annotations
 
@@ -13,9 +14,13 @@ _NS_EXACT = 2.0**53
 
 
 class Packed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the values of a column lie in the file. width: bytes of each. first: what is added to all of them, or to the first of differences.
-    differences: whether each value is added to the one before it. ns: whether they are nanoseconds of a time in microseconds.
-    later_us: added to that time. texts: bytes of the distinct texts, as a JSON array, that follow; the values are their numbers."""
+    """Layout of a column's values in the file.
+
+    width: bytes of each value. differences: whether each value is added to the value before. first: added to all values, or to the first difference.
+
+    ns: whether they are nanoseconds of a time in microseconds. later_us: added to that time.
+
+    texts: bytes of the distinct texts that follow, as a JSON array; the values are their indices."""
 
     width: int
     first: int = 0
@@ -77,5 +82,5 @@ def _width(values: NDArray[np.uint64]) -> int:
 
 
 def _by_byte(values: NDArray[np.uint64], width: int) -> bytes:
-    """All first bytes, then all second ones: alike bytes stand together."""
+    """All first bytes, then all second bytes, so that similar bytes are adjacent."""
     return values.astype(f"<u{width}").view(np.uint8).reshape(len(values), width).T.tobytes()

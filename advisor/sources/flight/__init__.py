@@ -33,7 +33,7 @@ _LARGEST_RANK = 1 << 24  # no job has as many ranks
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one rank's dump. Raises TraceError if it is damaged or no dump."""
+    """The recording of a rank's dump. Raises TraceError if it is damaged or no dump."""
     stream, path = opened.stream, opened.path
     data = read_whole(stream, path)
     if stream.truncated:
@@ -57,7 +57,7 @@ def _rank_of(name: str) -> int:
 
 
 def of_ranks(recordings: Sequence[Recording], path: str) -> Recording:
-    """The dumps of several ranks as one recording; ranks are numbered by the files' names where those tell them apart, else by their order."""
+    """The dumps of several ranks as a single recording. Ranks are numbered by their files' names if these differ in a number, else by order."""
     dumps = [part for one in recordings for part in one.parts if isinstance(part, FlightRecords)]
     ranks = [rank for dump in dumps for rank in dump.ranks]
     told = len({rank.rank for rank in ranks}) == len(ranks)

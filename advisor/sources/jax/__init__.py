@@ -27,7 +27,7 @@ AGAIN = "Copy the file again, or record it again."
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one process of JAX. Raises TraceError if it is damaged or holds no work of a device."""
+    """The recording of a JAX process. Raises TraceError if it is damaged or holds no work of a device."""
     if not is_json(opened.head):
         return _recording(_xplane(opened, []))
     if whole := directory.whole_profile(opened.path):
@@ -43,7 +43,7 @@ def _recording(part: Timeline | TpuProfile) -> Recording:
 
 
 def _instead(opened: Opened, whole: str) -> Recording:
-    """The whole profile, which stands next to the poorer file that was given."""
+    """The whole profile, which is next to the given file with less data."""
     told = ReadIssue(
         "fuller-file", f"{os.path.basename(whole)} was read in place of {os.path.basename(opened.path)}, which holds less of the same profile", "ok"
     )

@@ -1,8 +1,7 @@
-"""What attention in one call of a library computes, from the call's settings: no shape of its arrays tells their layout.
+"""Work of attention in a library call, from the call's settings: the shapes of its arrays do not show their layout.
 
-cuDNN's (`__cudnn$fmhaSoftmax`) are JSON with the shape of the scores: https://github.com/openxla/xla/blob/main/xla/service/gpu/backend_configs.proto;
-Transformer Engine's (`te_fused_attn_forward_ffi`) are attributes, `{attn_heads = 16 : i64, …}`.
-"""
+cuDNN's (`__cudnn$fmhaSoftmax`) are JSON with the shape of the scores: https://github.com/openxla/xla/blob/main/xla/service/gpu/backend_configs.proto.
+Transformer Engine's (`te_fused_attn_forward_ffi`) are attributes, `{attn_heads = 16 : i64, …}`."""
 
 from __future__ import annotations
 
@@ -36,15 +35,14 @@ class _Call(NamedTuple):
 
 
 def is_attention(target: str) -> bool:
-    """Whether a library's function is attention whose settings are known."""
+    """Whether a library's function is attention with known settings."""
     return bool(_CUDNN.match(target) or _TE.match(target))
 
 
 def attention_flops(target: str, settings: str, head_size: int) -> float:
-    """FLOPs of a call, NaN if its settings do not tell. head_size: the last size of its queries.
+    """FLOPs of a call, NaN if its settings do not determine them. head_size: the last size of its queries.
 
-    Where queries and keys are as many, a causal mask leaves half: kernels skip the rest (Dao 2023, "FlashAttention-2", section 4.1).
-    """
+    With as many queries as keys, a causal mask leaves half: kernels skip the rest (Dao 2023, "FlashAttention-2", section 4.1)."""
     call = _cudnn(settings, head_size) if _CUDNN.match(target) else _transformer_engine(settings)
     if call is None or min(call[:6]) <= 0:
         return math.nan

@@ -37,7 +37,7 @@ class _Trace(msgspec.Struct):
 
 
 def decoded(data: bytes) -> list[_Event]:
-    """The events as they stand. Raises TraceError if the text is damaged."""
+    """The events of the file, unchanged. Raises TraceError if the text is damaged."""
     try:
         return msgspec.json.decode(data, type=_Trace).events
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -96,20 +96,20 @@ def _events(events: list[_Event], start_ns: int, texts: Texts) -> Events:
 
 
 def _picoseconds(times_us: list[float], start_ns: int) -> Ints:
-    """Times since a start; what no 64 bits hold is the largest number."""
+    """Times since a start; a value beyond 64 bits becomes the largest number."""
     found = np.clip(times_us, -2 * _LATEST_US, 2 * _LATEST_US) * 1000 - start_ns
     good = np.abs(found) < _LATEST_US * 1000
     return np.where(good, np.rint(np.where(good, found, 0) * 1000), 2**62).astype(np.int64)
 
 
 def _number(value: Any) -> int:
-    """Numbers stand as strings in `args`; -1 for what is none."""
+    """The number in a string of `args`; -1 if it is no number."""
     text = str(value)
     return int(text) if text.isdecimal() and len(text) < 19 else -1
 
 
 def typed(value: Any) -> Stat:
-    """Numbers stand as strings in `args`."""
+    """Numbers in `args` are strings."""
     if isinstance(value, (int, float)):
         return value
     found = str(value)

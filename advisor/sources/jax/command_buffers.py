@@ -1,4 +1,4 @@
-"""Kernels of libraries inside command buffers: these bear neither an instruction's name nor its number, so their order has to tell."""
+"""Kernels of libraries inside command buffers: they have neither an instruction's name nor its number, so their order identifies them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from advisor.knowledge.op_tokens.families import PRODUCTS, family
 from advisor.sources.jax.programs import Programs
 
 _AFTERWARDS = ("splitk", "split_k", "reduce_1block")
-"""Names of kernels that finish what the product before them began."""
+"""Names of kernels that finish the GEMM of the kernel before them."""
 
 UNJOINED = -2
 """In place of a row, and below it: an op inside a command buffer, of the first program of a list, of the second …"""
 
 
 def joined(rows: Ints, names: Sequence[str], device: Ints, start_us: Floats, waiting: Sequence[tuple[str, int]], programs: Programs) -> Ints:
-    """Rows of `Programs.table` of each GPU op, those of libraries inside command buffers found.
+    """Rows of `Programs.table` of each GPU op, including those of libraries inside command buffers.
 
-    rows: (n,) what is known, or `UNJOINED - k` for an op inside a command buffer of `waiting[k]`, a program's name and number.
+    rows: (n,) the row, or `UNJOINED - k` for an op inside a command buffer of `waiting[k]`, a program's name and number.
     names, device, start_us: (n,) of the ops.
 
-    A program's products that no kernel bears the name of are those inside its command buffers. If there are as many unnamed kernels as
-    such products, or so many again and again, they are these in the program's order, provided that equal products then have equal kernels.
-    Where the program lists them in another order than it runs them, how often each runs may still tell what it multiplies, not its line.
-    """
+    A program's GEMMs without a kernel of that name are inside its command buffers. If the number of unnamed kernels is that of
+    such GEMMs, or a multiple, they correspond in the program's order, provided that equal GEMMs then have equal kernels.
+    If the program's order differs from the order of execution, the number of runs may still identify the GEMM, but not its line."""
     found: Ints = np.maximum(rows, -1)
     known = {programs.found[row].name for row in np.unique(found[found >= 0]).tolist()}
     for k, (module, number) in enumerate(waiting):
@@ -60,13 +59,13 @@ def _finishes(name: str) -> bool:
 
 
 def _one_kernel_each(names: list[str], settings: list[tuple[object, ...]]) -> bool:
-    """Whether a library always took the same kernel for the same product."""
+    """Whether a library always used the same kernel for the same GEMM."""
     kernels: dict[object, str] = {}
     return all(kernels.setdefault(setting, name) == name for name, setting in zip(names, settings, strict=True))
 
 
 def _by_counts(names: list[str], settings: dict[str, tuple[object, ...]]) -> dict[str, str]:
-    """One of the equal products that each kernel computes, where each runs as often as no other and a kernel runs as often; else nothing."""
+    """A GEMM for each kernel. Its number of runs is unique among the GEMMs, and a single kernel has that number. Otherwise empty."""
     runs = len(names) // len(settings)
     wanted = {count * runs: setting for setting, count in Counter(settings.values()).items()}
     ran = Counter(names)
@@ -76,7 +75,7 @@ def _by_counts(names: list[str], settings: dict[str, tuple[object, ...]]) -> dic
 
 
 def _finish(found: Ints, here: list[int], names: Sequence[str]) -> None:
-    """What finishes a product belongs to it."""
+    """A kernel that finishes a GEMM belongs to it."""
     for before, at in pairwise(here):
         if found[at] < 0 and _finishes(names[at]):
             found[at] = found[before]

@@ -1,4 +1,4 @@
-"""A directory that `jax.profiler` wrote: `plugins/profile/DATE/HOST.xplane.pb` below the log's root, one file a host."""
+"""A directory of `jax.profiler`: `plugins/profile/DATE/HOST.xplane.pb` below the log's root, a file per host."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _CHROME = ".trace.json.gz"
 
 
 def newest_run(directory: Path) -> list[str]:
-    """The files of a run, one a host: those in the directory itself, else of the newest run below it. None of them if it holds no run."""
+    """The files of a run, one per host: those in the directory itself, else of the newest run below it. Empty without a run."""
     near = nearest_runs(directory)
     return files_of(near[-1]) if near else []
 
 
 def nearest_runs(directory: Path) -> list[Path]:
-    """The runs of which the newest is read, the oldest first: the directory itself, else those nearest below it.
+    """The candidate runs, the oldest first: the directory itself, else the nearest runs below it. The newest is read.
 
-    Runs are named by their date, as `2026_01_31_12_00_00`, and so the last by name is the newest.
-    """
+    Runs are named by their date, as `2026_01_31_12_00_00`, and so the last by name is the newest."""
     return next((found for found in _by_place(directory) if found), [])
 
 
@@ -32,7 +31,7 @@ def every_run(directory: Path) -> list[Path]:
 
 
 def files_of(run: Path) -> list[str]:
-    """The files of a run, one a host. Raises PermissionError if it may not be looked into."""
+    """The files of a run, one per host. Raises PermissionError if the directory is not readable."""
     there = {str(path) for path in run.iterdir() if path.is_file()}
     # A profile and what packed it are one.
     profiles = sorted(name for name in there if name.endswith(_PROFILES) and not (name.endswith(".gz") and name.removesuffix(".gz") in there))
@@ -48,7 +47,7 @@ def _by_place(directory: Path) -> Iterator[list[Path]]:
 
 
 def _is_run(directory: Path) -> bool:
-    """Whether a run's files lie there. One that may not be looked into counts: only who reads it has to be told so."""
+    """Whether a run's files are there. An unreadable directory counts: the error is raised when it is read."""
     try:
         return bool(files_of(directory))
     except PermissionError:
@@ -56,7 +55,7 @@ def _is_run(directory: Path) -> bool:
 
 
 def whole_profile(trace: str) -> str:
-    """The XPlane of which a Chrome trace was made, "" if it does not stand next to it: both bear the host's name."""
+    """The XPlane that a Chrome trace was made from, "" if it is not next to it: both have the host's name."""
     for suffix in (".trace.json.gz", ".trace.json"):
         if trace.endswith(suffix):
             named = [trace.removesuffix(suffix) + other for other in _PROFILES]

@@ -1,7 +1,6 @@
-"""Whose thread the driver's calls are on: AMD's profiler numbers threads as the system does, XLA's runtime in its own way.
+"""The thread of the driver's calls: AMD's profiler uses the system's thread numbers, XLA's runtime its own.
 
-The runtime opens a range where it runs a program. A line of nothing but driver's calls is the thread in whose such ranges all of them lie.
-"""
+The runtime opens a range around each run of a program. A line with only driver calls belongs to the thread with ranges around all of them."""
 
 from __future__ import annotations
 
@@ -19,8 +18,10 @@ LEAST_CALLS = 8
 
 
 def owners(calls: Mapping[str, Any], notes: Mapping[str, Any], other: Ints) -> Ints:
-    """The thread of each of the driver's calls (n,). calls, notes: columns of `api_calls` and `annotations`. other: threads that hold more
-    than driver's calls; each of the rest is one of them where exactly one ran programs around all of its calls."""
+    """The thread of each of the driver's calls (n,). calls, notes: columns of `api_calls` and `annotations`.
+
+    other: threads with other events than driver calls. Each remaining thread is one of these, if exactly a single thread ran programs around all of
+    its calls."""
     found: Ints = calls["tid"].copy()
     runs = np.array([bool(_RUNS.search(name)) for name in notes["name"].categories], bool)[notes["name"].codes]
     start = notes["start_us"][runs]

@@ -1,4 +1,4 @@
-"""What an HLO instruction is for, where its body tells more than the name of its kernel: `fusion_9` may be a softmax."""
+"""The purpose of an HLO instruction, if its body shows more than its kernel's name: `fusion_9` may be a softmax."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TURNS = frozenset(("transpose", "copy"))
 
 
 def family_of(home: Computation, at: int, called: list[Computation]) -> Family | None:
-    """The family of the instruction at a place; None if its kernel's name tells as much."""
+    """The family of the instruction at a position; None if its kernel's name shows as much."""
     parts = home.parts(at)
     opcode = text_of(parts, hlo.OPCODE)
     if opcode == "custom-call":
@@ -41,7 +41,7 @@ def _of_body(body: Computation) -> Family | None:
 
 
 def _exponential_of_differences(body: Computation, opcodes: list[str]) -> bool:
-    """Whether exponentials are taken of an array from which a smaller one, its maxima, was subtracted."""
+    """Whether exponentials are computed of an array minus a smaller array, its maxima."""
     for i in (i for i, opcode in enumerate(opcodes) if opcode == "exponential"):
         for difference in (place for place in body.taken(body.parts(i)) if opcodes[place] == "subtract"):
             for spread in (place for place in body.taken(body.parts(difference))[1:] if opcodes[place] == "broadcast"):

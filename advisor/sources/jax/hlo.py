@@ -34,7 +34,7 @@ OP_NAME, FILE, LINE, FRAME = 2, 3, 4, 15
 # ShapeProto: element_type, dimensions, tuple_shapes.
 _ELEMENT, _DIMENSIONS, _TUPLE = 2, 3, 4
 _MOST_ARRAYS, _DEEPEST_TUPLE = 64, 16
-"""Of a shape, so many arrays are looked at, in tuples in tuples so deep: results of a program are one tuple of arrays."""
+"""Greatest number of arrays and depth of tuples that are read of a shape: a program's results are a tuple of arrays."""
 
 ELEMENTS = {
     1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16", 8: "uint32", 9: "uint64", 10: "float16", 11: "float32",
@@ -64,12 +64,12 @@ class Shape(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        """What it takes in memory."""
+        """Its bytes in memory."""
         return self.elements * _BITS[self.element] / 8
 
 
 class Computation:
-    """Instructions in order, of which only the names are decoded at first."""
+    """Instructions in order. At first, only their names are decoded."""
 
     def __init__(self, data: memoryview) -> None:
         self.id, root = 0, -1
@@ -89,7 +89,7 @@ class Computation:
         self._answers: dict[Callable[[Computation], Any], Any] = {}
 
     def cached_answer(self, question: Callable[[Computation], T]) -> T:
-        """What a function says of the computation, which is asked once: thousands of instructions may call one."""
+        """The result of a function on the computation, computed once: thousands of instructions may call it."""
         if question not in self._answers:
             self._answers[question] = question(self)
         return self._answers[question]
@@ -106,11 +106,11 @@ class Computation:
 
     @property
     def root(self) -> int:
-        """The place of what the computation gives back."""
+        """The position of the computation's result."""
         return self._places.get(self._root, len(self._raw) - 1)
 
     def taken(self, parts: Parts) -> list[int]:
-        """Places of the instructions whose results an instruction of this computation takes."""
+        """Positions of the instructions that are operands of an instruction of this computation."""
         return [place for number in numbers(parts.get(OPERANDS, [])) if (place := self._places.get(number)) is not None]
 
     def results(self, at: int) -> tuple[Shape, ...]:
@@ -121,19 +121,19 @@ class Computation:
 
     @cached_property
     def _viewed(self) -> Forest:
-        """For each bitcast the place of the instruction whose array it shows, -1 for others."""
+        """For each bitcast the position of its operand, -1 for other instructions."""
         taken = [next(iter(self.taken(parts)), -1) if text_of(parts := self.parts(at), OPCODE) == "bitcast" else -1 for at in range(len(self._raw))]
         return forest(np.array(taken, np.int64))
 
     @cached_property
     def origins(self) -> list[int]:
-        """For each instruction the place of the one whose array it shows, through bitcasts: of most, its own."""
+        """For each instruction the position of its array's producer, through bitcasts: for most, its own."""
         to = self._viewed.to
         return over_ancestors(to, np.arange(len(to)), -1, outermost).tolist()
 
     @property
     def cut(self) -> int:
-        """How many links from bitcasts to what they show were left out, as far as any was asked for."""
+        """Number of ignored links from bitcasts to their operands, as far as they were requested."""
         return self._viewed.cut if "_viewed" in self.__dict__ else 0
 
     def operands(self, parts: Parts) -> tuple[Shape, ...]:
@@ -152,8 +152,8 @@ class Computation:
 
 
 class Frames:
-    """`StackFrameIndexProto`: file names 1, function names 2, file locations 3 {file 1, function 2, line 3}, frames 4 {location 1, parent 2};
-    all are counted from 1."""
+    """`StackFrameIndexProto`: file names 1, function names 2, file locations 3 {file 1, function 2, line 3}, frames 4 {location 1, parent 2}.
+    All are counted from 1."""
 
     def __init__(self, raw: list[Value]) -> None:
         parts = by_number(message(raw[0])) if raw else {}
@@ -214,7 +214,7 @@ def _packed(data: memoryview) -> Iterator[int]:
 
 
 def shapes_of(values: list[Value]) -> Iterator[Shape]:
-    """Arrays of a shape, those of a tuple one by one, as many as are looked at."""
+    """Arrays of a shape, those of a tuple separately, up to the greatest number."""
     return islice(_arrays(values, 0), _MOST_ARRAYS)
 
 

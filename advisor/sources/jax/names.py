@@ -1,4 +1,4 @@
-"""How XLA's profiler names what it records, in the spelling that a timeline has for it."""
+"""Names of XLA's profiler, translated to those of a timeline."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ OVERHEAD = re.compile(r"<UNKNOWN>|BUFFER_FLUSH|DRIVER_COMPILER|(ACTIVITY_)?BUFFE
 
 
 def python_call(name: str) -> str:
-    """A frame as `file(line): function`, as torch.profiler spells it; "" for what is no frame."""
+    """A frame as `file(line): function`, as in torch.profiler; "" for any other event."""
     if match := _FRAME.fullmatch(name):
         file = match["file"]
         library = file.removesuffix(".py") in _OF_JAX
@@ -157,7 +157,7 @@ def python_call(name: str) -> str:
 
 
 def wait(name: str) -> str:
-    """What a range or frame waits for, as the program writes it; "" for one that does not wait."""
+    """The awaited call of a range or frame, as in the program's source; "" if it does not wait."""
     if match := _WAIT_FRAME.match(name):
         return f"jax.Array.{match['what']}"
     match = WAIT_RANGE.match(name)
@@ -165,7 +165,7 @@ def wait(name: str) -> str:
 
 
 def api_call(name: str, details: str, launches: bool) -> str:
-    """The driver's call that an event of the host represents; "" for none. Launches bear the name of what they launch."""
+    """The driver's call that an event of the host represents; "" for none. A launch's event has the name of its kernel."""
     if match := _CALL.match(name):
         return match["call"]
     if not launches:
@@ -178,7 +178,7 @@ def api_call(name: str, details: str, launches: bool) -> str:
 
 
 def device(said: Mapping[str, object]) -> str:
-    """What a device is called; one of AMD's has no name in a profile, only the generation that its "compute capability" is."""
+    """The name of a device. An AMD device has no name in a profile, only its generation as "compute capability"."""
     if name := str(said.get("gpu_device_name", "")):
         return name
     major, minor = said.get("compute_cap_major"), said.get("compute_cap_minor")
@@ -207,5 +207,5 @@ def copy_kind(name: str) -> CopyKind:
 
 
 def memory_kind(text: str) -> MemoryKind:
-    """Kind of memory at one end of a copy."""
+    """Kind of memory at either end of a copy."""
     return _MEMORY.get(text, MemoryKind.UNKNOWN)

@@ -1,4 +1,4 @@
-"""What a profile of JAX holds, in whichever of its two files: planes of lines of events, a few ten thousand events at a time."""
+"""The content of a JAX profile, from either of its two files: planes of lines of events, a few ten thousand events at a time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Stats = dict[str, Stat]
 
 NUMBERS = ("correlation_id", "cuda_graph_id", "cuda_graph_node_id", "program_id", "step_num")
 TEXTS = ("kernel_details", "memcpy_details", "memset_details", "hlo_op", "hlo_module", "name")
-"""What is read of an event next to its name and time; all else is passed over."""
+"""Event fields that are read besides name and time; all others are skipped."""
 
 OF_OPS = ("hlo_category", "flops", "model_flops", "bytes_accessed", "tf_op", "source")
-"""What is read of a TPU's op, which says it once for all its events."""
+"""Fields that are read of a TPU's op; they are given once for all its events."""
 
 
 class Events(NamedTuple):
-    """Columns of some events of one line. name: codes of `Line.texts`. start_ps, dur_ps: the start from `Line.start_ns`.
-    stats: by the names in NUMBERS (-1 where an event has none) and TEXTS (codes, -1 if it has none); a stat that no event has is left out."""
+    """Columns of some events of a line. name: codes of `Line.texts`. start_ps, dur_ps: the start from `Line.start_ns`.
+
+    stats: by the names in NUMBERS (-1 if absent) and TEXTS (codes, -1 if absent). A stat without any event is left out."""
 
     name: Ints
     start_ps: Ints
@@ -37,7 +38,7 @@ class Events(NamedTuple):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A thread of the host, or a stream of a device. start_ns: what its events' starts count from. events: read once, in turn."""
+    """A thread of the host, or a stream of a device. start_ns: zero of its events' starts. events: read once, in turn."""
 
     id: int
     name: str
@@ -47,8 +48,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Plane(msgspec.Struct, frozen=True):
-    """A device, the host's threads (`/host:CPU`), or what describes them (`/host:metadata`). lines: read once, in turn.
-    programs: what XLA compiled, by name and number, as serialised `HloProto`. titles: what a TPU's ops say of themselves, by their names."""
+    """A device, the host's threads (`/host:CPU`), or descriptions (`/host:metadata`). lines: read once, in turn.
+
+    programs: XLA's compiled programs, by name and number, as serialised `HloProto`. titles: properties of a TPU's ops, by their names."""
 
     name: str
     lines: Iterable[Line] = ()
@@ -58,5 +60,5 @@ class Plane(msgspec.Struct, frozen=True):
 
 
 def agreeing(said: Stats, more: Stats) -> Stats:
-    """What two ops of one name both say: programs name theirs alike."""
+    """Common properties of two ops with the same name: programs give theirs the same names."""
     return {key: value for key, value in said.items() if more.get(key) == value} if said else more

@@ -37,10 +37,13 @@ _HIGH = (1, 2)
 
 
 class Instruction(NamedTuple):
-    """name, module: as XLA has them. scope: names of the functions and `jax.named_scope`s around it, outermost first, joined by "/".
-    operands, results: the arrays that it takes and makes. file, line: of the program, "" and 0 where unknown. precision: of its
-    matrix products, "" if it has none. collective: its kind, "" for none. ranks: that take part in it, 0 where unknown. flops, bytes:
-    what it does at least, NaN if that is not known. family: what its kernel is for, "" if the kernel's name tells."""
+    """name, module: as in XLA. scope: names of the functions and `jax.named_scope`s around it, outermost first, joined by "/".
+
+    operands, results: its arrays. file, line: of the program, "" and 0 if unknown. precision: of its GEMMs, "" if it has none.
+
+    collective: its kind, "" for none. ranks: number of participants, 0 if unknown.
+
+    flops, bytes: its least work, NaN if unknown. family: its kernel's purpose, "" if the kernel's name shows it."""
 
     name: str
     module: str
@@ -74,7 +77,7 @@ class Programs:
         self._raw |= programs
 
     def row(self, module: str, number: int, op: str, path: str, kernel: str) -> int:
-        """The row in `table` of what a kernel runs. module, op: as the device's event names them; path: the op's name there."""
+        """The row in `table` of a kernel's instruction. module, op: as the device's event names them. path: the op's name there."""
         program = self.program(module, number)
         instruction = (program.instruction(op) or program.instruction_of(kernel)) if program else None
         if instruction is None:
@@ -85,7 +88,7 @@ class Programs:
         return self._row_of(number, instruction)
 
     def row_alike(self, module: str, number: int, op: str) -> int:
-        """The row of a kernel that does the same as an instruction of that name, wherever in the program it stands."""
+        """The row of a kernel that does the same as an instruction of that name, anywhere in the program."""
         program = self.program(module, number)
         instruction = program.instruction(op) if program else None
         return self._row_of(number, instruction._replace(name="", scope="", file="", line=0)) if instruction else -1
@@ -108,7 +111,7 @@ class Programs:
 
     @property
     def cut(self) -> int:
-        """How many links of the programs that were looked at led in a ring or too far: from frames to their callers, from bitcasts to what they show."""
+        """Number of cyclic or too long links in the programs that were read: from frames to their callers, from bitcasts to their operands."""
         return sum(program.cut for program in self._programs.values())
 
     def table(self) -> Table:
@@ -123,7 +126,7 @@ class Programs:
         return table("compiled_ops", columns)
 
     def compiled_again(self) -> Table:
-        """`programs`: of those that ran, those whose name several have."""
+        """`programs`: among the programs that ran, those that share a name."""
         ran = {(instruction.module, number) for instruction, number in zip(self.found, self._numbers, strict=True)}
         names = Counter(module for module, _ in ran)
         rows = []
@@ -136,7 +139,7 @@ class Programs:
 
 
 class Program:
-    """One compiled program. Raises ValueError if what is asked for is damaged."""
+    """A compiled program. Raises ValueError if requested data are damaged."""
 
     def __init__(self, proto: memoryview, name: str) -> None:
         self.name = name
@@ -213,7 +216,7 @@ class Program:
         )  # fmt: skip
 
     def _origin(self, parts: Parts, called: list[Computation]) -> tuple[str, str, int]:
-        """Name, file and line where an instruction comes from: its own, else of what it computes last, else of anything in it."""
+        """Name, file and line of an instruction's source: its own, else of its last computation, else of any instruction in it."""
         path, file, line = self._said(parts)
         for body in called:
             if path and file:
@@ -225,7 +228,7 @@ class Program:
         return path, file, min(line, 1 << 30)
 
     def _origin_inside(self, body: Computation) -> tuple[str, str, int]:
-        """The first name, and the first file and line, of what a computation gives back and of all else in it."""
+        """The first name, and the first file and line, of a computation's result and of all its other instructions."""
         path, file, line = "", "", 0
         for at in (body.root, *range(len(body.names))):
             own_path, own, own_line = self._said(body.parts(at))
@@ -258,7 +261,7 @@ class Program:
         return ""
 
     def _collective(self, opcode: str, parts: Parts, called: list[Computation]) -> tuple[str, Parts]:
-        """Its kind, and the fields that say who takes part; of an asynchronous one those of what it wraps."""
+        """Its kind, and the fields that name its participants; for an asynchronous collective those of the wrapped instruction."""
         if match := _COLLECTIVE.fullmatch(opcode):
             return match[1], parts
         if opcode in ("async-start", "fusion", "call"):

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 _OPENS = re.compile(r"(?:[A-Za-z_]\w*\()+")
-"""What is before a name that is wrapped: `transpose(jvp(`."""
+"""The prefix of a wrapped name: `transpose(jvp(`."""
 _MARKS = re.compile(r"[()/]")
 # Steps in the path that are JAX's own, not the program's.
 _OWN = frozenset(
@@ -26,7 +26,7 @@ def scopes_of(path: str) -> tuple[str, bool]:
 
 
 def _named_scope(part: str, outermost: bool) -> list[str]:
-    """What of one step of the path the program named: the function that is jitted, or a scope, whatever transformation is around it."""
+    """The program's name in a step of the path: the jitted function, or a scope, without transformations around it."""
     how, opens = "", _OPENS.match(part)
     if opens:
         names = opens[0][:-1].split("(")

@@ -1,8 +1,7 @@
 """Planes of a profile as the tables of a timeline.
 
-What an event becomes, its name and a few stats decide; so each distinct combination of them is looked at once, whatever number of
-events has it.
-"""
+An event's name and a few stats determine its row, so each distinct combination is classified once, for any number of
+events."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ _KINDS = tuple(GpuKind)
 
 
 class _Op(NamedTuple):
-    """What an event of a device is, for all that have the same name and details. name: as a code."""
+    """Class of a device's events, for all with the same name and details. name: as a code."""
 
     kept: bool
     kind: int
@@ -76,7 +75,7 @@ class Tables:
         self._kinds = [self.texts.code(kind.value) for kind in _KINDS]
 
     def add(self, plane: Plane) -> None:
-        """Take in one plane."""
+        """Add a plane."""
         self.programs.add(plane.programs)
         if device := names.DEVICE.match(plane.name):
             kind, number = device[1].upper(), int(device[2][:6])
@@ -112,7 +111,7 @@ class Tables:
             )  # fmt: skip
 
     def _timed(self, line: Line) -> Iterable[tuple[Events, int]]:
-        """Events with a valid time, and what it counts from, in ns; a duration that is none is 0."""
+        """Events with a valid time, and their zero in ns; an invalid duration becomes 0."""
         for events in line.events:
             self.events += len(events.name)
             if not abs(line.start_ns) < LARGEST:
@@ -134,7 +133,7 @@ class Tables:
                 yield events, line.start_ns - self._base_ns
 
     def _piece(self, into: str, events: Events, start_ns: int, /, **columns: Any) -> None:
-        """Rows of a table; columns that are one number represent all of them."""
+        """Rows of a table; a column that is a single number represents all of them."""
         dtypes = TABLES[into]
         n = len(events.name)
         kept: dict[str, Any] = {"start_us": start_ns / 1000 + events.start_ps / 1e6, "dur_us": events.dur_ps / 1e6}
@@ -172,11 +171,11 @@ class Tables:
         return {"compiled": np.array(found, np.int64)[group], **columns}
 
     def _waiting(self, module: str, program: int) -> int:
-        """What is in the column `compiled` until kernels inside command buffers are joined."""
+        """Values of the column `compiled` until kernels inside command buffers are joined."""
         return command_buffers.UNJOINED - self.unjoined.setdefault((module, program), len(self.unjoined))
 
     def _collective(self, row: int) -> tuple[int, int, int, int, int]:
-        """Values of the columns _TALK: of a collective what it moves, else nothing."""
+        """Values of the columns _TALK: the data of a collective, else nothing."""
         code = self.texts.code
         instruction = self.programs.found[row] if row >= 0 else None
         if instruction is None or not instruction.collective:
@@ -265,7 +264,7 @@ class Tables:
         return list(zip(starts.tolist(), (starts + events.dur_ps[rows]).tolist(), rows.tolist(), codes, strict=True))
 
     def _add_waits(self, waits: list[tuple[int, int, int, int]], thread: dict[str, int]) -> None:
-        """Frames and ranges of one wait are in each other: the outermost is the call."""
+        """Frames and ranges of the same wait are nested: the outermost is the call."""
         kept, until = [], -(1 << 62)
         for start, end, _, name in sorted(waits, key=lambda wait: (wait[0], -wait[1], wait[2])):
             if start >= until:

@@ -16,7 +16,7 @@ class Texts:
         self._codes: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        """The number of a text, a new one if it is new."""
+        """The number of a text, assigned at its first occurrence."""
         found = self._codes.get(text)
         if found is None:
             found = self._codes[text] = len(self.all)

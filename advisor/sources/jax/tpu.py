@@ -1,4 +1,4 @@
-"""Planes of TPUs as a profile of cores: what each line of one means, and what each op says of itself."""
+"""Planes of TPUs as a profile of cores: meaning of each line of a core, and properties of each op."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOR_OTHERS = "barrier-cores"
 _NUMBER = re.compile(r"\(\d+\)$")
 _LONGEST_PS = 1000 * LONGEST_NS
 _HOLDS = ("while", "conditional", "call")
-"""Categories of ops that hold others: what they say of themselves, these say too."""
+"""Categories of ops that contain others: their properties are those of the contained ops."""
 
 
 class Tpu:
@@ -36,7 +36,7 @@ class Tpu:
         self._base_ns: int | None = None
 
     def add(self, plane: Plane) -> None:
-        """Take in one plane of a TPU."""
+        """Add a plane of a TPU."""
         match = CORE.fullmatch(plane.name)
         if match is None:
             self.unread += any(len(events.name) for line in plane.lines for events in line.events)
@@ -75,7 +75,7 @@ class Tpu:
         return Runs(start_us, start_us + length[good][kept][order] / 1e6, what)
 
     def _row(self, line: str, title: str, titles: dict[str, Stats]) -> int:
-        """What a run of a title is: a row of the ops, or of the programs; -1 for what is left out."""
+        """The row of a title's run: among the ops, or among the programs; -1 if it is left out."""
         if line in (_OPS, _BESIDE):
             return self.ops.setdefault(_op(title, titles.get(title, {})), len(self.ops))
         if line == _PROGRAMS:
@@ -107,7 +107,7 @@ def _op(title: str, said: Stats) -> TpuOp:
 
 
 def _number(value: Stat | None, times: float = 1.0) -> float | None:
-    """A number that is one and not beyond reason, times a unit."""
+    """A valid and plausible number, times a unit."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 20 else None
     return float(value) * times if value is not None and 0 <= value < LARGEST else None

@@ -21,7 +21,7 @@ _OPEN = 1 << 62  # beyond every position: the field's end is not known yet
 
 
 class Walk:
-    """Where in a stream of bytes one is, and the next fields. Raises ValueError if what is there is no message."""
+    """A position in a stream of bytes, and the next fields. Raises ValueError if there is no message."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -35,7 +35,7 @@ class Walk:
         return self._before + self._here
 
     def fields(self, end: int = _OPEN) -> Iterator[tuple[int, int, int]]:
-        """Number of each field up to `end`, its number (0 for bytes) and where it stops. What a consumer leaves of it is passed over."""
+        """Number of each field up to `end`, its number (0 for bytes) and its end. Bytes that a consumer leaves are skipped."""
         while self.offset < end and (end != _OPEN or self._fill(1)):
             number, value, stop = self.field(end)
             yield number, value, stop
@@ -85,7 +85,7 @@ class Walk:
             self._here += min(stop - self.offset, len(self._data) - self._here)
 
     def records(self, end: int, tag: int) -> tuple[wire.Bytes, list[int], list[int]]:
-        """The messages of a repeated field that follow each other here and stand whole in a block: its bytes, if they begin and stop."""
+        """The consecutive whole messages of a repeated field in a block: its bytes, and the messages' begins and ends."""
         self._fill(min(end - self.offset, _BLOCK))
         while True:
             limit = min(len(self._data), end - self._before)

@@ -1,4 +1,4 @@
-"""Many small protobuf messages at once: what `advisor.sources.protobuf` does for one, with their fields as columns."""
+"""Many small protobuf messages at once, with their fields as columns, as `advisor.sources.protobuf` decodes a single message."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from advisor.intervals import Ints
 Bytes = NDArray[np.uint8]
 
 PADDING = bytes(16)
-"""Stands behind the bytes that are decoded, so that a number cut off by their end is read and refused, not sought outside."""
+"""Bytes after the data, so that a number cut off by the end is read and refused, not sought outside."""
 
 _LONGEST_SHIFT = 63  # bits: the last of a varint's ten bytes
 
 
 class Fields(NamedTuple):
-    """The next field of each message that has one. messages: (n,) which. number, wire: of the field. value: (n,) its number, or how
-    many bytes it has. start, stop: (n,) where its bytes begin and end."""
+    """The next field of each message that has more fields. messages: (n,) their indices.
+
+    number, wire: of the field. value: (n,) its number, or its number of bytes. start, stop: (n,) range of its bytes."""
 
     messages: Ints
     number: Ints
@@ -30,7 +31,7 @@ class Fields(NamedTuple):
     stop: Ints
 
     def select_field(self, number: int, *wires: int) -> Fields:
-        """Those of one field. Raises ValueError if it has another wire type than these."""
+        """Values of a field. Raises ValueError if its wire type is another."""
         chosen = self.number == number
         found = self if chosen.all() else Fields(*(column[chosen] for column in self))
         if not np.isin(found.wire, wires).all():
@@ -41,8 +42,7 @@ class Fields(NamedTuple):
 def in_turn(data: Bytes, start: Ints, stop: Ints) -> Iterator[Fields]:
     """The first field of each message, then the second of those that have two, and so on. Raises ValueError if bytes are no message.
 
-    data: ends in `PADDING`. start, stop: (n,) where each message begins and ends.
-    """
+    data: ends in `PADDING`. start, stop: (n,) range of each message."""
     messages = np.arange(len(start))
     at = start
     while len(messages):
@@ -61,7 +61,7 @@ def in_turn(data: Bytes, start: Ints, stop: Ints) -> Iterator[Fields]:
 
 
 def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """(n,) the number that is at each place, as 64 bits with a sign, and (n,) where it ends. Raises ValueError if one does not."""
+    """(n,) the number at each position, as 64 bits with a sign, and (n,) its end. Raises ValueError if a number does not end."""
     byte = data[at]
     value = (byte & 127).astype(np.int64)
     behind = at + 1
@@ -79,7 +79,7 @@ def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def records(data: bytes, at: int, end: int, tag: int) -> tuple[list[int], list[int], int]:
-    """Where the messages of one repeated field begin and end, as many as stand whole and without a break from `at`, and what follows
+    """Begins and ends of the messages of a repeated field, as many as are whole and consecutive from `at`, and the bytes after
     them. data: ends in `PADDING`, which `end` leaves out."""
     starts: list[int] = []
     stops: list[int] = []

@@ -1,7 +1,7 @@
-"""What an HLO instruction does at least: FLOPs, a multiply-add as two, and bytes, each array once.
+"""Least work of an HLO instruction: FLOPs, a multiply-add as two, and bytes, each array once.
 
-As XLA counts them (https://github.com/openxla/xla/blob/main/xla/service/hlo_cost_analysis.cc): of what a fusion only slices, the slices.
-"""
+As XLA counts them (https://github.com/openxla/xla/blob/main/xla/service/hlo_cost_analysis.cc): an operand that a fusion only slices counts by its
+slices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_COUNTED = re.compile(
     r"parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|after-all|infeed|outfeed|send.*|recv.*|copy-.*|async-.*"
     r"|all-.*|reduce-scatter.*|ragged-all.*|collective-.*|partition-id|replica-id|domain|opt-barrier"
 )
-"""No kernel of the device runs these, or what it takes is not what it moves."""
+"""No kernel of the device runs these, or their operands are not the moved bytes."""
 
 _ARITHMETIC = re.compile(
     r"add|subtract|multiply|divide|maximum|minimum|power|negate|abs|sqrt|rsqrt|cbrt|exponential(-minus-one)?|log(-plus-one|istic)?|tanh?|sine"
@@ -72,7 +72,7 @@ def _total(arrays: Iterable[Shape]) -> float:
 
 
 def _flops(home: Computation, at: int) -> float:
-    """What an instruction computes by itself."""
+    """An instruction's own computation."""
     parts = home.parts(at)
     opcode, made = text_of(parts, hlo.OPCODE), home.results(at)
     taken = home.operands(parts)
@@ -95,7 +95,7 @@ def _sizes(array: Shape, dimensions: Iterable[int]) -> float:
 
 
 def _convolution(parts: Parts, output: Shape, kernel: Shape) -> float:
-    """Each element of the output is a sum over one output feature's part of the kernel; what padding saves is not taken off."""
+    """Each element of the output is a sum over an output feature's part of the kernel. Work that padding saves is included."""
     said = whole_fields(parts[hlo.CONVOLUTION][0]) if hlo.CONVOLUTION in parts else {}
     features = _sizes(kernel, [said.get(_OUTPUT_FEATURES, 0)])
     window = by_number(message(parts[hlo.WINDOW][0])).get(1, []) if hlo.WINDOW in parts else []
@@ -104,7 +104,7 @@ def _convolution(parts: Parts, output: Shape, kernel: Shape) -> float:
 
 
 def _of_library(home: Computation, parts: Parts, at: int) -> Work:
-    """Products that cuBLAS and cuDNN compute, and attention; what other calls do is not known."""
+    """GEMMs of cuBLAS and cuDNN, and attention; the work of other calls is not known."""
     target, taken, made = text_of(parts, hlo.TARGET), home.operands(parts), home.results(at)
     if len(taken) < 2 or not made:
         return UNKNOWN

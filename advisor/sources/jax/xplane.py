@@ -1,7 +1,6 @@
 """XPlane, the protobuf that XLA's profiler writes: `tsl/profiler/protobuf/xplane.proto` of https://github.com/openxla/xla.
 
-The file is read twice, in pieces: events name what they are by numbers, and what the numbers mean is behind them.
-"""
+The file is read twice, in pieces: events have numbers for their names, and the table of numbers comes after them."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ _TITLE, _TITLE_STATS = 2, 5
 _EVENT_TAG = _EVENTS << 3 | 2
 _PROGRAM = "Hlo Proto"
 _DESCRIBED = ("/host:metadata", "/device:TPU")
-"""Planes whose titles have stats of their own that are read."""
+"""Planes with titles that have stats of their own."""
 
 
 class Head(msgspec.Struct):
-    """What a plane says next to its events. titles, names: of events and of stats, by number. said: what the titles say of themselves."""
+    """The data of a plane besides its events. titles, names: of events and of stats, by number. said: stats of the titles."""
 
     name: str = ""
     titles: dict[int, str] = msgspec.field(default_factory=dict)
@@ -48,7 +47,7 @@ class Head(msgspec.Struct):
 
 
 def heads(walk: Walk) -> list[Head]:
-    """What each plane of an XSpace says next to its events, which are passed over. Raises ValueError if it is damaged."""
+    """The data of each plane of an XSpace besides its events, which are skipped. Raises ValueError if it is damaged."""
     return [_head(walk, stop) for number, _, stop in walk.fields() if number == _PLANES]
 
 
@@ -147,7 +146,7 @@ def _lines(walk: Walk, end: int, reader: _Reader) -> Iterator[Line]:
 
 
 def _line(walk: Walk, end: int, reader: _Reader) -> Line:
-    """A line whose head, which is before its events, is read."""
+    """A line with its head decoded, which comes before its events."""
     number, name, start_ns = 0, "", 0
     while walk.tag(end) != _EVENT_TAG:
         kind, value, stop = walk.field(end)
@@ -164,7 +163,7 @@ def _line(walk: Walk, end: int, reader: _Reader) -> Line:
 
 
 class _Reader:
-    """Decodes events of one plane, whose numbers it knows the names of."""
+    """Decodes events of a plane with known names."""
 
     def __init__(self, head: Head, texts: Texts) -> None:
         self.head, self.texts = head, texts
@@ -185,7 +184,7 @@ class _Reader:
             yield self.decode(data, np.array(start, np.int64), np.array(stop_, np.int64))
 
     def decode(self, data: wire.Bytes, start: Ints, stop: Ints) -> Events:
-        """Events that stand whole in a block."""
+        """Whole events in a block."""
         columns = {number: np.zeros(len(start), np.int64) for number in (_METADATA_ID, _OFFSET_PS, _DURATION_PS)}
         stats = []
         for found in wire.in_turn(data, start, stop):
@@ -218,7 +217,7 @@ class _Reader:
         return columns
 
     def _numbers(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
-        """Numbers, -1 for what is none, or has more than 63 bits; a text may spell one."""
+        """Numbers, also in texts; -1 for other values and for numbers with more than 63 bits."""
         found = np.where((kind == _UINT64) | (kind == _INT64), np.maximum(value, -1), -1)
         for row in np.flatnonzero((kind == _STRING) | (kind == _REFERENCE)).tolist():
             spelled = self._text(data, int(kind[row]), int(value[row]), int(begin[row]), int(end[row]))

@@ -65,7 +65,7 @@ HELPED_AFTER = 3
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one trace."""
+    """The recording of a trace."""
     refuse_known(opened)
     head = opened.stream.peek(formats.HEAD_BYTES)
     try:
@@ -82,7 +82,7 @@ def record(opened: Opened) -> Recording:
 
 
 def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:
-    """The trace of one process; arguments and errors as of `read_ranks`, and TraceError where several ranks were merged in the file."""
+    """The trace of a process; arguments and errors as for `read_ranks`, and TraceError if several ranks were merged in the file."""
     ranks = read_ranks(stream, path, chunk_bytes, processes, helped_from)
     if len(ranks) > 1:
         raise TraceError(f"the file is a merge of {len(ranks)} ranks ({', '.join(list(ranks)[:4])})", "It is a job: give it to advisor analyze.")
@@ -90,12 +90,13 @@ def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: 
 
 
 def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> dict[str, Timeline]:
-    """Read a trace: one timeline, or one by rank where the names of processes say several. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
-    the text is at least `helped_from` bytes long and not the decoder in C takes most of it.
+    """Read a trace: a single timeline, or a timeline per rank if the names of processes show several.
 
-    What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError if the text is
-    not a trace or holds nothing to analyse.
-    """
+    `chunk_bytes` of text are decoded at a time. With two processes, a helper decodes some of them if the text has at least `helped_from` bytes
+    and the decoder in C does not handle most of it.
+
+    Faults of the file that leave something to read become a ReadIssue. Raises TraceError if the text is
+    no trace or holds nothing to analyze."""
     text = Text(stream.read, chunk_bytes)
     if not text.found:
         raise _no_events(text.header, stream)
@@ -136,7 +137,7 @@ class _Collected(msgspec.Struct):
     categories: Counter[str] = msgspec.field(default_factory=Counter)
     left_out: dict[tuple[str, str], tuple[int, int]] = msgspec.field(default_factory=dict)
     ranks: dict[str, _Collected] = msgspec.field(default_factory=dict)
-    """What is of the ranks that names of processes say."""
+    """Events of the ranks that names of processes show."""
     bad_durations: int = 0
     bad_times: int = 0
     _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = msgspec.field(default_factory=dict)
@@ -160,11 +161,11 @@ class _Collected(msgspec.Struct):
 
     @property
     def whole(self) -> bool:
-        """Whether it has both sides of a rank, as no group of processes has that is named by what they are."""
+        """Whether it has both sides of a rank, unlike groups of processes that are named by their kind."""
         return "gpu_ops" in self.tables and bool(self.tables.keys() & {*_OF_HOSTS})
 
     def absorb(self) -> None:
-        """Take what is of any rank as of none."""
+        """Treat events of all ranks as events without a rank."""
         for rank in self.ranks.values():
             self.categories += rank.categories
             for key, (events, ns) in rank.left_out.items():
@@ -193,7 +194,7 @@ def _as_written(ns: int) -> Microseconds:
 
 
 def _no_events(header: bytes, stream: Stream) -> NoTrace:
-    """Say what a file is that holds no list of events."""
+    """Describe a file without a list of events."""
     ends = f" ({stream.truncated})" if stream.truncated else ""
     try:
         whole = json.loads(header, strict=False)
@@ -201,7 +202,7 @@ def _no_events(header: bytes, stream: Stream) -> NoTrace:
         if not header.lstrip().startswith(b"{"):
             return NoTrace(f"the file is not JSON: it starts with {header.lstrip()[:24]!r}{ends}", _HOW_TO_RECORD)
         if members := _members_of_a_line(header):
-            return NoTrace(f"the file holds an object of JSON a line, but no profiler trace: the first one's members are {members}", _HOW_TO_RECORD)
+            return NoTrace(f"the file holds an object of JSON a line, but no profiler trace: the first object's members are {members}", _HOW_TO_RECORD)
         position = f"; as JSON it breaks at {error}" if isinstance(error, json.JSONDecodeError) else ""
         return NoTrace(
             f"the file has no list of events (`traceEvents`) in its first {len(header):,} bytes{ends}{position}",
@@ -240,7 +241,7 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
 
 
 def _further_documents(text: Text) -> list[ReadIssue]:
-    """What follows the document that was read, as where recordings were written or copied behind each other."""
+    """Text after the document, as in files with several recordings in a row."""
     if text.bare:
         rest = text.trailer
     else:
@@ -258,7 +259,7 @@ def _further_documents(text: Text) -> list[ReadIssue]:
 
 
 def _merged_ranks(ranks: Collection[str]) -> list[ReadIssue]:
-    """Where the names of processes say several ranks, and some of the work is of none: their ids of calls and threads are then distinguished by nothing."""
+    """The names of processes show several ranks, and some work belongs to none: then nothing separates their ids of calls and threads."""
     if len(ranks) < 2:
         return []
     shown = ", ".join(sorted(ranks)[:4]) + (" and more" if len(ranks) > 4 else "")
@@ -266,7 +267,7 @@ def _merged_ranks(ranks: Collection[str]) -> list[ReadIssue]:
 
 
 def _merged(timeline: Timeline) -> Timeline:
-    """The timeline with what its processes' ids say: recordings of several were merged, and nothing tells whose device is whose."""
+    """The timeline with a note on its processes' ids: recordings of several were merged, and their devices cannot be assigned."""
     processes = sorted({*timeline.api_calls["pid"].tolist()})
     told = f"the file is a merge of recordings of {len(processes)} processes ({', '.join(map(str, processes[:4]))}), whose launches share their ids"
     issue = ReadIssue("one-rank", f"{told}: which of them works on which device cannot be told", "failed")
@@ -282,7 +283,7 @@ def _left_ranks(ranks: Collection[str]) -> list[ReadIssue]:
 
 
 def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:
-    """One issue for each check."""
+    """An issue for each check."""
     checks = dict.fromkeys(issue.check for issue in issues)
     return tuple(
         ReadIssue(
@@ -342,13 +343,13 @@ _OF_HOSTS = ("cpu_ops", "api_calls", "python_calls")
 
 
 def _process_names(collected: _Collected) -> dict[str, str]:
-    """What the trace calls its processes, by their ids as text; taken from what was collected."""
+    """The trace's names of its processes, by their ids as text; removed from the collected rows."""
     merger = collected.tables.pop("processes", None)
     return dict(zip(map(str, merger.take("pid").tolist()), merger.take("name"), strict=True)) if merger else {}
 
 
 def _left_out(collected: _Collected, processes: dict[str, str], hosts: set[str]) -> tuple[LeftOut, ...]:
-    """The spans that no table holds: those of processes that are not `hosts`, in which no op or call was read, are first, and the longest of them."""
+    """The spans of no table. Those of processes that are not `hosts`, without ops or calls, come first, and the longest of them."""
     found: dict[tuple[bool, str], tuple[int, int]] = {}
     for (category, process), (events, ns) in collected.left_out.items():
         whose = processes.get(process) or (process if not process.isdecimal() else "")
@@ -376,7 +377,7 @@ def _nothing_to_analyse(collected: _Collected, left_out: tuple[LeftOut, ...], is
 
 
 def _move_annotations(tables: dict[str, Table]) -> None:
-    """Move the framework's own ranges from ops, where traces before torch 1.11 have them, to annotations."""
+    """Move the framework's own ranges from ops, where traces before torch 1.11 put them, to annotations."""
     ops = tables.get("cpu_ops")
     if ops is None:
         return
@@ -392,14 +393,14 @@ def _move_annotations(tables: dict[str, Table]) -> None:
 
 
 def _respelled(column: Any, texts: Iterable[str]) -> Any:
-    """The column with these texts for its categories, those that are now equal made one."""
+    """The column with these texts for its categories, equal categories merged."""
     numbers: dict[str, int] = {}
     renumber = [numbers.setdefault(text, len(numbers)) for text in texts]
     return categorical(np.array(renumber, np.int32)[column.codes], list(numbers))
 
 
 def _one_spelling(column: Any) -> Any:
-    """Recorded JSON in one layout, so that equal shapes are one category however the file is indented."""
+    """Recorded JSON in a normal layout, so that equal shapes are a single category with any indentation of the file."""
     return _respelled(column, map(_respell, column.categories))
 
 
@@ -424,7 +425,7 @@ def _by_op(names: Any) -> dict[str, Any]:
 
 
 def _frame(name: str, merger: Merger, earliest: int) -> Table:
-    """One table, sorted by start, in microseconds from the earliest event; made column by column to save memory."""
+    """A table, sorted by start, in microseconds from the earliest event; made column by column to save memory."""
     columns: dict[str, Any] = {}
     order = None
     if START in merger.names:

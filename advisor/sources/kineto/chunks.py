@@ -1,9 +1,8 @@
-"""Cuts the text of a trace into pieces that hold whole events, and finds what stands around them.
+"""Cuts the text of a trace into pieces of whole events, and finds the text around them.
 
 Cuts are guessed from the separator that the file itself uses, and the decode validates every guess: a
 prefix of a list of events that was cut anywhere but after a whole event is not JSON. If a guess is wrong, the
-exact structure decides; where the text itself is broken, `salvage` keeps what it can.
-"""
+exact structure decides. If the text itself is broken, `salvage` keeps as much as possible."""
 
 from __future__ import annotations
 
@@ -56,10 +55,9 @@ _BLANK = b" \t\r\n"
 
 
 def find_events(text: bytes) -> int:
-    """Where the list of events starts (after its bracket) in the text of a file, or -1.
+    """Start of the list of events (after its bracket) in the text of a file, or -1.
 
-    That is the top-level member `traceEvents`, wherever the name stands elsewhere, or a list at the top level.
-    """
+    That is the top-level member `traceEvents`, even if the name occurs elsewhere, or a list at the top level."""
     body = text.lstrip(_BLANK)
     if body.startswith(b"["):
         return len(text) - len(body) + 1
@@ -73,7 +71,7 @@ def find_events(text: bytes) -> int:
 
 
 def learn_separator(text: bytes, found: Objects) -> bytes:
-    """What most often stands from one event's closing brace through the next one's first key; b"" without two events."""
+    """The most frequent text from an event's closing brace through the next event's first key; b"" without two events."""
     seen: Counter[bytes] = Counter()
     for end, start in zip(found.ends[:-1].tolist(), found.starts[1:].tolist(), strict=False):  # broken text: not each has both
         key = _FIRST_KEY.match(text, start)
@@ -82,7 +80,7 @@ def learn_separator(text: bytes, found: Objects) -> bytes:
 
 
 class _Pending(msgspec.Struct, Generic[T]):
-    """A piece whose result is not yet given on, and where the text stood before its last block was read."""
+    """A piece without a delivered result, and the position in the text before its last block was read."""
 
     piece: bytes
     block: bytes
@@ -158,10 +156,9 @@ class Text:
         return block + self._source(n - len(block)) if len(block) < n else block
 
     def decoded(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T] | None = None) -> Iterator[T]:
-        """Decode all events, piece by piece. `decode` raises MalformedError on what is not `{…}, {…}`.
+        """Decode all events, piece by piece. `decode` raises MalformedError for any text but `{…}, {…}`.
 
-        Pieces decoded elsewhere are cut where they would be cut anyway and come in the same order.
-        """
+        Pieces decoded elsewhere have the same cuts and come in the same order."""
         want, ended = self._chunk, not self.found
         while not (ended and not self._buffer.strip(_BLANK + b",")):
             if elsewhere is not None and self._separator and not (ended or self._lost) and elsewhere.free:
@@ -226,7 +223,7 @@ class Text:
                 yield value
 
     def _cut(self, block: bytes) -> tuple[bytes, bytes]:
-        """The buffer and what was read after it, cut at the last separator; nothing and all of it where none is known or found."""
+        """The buffer and the text read after it, cut at the last separator; nothing and all of it if none is known or found."""
         cut = block.rfind(self._separator) if self._separator and not self._lost else -1
         if cut >= 0:  # mostly: the block is copied once
             return b"".join((self._buffer, memoryview(block)[: cut + 1])), block[cut + 1 :]
@@ -282,7 +279,7 @@ class Text:
         self._advance(kept.used)
 
     def _take_trailer(self) -> None:
-        """Keep what is after the events; where the list was not closed nothing does."""
+        """Keep the text after the events; nothing if the list was not closed."""
         self.whole = self.closed or (self.bare and not self._buffer.strip(_BLANK + b","))
         if self.closed:
             rest = self._buffer + self._read(MAX_TRAILER_BYTES)

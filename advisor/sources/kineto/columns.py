@@ -44,7 +44,7 @@ class Strings(msgspec.Struct):
         return [self.values[code] for code in self.codes.tolist()]
 
     def renamed(self, values: Sequence[str]) -> Strings:
-        """The same rows with other values, of which some may be equal."""
+        """The same rows with other values, some of which may be equal."""
         made = strings(values)
         return Strings(made.codes[self.codes], made.values)
 
@@ -60,7 +60,7 @@ def strings(values: Sequence[str]) -> Strings:
 
 
 def integers(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
-    """int64 of whatever was recorded; what is no number gives `missing`, unsigned 64-bit numbers wrap."""
+    """int64 of any recorded value; a value that is no number gives `missing`, unsigned 64-bit numbers wrap."""
     try:
         made = np.array(values, np.int64)
     except (TypeError, ValueError, OverflowError):
@@ -71,7 +71,7 @@ def integers(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
 
 
 def integer(value: Any, missing: int = -1) -> int:
-    """One value as an integer within int64. Text counts by the first number in it: `"stream 7"`, `"24572"`."""
+    """A value as an integer within int64. Text counts by the first number in it: `"stream 7"`, `"24572"`."""
     if isinstance(value, str):
         match = _DIGITS.search(value)
         value = int(match[0]) if match and len(match[0]) < 25 else missing
@@ -85,7 +85,7 @@ def integer(value: Any, missing: int = -1) -> int:
 
 
 def floats(values: Sequence[Any]) -> NDArray[np.float64]:
-    """float64 of whatever was recorded; what is no number gives NaN."""
+    """float64 of any recorded value; a value that is no number gives NaN."""
     try:
         made = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -96,8 +96,7 @@ def floats(values: Sequence[Any]) -> NDArray[np.float64]:
 def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Microseconds, numbers or text, as exact nanoseconds; and if they are valid times.
 
-    Raises InexactTimes if float64 cannot hold one; given as `Microseconds` each is exact.
-    """
+    Raises InexactTimes if float64 cannot hold a time; given as `Microseconds` each is exact."""
     if values and isinstance(values[0], Microseconds):
         exact = [value.nanoseconds() for value in values]
         valid = np.array([ns is not None for ns in exact], bool)
@@ -146,7 +145,7 @@ START, DURATION = "start_ns", "dur_ns"
 
 
 class _Parts(msgspec.Struct):
-    """Arrays to join into one, those of a piece into blocks first: large blocks go back to the system when freed."""
+    """Arrays to join, those of a piece into blocks first: large blocks go back to the system when freed."""
 
     small: list[NDArray[Any]] = msgspec.field(default_factory=list)
     blocks: list[NDArray[Any]] = msgspec.field(default_factory=list)
@@ -172,7 +171,7 @@ _BLOCK_ROWS = 1 << 17  # so that what is worked on fits the cache
 
 
 class Merger(msgspec.Struct):
-    """Collects the columns of one table from many pieces of a file."""
+    """Collects the columns of a table from many pieces of a file."""
 
     rows: int = 0
     earliest: int | None = None
@@ -181,7 +180,7 @@ class Merger(msgspec.Struct):
     _codes: dict[str, Codes] = msgspec.field(default_factory=dict)
 
     def add(self, columns: dict[str, Column]) -> None:
-        """Append one piece's rows."""
+        """Append a piece's rows."""
         rows = 0
         for name, column in columns.items():
             if isinstance(column, Strings):

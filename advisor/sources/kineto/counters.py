@@ -18,7 +18,7 @@ _QUOTED = re.compile(rb'C"(?<="C")')
 _MOST_DEVICES = 1 << 12
 """Processes are numbered by device; the host's have larger numbers."""
 _VALUE = "value"
-"""What an argument is called that holds the one number of its event."""
+"""The name of an argument with the only number of its event."""
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -33,7 +33,7 @@ _EVENTS = msgspec.json.Decoder(list[_Event])
 
 
 def counters(piece: bytes) -> dict[str, Column]:
-    """Columns of `gpu_metrics` of `{…}, {…}`: a row for each number of each counter event; {} where there is none, or the piece is no JSON."""
+    """Columns of `gpu_metrics` of `{…}, {…}`: a row for each number of each counter event; {} without counters, or if the piece is no JSON."""
     if _QUOTED.search(piece) is None or _COUNTER.search(piece) is None:
         return {}
     try:

@@ -78,7 +78,7 @@ _KEYS = {
 
 
 class Args(msgspec.Struct, gc=False, frozen=True, rename=_KEYS):
-    """What an event says about itself, all of it optional."""
+    """Fields of an event, all of them optional."""
 
     external_id: Scalar = -1
     external_id_2021: Scalar = -1
@@ -143,7 +143,7 @@ _NO_ARGS = Args()
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event; times in microseconds. An event without `dur` lasts 0."""
+    """An event; times in microseconds. An event without `dur` lasts 0."""
 
     ph: str = ""
     cat: str | None = ""
@@ -174,7 +174,7 @@ _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def parse(piece: bytes) -> list[Event]:
-    """Decode `{…}, {…}`, the inside of a list. Raises MalformedError if that is not what it is."""
+    """Decode `{…}, {…}`, the inside of a list. Raises MalformedError for any other text."""
     text = b"[" + piece + b"]"
     try:
         return _EVENTS.decode(text)
@@ -188,7 +188,7 @@ def parse(piece: bytes) -> list[Event]:
 
 
 def parse_times(piece: bytes) -> list[Times]:
-    """The times of what `parse` accepted, one for each of its events."""
+    """The times of the events that `parse` accepted, one time per event."""
     text = b"[" + piece + b"]"
     try:
         return _TIMES.decode(text)
@@ -200,14 +200,14 @@ _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a
 
 
 def _mended(text: bytes) -> bytes:
-    """The text with `null` for what C writes if there is no number, and with `?` for each escaped half of a surrogate pair
-    without its other half, which is no character."""
+    """The text with `null` for C's spellings of values that are no number. Each escaped half of a surrogate pair
+    without its other half, which is no character, becomes `?`."""
     text = without_no_numbers(text)
     return _ESCAPE.sub(lambda found: b"?" if found["half"] else found[0], text)
 
 
 def _parse_odd_types(text: bytes) -> list[Event]:
-    """Decode events of which some hold a value of a type we did not expect; that value is then left out, the others cost nothing."""
+    """Decode events, some of which hold a value of an unexpected type. That value is left out, the others cost nothing."""
     try:
         each: list[Raw] = _EACH.decode(text)
     except _FAILURES:
@@ -216,7 +216,7 @@ def _parse_odd_types(text: bytes) -> list[Event]:
 
 
 def _event_of(raw: Raw) -> Event | None:
-    """One event, None for what is no object."""
+    """An event, None for any other value."""
     try:
         return _EVENT.decode(raw)
     except _FAILURES:

@@ -1,7 +1,6 @@
-"""The fields of events that each table is made of, and one table's of them as typed columns.
+"""The fields of events for each table, and a table's fields as typed columns.
 
-Both decoders hand these on: msgspec's structs (`OfStructs`), and the native one if it is installed (`native`).
-"""
+Both decoders produce these: msgspec's structs (`OfStructs`), and the native decoder if it is installed (`native`)."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ WINDOW = "Trace"
 """The category of the span in which Kineto recorded: no work of anybody's."""
 
 MARKS = {("i", "[memory]"): "memory", ("I", "[memory]"): "memory", ("M", "thread_name"): "threads", ("M", "process_name"): "processes"}
-"""The table of what is no span, by its phase and name."""
+"""The table of an event that is no span, by its phase and name."""
 HALVES = "BE"
 """Phases of spans that are recorded in two events."""
 
@@ -55,8 +54,8 @@ MISSING = INT64[0]
 """An optional integer that was not recorded."""
 
 Kind = Literal["integer", "float", "text", "either", "label", "raw"]
-"""integer: of whatever is there. text: a string. either: a string, or a number that says nothing. label: a string or a number as
-one. raw: any value, as the JSON text that was recorded."""
+"""integer: of any value. text: a string. either: a string, or a number without meaning. label: a string, or a number as a
+string. raw: any value, as recorded JSON text."""
 
 _LABELS = ("group", "communicator", "source_rank", "target_rank", "thread")
 _KIND_OF_TYPE: dict[Any, Kind] = {msgspec.Raw: "raw", str | None: "text", str | int | None: "either"}
@@ -94,13 +93,13 @@ TABLE_FIELDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 OF_THREADS = ("threads", "processes")
-"""Tables whose rows name their thread by two integers or are left out."""
+"""Tables with rows that name their thread by two integers, or are left out."""
 TIMED = tuple(table for table in TABLE_FIELDS if table not in OF_THREADS)
 LASTING = tuple(table for table in TIMED if table != "memory")
 
 
 class Fields(Protocol):
-    """The rows of one table of a piece; a field is asked for by its name in `KINDS`."""
+    """The rows of a table of a piece; a field is requested by its name in `KINDS`."""
 
     @property
     def rows(self) -> int: ...
@@ -112,7 +111,7 @@ class Fields(Protocol):
         """`MISSING` if it was not recorded."""
 
     def numbers(self, name: str) -> NDArray[np.int64]:
-        """Only what is an integer counts, all else is 0."""
+        """Only integers count, all other values are 0."""
 
     def floats(self, name: str) -> NDArray[np.float64]:
         """NaN if it was not recorded."""
@@ -165,7 +164,7 @@ def get(rows: Sequence[Any], attribute: str) -> list[Any]:
 
 
 def repeated_value(value: str, rows: int) -> Strings:
-    """One value in every row."""
+    """The same value in every row."""
     return Strings(np.zeros(rows, np.int32), [value] if rows else [])
 
 

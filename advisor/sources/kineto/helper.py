@@ -1,8 +1,7 @@
-"""A second process that decodes pieces of a large file while this one decodes others.
+"""A second process that decodes pieces of a large file while the first process decodes others.
 
-It is an interpreter of its own (`isolated`) that reads pieces from a pipe and answers in the same order. If it cannot be
-started, or dies, the pieces are decoded here. It ends with its input, whatever ends this process.
-"""
+It is a separate interpreter (`isolated`) that reads pieces from a pipe and answers in the same order. If it cannot be
+started, or dies, the pieces are decoded here. It ends with its input, even if this process dies."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_piece
 
 QUEUED = 2
-"""Pieces given to the helper at once: one that it decodes and one that waits, so that it never does."""
+"""Pieces given to the helper at once: the decoded piece, and a piece in the queue, so that it never waits."""
 
 # The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
 _PIPE_BYTES = 1 << 20
@@ -56,7 +55,7 @@ class Helper:
         self.close()
 
     def close(self) -> None:
-        """End it now and leave nothing behind; what it was given is lost."""
+        """End it now and leave nothing; its pieces are lost."""
         process, self._process = self._process, None
         if process is not None:
             isolated.end(process)

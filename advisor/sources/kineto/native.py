@@ -41,8 +41,8 @@ _TABLES = list(TABLE_FIELDS)
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """A piece: its tables with their columns of times and their fields, in the order in which their first rows came. samples: events of counters, which are
-    left to `counters`."""
+    """A piece: its tables with their columns of times and their fields, ordered by their first rows. samples: events of counters, which
+    `counters` decodes."""
 
     events: int
     samples: int

@@ -1,4 +1,4 @@
-"""Values that C writes for what is no number, `inf`, `-nan`, and that are no JSON: a bandwidth of a copy that took no time is one."""
+"""C's spellings of values that are no number, `inf` and `-nan`, which are no JSON. An example is the bandwidth of a copy that took no time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Keeps what can be kept of events whose text is not JSON.
+"""Keeps as many events as possible from text that is not JSON.
 
-What the wild holds: NaN and Infinity, raw control characters, bytes that are not UTF-8 and lone surrogates, which the
-standard library can still read; and quotes inside names that nobody escaped, which nothing can read: such an event is
-dropped, and reading goes on at the next one.
-"""
+Traces of users contain NaN and Infinity, raw control characters, bytes that are not UTF-8, and lone surrogates. The
+standard library can still read these. They also contain unescaped quotes inside names, which nothing can read: such an event is
+dropped, and reading continues at the next event."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 
 
 class Salvaged(msgspec.Struct):
-    """Events that `parse` accepts; how much of the text is done with; how many events are lost, the first one where."""
+    """Events that `parse` accepts; length of the processed text; number of lost events, and position of the first."""
 
     events: list[bytes] = msgspec.field(default_factory=list)
     used: int = 0
@@ -43,7 +42,7 @@ class Salvaged(msgspec.Struct):
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """What one candidate held: its events, and whether (and where, in bytes) the list ended after them."""
+    """The content of a candidate: its events, and whether the list ended after them, with the position in bytes."""
 
     events: list[bytes]
     list_end: int = -1
@@ -53,11 +52,10 @@ _REST = _Read([])
 
 
 def salvage(text: bytes, patient: bool, ended: bool, lost: bool = False) -> Salvaged:
-    """Read the events of `text` one by one; `lost` is that of the text before it.
+    """Read the events of `text` in turn; `lost` is that of the text before it.
 
-    `ended` says that the file ends with it: then a last event that is not whole is left over as cut off, not counted as
-    lost. `patient` says that more text can be had for an event that may go on beyond it.
-    """
+    `ended`: the file ends with it. Then an incomplete last event counts as cut off, not as
+    lost. `patient`: more text is available for an event that may continue."""
     kept = Salvaged(lost=lost)
     starts = [0, *(match.end() for match in _GAP.finditer(text))]
     bounds = [*starts, len(text)]
@@ -93,13 +91,13 @@ def salvage(text: bytes, patient: bool, ended: bool, lost: bool = False) -> Salv
 
 
 def _is_event(text: bytes) -> bool:
-    """Whether an object is an event, as far as one can see: all have a phase and a process."""
+    """Whether an object looks like an event: all have a phase and a process."""
     event = parse(text)[0]
     return len(event.ph) == 1 and event.pid is not None
 
 
 def _close_after_lost(kept: Salvaged, text: bytes, start: int) -> bool:
-    """See whether the list ends after the file's last event, which is lost; false where that event is merely cut off."""
+    """Whether the list ends after the file's last event, which is lost; false if that event is merely cut off."""
     end = _END_AFTER_LOST.search(text, start)
     if end is not None:
         kept.closed, kept.used = True, end.end() - 1
@@ -107,7 +105,7 @@ def _close_after_lost(kept: Salvaged, text: bytes, start: int) -> bool:
 
 
 def _read_joined(text: bytes, bounds: list[int], i: int, last: int) -> tuple[_Read | None, int]:
-    """Read the candidate `i`, joined with those after it where it makes no sense alone."""
+    """Read the candidate `i`, joined with those after it if it is not valid alone."""
     for joined in range(1, max(min(_JOIN, last - i + 1), 1) + 1):
         read = _read(text[bounds[i] : bounds[i + joined]])
         if read is not None:
@@ -123,7 +121,7 @@ def _read(candidate: bytes) -> _Read | None:
 
 
 def _read_leniently(candidate: bytes) -> _Read | None:
-    """Read objects as the standard library does, until the list ends or nothing is left; None if not even one can be."""
+    """Read objects as the standard library does, until the list ends or nothing is left; None if not even a single object can be read."""
     text = candidate.decode("utf-8", "surrogateescape")
     events: list[bytes] = []
     at = 0
@@ -147,7 +145,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _rewrite(item: dict[str, Any], text: str) -> bytes:
-    """The event as `parse` accepts it: as it stands where possible, for that keeps every digit."""
+    """The event as `parse` accepts it: unchanged if possible, which keeps every digit."""
     original = text.encode("utf-8", "surrogateescape")
     return original if _parses(original) else json.dumps(item, ensure_ascii=False).encode("utf-8", "replace")
 

@@ -1,7 +1,6 @@
-"""The exact structure of a piece of JSON text: which brackets stand outside of strings, and how deep.
+"""The exact structure of a piece of JSON text: the brackets outside of strings, and their depth.
 
-Always right where the text is JSON, whatever its layout; if it is not, the caller's decode says so.
-"""
+Always right for JSON in any layout. For other text, the caller's decode fails."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class Brackets(msgspec.Struct, frozen=True):
     depth: NDArray[np.int64]
 
     def in_string(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each byte stands inside a string (an opening quote does not, a closing one does)."""
+        """Whether each byte is inside a string (an opening quote is not, a closing quote is)."""
         return (np.searchsorted(self.quotes, position) & 1).astype(bool)
 
     def depth_at(self, position: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -33,8 +32,7 @@ class Brackets(msgspec.Struct, frozen=True):
 class Objects(msgspec.Struct, frozen=True):
     """The objects at depth 0 of a text that starts inside a list: each `text[start:end]`.
 
-    `stop` is the position of the list's closing bracket, or -1; `sound` is false where a bracket closes what was never opened.
-    """
+    `stop` is the position of the list's closing bracket, or -1. `sound` is false if a bracket closes without an open bracket."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -56,7 +54,7 @@ def brackets(text: bytes) -> Brackets:
 
 
 def objects(text: bytes) -> Objects:
-    """Find the objects of a list whose text, after its `[` or after one of its members, is `text`."""
+    """Find the objects of a list. `text` begins after its `[` or after a member."""
     found = brackets(text)
     below = np.flatnonzero(found.depth < 0)
     n = int(below[0]) if below.size else found.at.size

@@ -37,7 +37,7 @@ from advisor.sources.kineto.fields import (
 from advisor.sources.limits import LONGEST_NS
 
 _MTIA_QUEUE = ("event_wait", "event_record")
-"""What a queue of MTIA does between work: such spans hold no engine."""
+"""Activities of an MTIA queue between work: such spans are on no engine."""
 _KIND_NAMES = {category: kind.value for category, kind in GPU_KINDS.items()}
 
 OF_A_RANK = re.compile(r"(?P<rank>\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9}(?!\d))[\W_]*(?P<pid>.{0,80})", re.DOTALL)
@@ -49,13 +49,12 @@ _INT32 = np.iinfo(np.int32)
 
 
 class Piece(msgspec.Struct):
-    """One piece of a trace, transposed.
+    """A piece of a trace, transposed.
 
     `tables` hold the columns of advisor.recordings.timeline.TABLES, times as int64 nanoseconds under START and DURATION.
     `ranges` are the halves of spans that were recorded as begin and end events, each with its time in ns, in order.
-    `categories` counts the spans that belong to no table; `left_out` those of them that may be somebody's work, with their ns together, by category
-    and process.
-    """
+    `categories` counts the spans that belong to no table. `left_out` counts those that may be somebody's work, with their total ns, by category
+    and process."""
 
     tables: dict[str, dict[str, Column]] = msgspec.field(default_factory=dict)
     ranges: list[tuple[int, Event]] = msgspec.field(default_factory=list)
@@ -63,7 +62,7 @@ class Piece(msgspec.Struct):
     categories: Counter[str] = msgspec.field(default_factory=Counter)
     left_out: dict[tuple[str, str], tuple[int, int]] = msgspec.field(default_factory=dict)
     ranks: dict[str, Piece] = msgspec.field(default_factory=dict)
-    """What is of the ranks that names of processes say, as `[TP00] 4100` of a file in which several were merged; the rest of it is of none."""
+    """Events of the ranks that names of processes show, as `[TP00] 4100` in a file of several merged traces. Other events belong to no rank."""
     bad_durations: int = 0
     bad_times: int = 0
     exact: bool = False
@@ -89,7 +88,7 @@ def decode_in_c(text: bytes) -> Piece | None:
 
 
 def decode_in_python(text: bytes, exact: bool = False) -> Piece:
-    """As decode_piece, without the decoder in C: what that one is compared with."""
+    """As decode_piece, without the decoder in C, which is compared with it."""
     events = parse(text)
     if not exact:
         try:
@@ -204,7 +203,7 @@ def _add_table(piece: Piece, table: str, events: list[Event]) -> None:
 
 
 def _durations(events: list[Event], piece: Piece) -> NDArray[np.int64]:
-    """Durations in nanoseconds, 0 if the recorded one cannot be."""
+    """Durations in nanoseconds, 0 if the recorded duration is impossible."""
     duration, valid = nanoseconds(get(events, "dur"))
     bad = ~valid | (duration < 0) | (duration > LONGEST_NS)
     piece.bad_durations += int(bad.sum())
@@ -220,7 +219,7 @@ def _texts(fields: Fields, *names: str) -> dict[str, Column]:
 
 
 def _small(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """As int32; what does not fit was not a count."""
+    """As int32; a value that does not fit was no count."""
     return np.where((values < _INT32.min) | (values > _INT32.max), -1, values).astype(np.int32)
 
 
@@ -236,7 +235,7 @@ def _either(first: Strings, second: Strings) -> Strings:
 
 
 def _peers(fields: Fields) -> Strings:
-    """Where messages go or come from; "" for all other ops."""
+    """Source or destination of messages; "" for all other ops."""
     sent, came = fields.texts("target_rank"), fields.texts("source_rank")
     if _nowhere(sent) and _nowhere(came):
         return repeated_value("", fields.rows)
@@ -321,7 +320,7 @@ def _gpu_ops(fields: Fields) -> dict[str, Column]:
 
 
 def _gpu_names(fields: Fields) -> Strings:
-    """One name for a copy, whichever exporter wrote it."""
+    """A copy's name in a form that is the same for all exporters."""
     names = fields.texts("name")
     if BARE not in names.values:
         return names
@@ -342,7 +341,7 @@ def _gpu_kinds(fields: Fields) -> Strings:
 
 
 def _copies(fields: Fields, kinds: Strings) -> tuple[Strings, ...]:
-    """Direction and kinds of memory, "" of what is no copy."""
+    """Direction and kinds of memory, "" for ops that are no copies."""
     if GpuKind.MEMCPY.value not in kinds.values:
         return (repeated_value("", fields.rows),) * 3
     copied = np.flatnonzero(kinds.codes == kinds.values.index(GpuKind.MEMCPY.value))

@@ -1,4 +1,4 @@
-"""A timeline as Kineto's JSON, as far as that format holds what a timeline does."""
+"""A timeline as Kineto's JSON, as far as that format can express it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ARGUMENT = {
 
 _JSON = ("dims", "types", "strides", "concrete")
 _SIGNED = ("memory_bytes",)
-"""Arguments of which -1 is a value."""
+"""Arguments for which -1 is a value."""
 _PEER = re.compile(r"(to|from) (\S+) of (.*)")
 
 
@@ -79,7 +79,7 @@ def write(timeline: Timeline) -> bytes:
 def not_held(timeline: Timeline) -> list[str]:
     """What of a timeline Kineto's JSON cannot say, with how much of it there is."""
     lost = {name: len(getattr(timeline, name)) for name in TABLES if name not in (*_CATEGORY, "gpu_ops", "memory", "threads")}
-    lost["graphs recorded as one span"] = int((timeline.gpu_ops["kind"] == GpuKind.GRAPH.value).sum())
+    lost["graphs recorded as a single span"] = int((timeline.gpu_ops["kind"] == GpuKind.GRAPH.value).sum())
     lost["errors of calls"] = int((timeline.api_calls["error"] > 0).sum())
     return [f"{counted(rows, 'row')} of {name}" if name in TABLES else f"{rows:,} {name}" for name, rows in lost.items() if rows]
 
@@ -132,7 +132,7 @@ def _microseconds(times: Floats) -> list[msgspec.Raw]:
 
 
 def _argument(column: Column, key: str, field: str) -> tuple[str, list[int], list[Any]]:
-    """The rows in which a column was recorded, and what is written there."""
+    """The rows with a recorded value of a column, and the text to write."""
     if isinstance(column, Categorical):
         texts = [_raw(text) if field in _JSON else text for text in column.categories]
         codes = column.codes
@@ -145,7 +145,7 @@ def _argument(column: Column, key: str, field: str) -> tuple[str, list[int], lis
 
 
 def _raw(text: str) -> msgspec.Raw | None:
-    """Recorded JSON as it stands; None of what is none, or was not recorded."""
+    """Recorded JSON, unchanged; None for other text, or if it was not recorded."""
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:

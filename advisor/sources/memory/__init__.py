@@ -11,7 +11,7 @@ from advisor.sources.sniff import PPROF_HEAD, refuse_known
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one snapshot."""
+    """The recording of a snapshot."""
     refuse_known(opened)
     stream, path, parts = opened.stream, opened.path, []
     while part := stream.read(1 << 24):

@@ -1,9 +1,8 @@
-"""Reads pickles that hold nothing but data: numbers, text, lists, tuples, dicts, and defaultdicts of builtin types as dicts. Never runs what a pickle would run.
+"""Reads pickles with data only: numbers, text, lists, tuples, dicts, and defaultdicts of builtin types as dicts. Never runs a pickle's code.
 
-The standard library's unpickler with a refusing `find_class` is not enough: until Python 3.14 twelve bytes make it allocate
-gigabytes (a memo index beyond all reason), and it keeps a copy of each text that the pickle repeats. This one memoizes in
-order, as picklers do, refuses every opcode that makes or changes an object of any other class, and interns text.
-"""
+The standard library's unpickler with a refusing `find_class` is not enough. Until Python 3.14, twelve bytes make it allocate
+gigabytes (by a huge memo index), and it keeps a copy of each text that the pickle repeats. This unpickler memoizes in
+order, as picklers do, refuses every opcode that makes or changes an object of any other class, and interns text."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ from advisor.sources.memory import rows
 
 _NAMES = {opcode.code.encode("latin-1")[0]: opcode.name for opcode in pickletools.opcodes}
 _MAX_LONG_BYTES = 16
-"""Of an integer: addresses and times need eight; one of megabytes takes minutes to build."""
+"""Bytes of an integer: addresses and times need eight. An integer of megabytes takes minutes to build."""
 
 
 _KEYS = frozenset((str, int, float, bool, bytes, type(None)))
-"""What keys a dict. Hashing a tuple walks all that it holds, each time anew if it holds one thing twice: a few hundred bytes can take for ever."""
+"""Types of dict keys. Hashing a tuple walks its whole content, again for each repeated member: a few hundred bytes can take forever."""
 
 
 class _Class(str):
@@ -40,11 +39,11 @@ _CLASSES = {str(name): name for name in (_DEFAULTDICT, *(_Class(f"{module}.{kind
 
 
 class _Malformed(Exception):
-    """What the pickle holds is no data pickle: an index or a stack that does not fit."""
+    """The content is no data pickle: an index or a stack that does not fit."""
 
 
 class Fold(NamedTuple):
-    """Makes one value of rows of a list in their place: dicts whose first key is `first`. None leaves them as they are."""
+    """Replaces rows of a list by a single value: dicts with `first` as their first key. None leaves them unchanged."""
 
     first: str
     of_dicts: Callable[[list[dict[Any, Any]]], Any]
@@ -54,7 +53,7 @@ class Fold(NamedTuple):
 
 
 class _Machine:
-    """A pickle under way: its bytes and position, the stack of values, the marks on it, and what was memoized."""
+    """A pickle being read: its bytes and position, the stack of values, the marks on it, and the memo."""
 
     def __init__(self, data: bytes, fold: Fold | None = None) -> None:
         self.data = data
@@ -66,7 +65,7 @@ class _Machine:
         self.texts: dict[bytes, str] = {}
         self.declined: set[rows.Template] = set()
         self.skip = 0
-        """Rows that come one by one, since there are few of them."""
+        """Rows that are read singly, since there are few of them."""
 
     def take(self, n: int) -> bytes:
         """The next `n` bytes."""
@@ -233,11 +232,10 @@ _OTHERS: dict[int, Callable[[_Machine], Any]] = {
 def loads(
     data: bytes, path: str, fold: Fold | None = None, again: str = "Write the snapshot again: torch.cuda.memory._dump_snapshot('snapshot.pickle')."
 ) -> Any:
-    """The value that the pickle `data` holds, of protocol 2 to 5, with what `fold` makes of rows of a list in their place.
+    """The value in the pickle `data`, of protocol 2 to 5. `fold` may replace rows of a list by another value.
     again: how to write such a file.
 
-    Raises TraceError if it would make or call anything but plain data (with its name), or is damaged.
-    """
+    Raises TraceError if it would make or call anything but plain data (with its name), or is damaged."""
     try:
         with uncollected():
             return _run(_Machine(data, fold))
@@ -312,7 +310,7 @@ def _run(m: _Machine) -> Any:
 
 
 def _rows(m: _Machine, at: int) -> int:
-    """Where the rows end that begin at `at`, which then are one value on the stack; 0 if the machine has to read them."""
+    """The end of the rows that begin at `at`, which then are a single value on the stack; 0 if the machine has to read them."""
     if m.fold is None or not m.marks or type(m.stack[m.marks[-1] - 1]) is not list:
         return 0
     if m.skip:

@@ -1,7 +1,6 @@
-"""JAX's memory profile (`jax.profiler.save_device_memory_profile`): what is held now, by if it was made; pprof's protobuf.
+"""JAX's memory profile (`jax.profiler.save_device_memory_profile`): the memory held now, by origin; pprof's protobuf.
 
-Fields: https://github.com/google/pprof/blob/main/proto/profile.proto
-"""
+Fields: https://github.com/google/pprof/blob/main/proto/profile.proto"""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def _snapshot(data: bytes, path: str) -> MemorySnapshot:
 
 
 def _device(device: int, blocks: list[Block]) -> DeviceSnapshot:
-    """What is held, as one segment: the profile does not say where it lies."""
+    """The held memory, as a single segment: the profile has no addresses."""
     total = sum(block.size for block in blocks)
     none = np.empty(0, "i8")
     segment = Segment(0, total, 0, True, (0, 0), False, tuple(blocks))
@@ -91,7 +90,7 @@ def _numbers(values: list[Value]) -> list[int]:
 
 
 def _frames(location: dict[int, list[Value]], functions: dict[int, dict[int, list[Value]]], texts: list[str]) -> list[Frame]:
-    """Of a location, innermost first: several where calls were inlined."""
+    """Frames of a location, innermost first: several if calls were inlined."""
     frames = []
     for line in map(_message, location[4]):
         function = functions[whole(line[1][0])]

@@ -1,4 +1,4 @@
-"""Snapshots of one job's ranks as one: each rank's device by the rank's number."""
+"""Snapshots of a job's ranks as a single snapshot: each rank's device has the rank's number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.recordings.snapshot import DeviceSnapshot, Mark, MemorySnapshot, Se
 
 
 def of_ranks(recordings: Sequence[Recording], ranks: Sequence[int | None], path: str) -> Recording:
-    """The snapshots of several ranks, which are numbered as they come where their names do not say. Raises TraceError if one is none."""
+    """The snapshots of several ranks, which are numbered in order if their names have no rank. Raises TraceError if a file is no snapshot."""
     devices: list[DeviceSnapshot] = []
     stacks: list[Stack] = []
     marks: list[Mark] = []

@@ -1,9 +1,8 @@
-"""Rows of a list that a pickle holds as dicts spelled alike, read as columns: a million of them in a second or two.
+"""Rows of a list that a pickle holds as equally encoded dicts, read as columns: a million of them in a second or two.
 
-Allocator events are such rows: the same keys in the same order, values that are numbers or are in the memo. The first row says how
-the others are spelled; one regular expression finds where each of those ends, and numpy reads all values of a field at once. A row
-that is spelled otherwise is left to the machine (`pickles`).
-"""
+Allocator events are such rows: the same keys in the same order, with values that are numbers or are in the memo. The first row shows the
+encoding of the others. A single regular expression finds the end of each, and numpy reads all values of a field at once. A row
+with another encoding is left to the machine (`pickles`)."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FEWEST, MOST = 24, 1 << 16
-"""Rows read at once: below the one, reading them singly costs less."""
+"""Rows read at once: fewer rows than the first number are cheaper to read singly."""
 
 Column = Any
 """(n,) int64 of a field of numbers, a list of values of a field that is in the memo."""
@@ -29,7 +28,7 @@ _NUMBER = rb"(?:K.|M..|J.{4}|" + _LONG + rb")"
 
 
 class Field(NamedTuple):
-    """How one field of a row is spelled: key (position in the memo), the bytes of it, and what its value is."""
+    """Encoding of a row's field: key (position in the memo), its bytes, and the kind of its value."""
 
     key: int
     spelled: bytes
@@ -40,7 +39,7 @@ class Field(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A row's spelling."""
+    """A row's encoding."""
 
     fields: tuple[Field, ...]
 
@@ -51,7 +50,7 @@ class Template(NamedTuple):
 
 
 def template_of(data: bytes, at: int) -> Template | None:
-    """The spelling of the dict that begins at `at`; None if it is not of such rows."""
+    """The encoding of the dict that begins at `at`; None if it is not of such rows."""
     if not data.startswith(_HEAD, at):
         return None
     at += len(_HEAD)
@@ -101,7 +100,7 @@ def _pattern(template: Template) -> re.Pattern[bytes]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a template: how many there are, their columns in the order of its fields, None of texts, and where the last one ends.
+    """Rows of a template: their number, their columns in the order of its fields (None for texts), and the end of the last row.
     No columns if they are too few."""
 
     count: int
@@ -110,7 +109,7 @@ class Rows:
 
 
 def read(data: bytes, at: int, template: Template, memo: Sequence[Any]) -> Rows:
-    """The rows from `at` on that are spelled so. Raises IndexError if one names what is not in the memo."""
+    """The rows from `at` on with this encoding. Raises IndexError if a row refers to a value that is not in the memo."""
     scan = _pattern(template).scanner(data, at)  # type: ignore[attr-defined]
     ends = []
     for match in iter(scan.match, None):

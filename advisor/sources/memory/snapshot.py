@@ -1,7 +1,7 @@
-"""PyTorch's memory snapshot (`torch.cuda.memory._dump_snapshot`): a pickle of lists and dicts, made columns.
+"""PyTorch's memory snapshot (`torch.cuda.memory._dump_snapshot`): a pickle of lists and dicts, converted to columns.
 
-What writes the fields: torch/csrc/cuda/memory_snapshot.cpp. What a version leaves out is filled in where the rest tells it (a block's address, its stack).
-"""
+Writer of the fields: torch/csrc/cuda/memory_snapshot.cpp. Missing fields of a version are filled in if the rest determines them (a block's address,
+its stack)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IN_USE = ("active_pending_free", "active_awaiting_free")
 _MOST_BYTES = 1 << 50
 """A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
 _NO_LINE = (1 << 64) - 1
-"""What torch writes for a frame of C++ whose line is not known: -1 without a sign."""
+"""The line number that torch writes for a C++ frame with an unknown line: -1 without a sign."""
 
 
 def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
@@ -83,7 +83,7 @@ def _snapshot(value: dict[str, Any], path: str, size: int) -> MemorySnapshot:
 
 
 class _Stacks:
-    """Stacks by index, each distinct one once. A snapshot shares lists of frames, so a list seen before costs one look-up."""
+    """Stacks by index, each distinct stack once. A snapshot shares lists of frames, so a known list costs a single look-up."""
 
     def __init__(self) -> None:
         self.made: list[Stack] = []
@@ -92,7 +92,7 @@ class _Stacks:
         self._frames: dict[tuple[str, str, int], Frame] = {}
 
     def index(self, frames: list[dict[str, Any]] | None) -> int:
-        """The index of the stack, -1 for an empty one."""
+        """The index of the stack, -1 for an empty stack."""
         if not frames:
             return -1
         known = self._by_list.get(id(frames))
@@ -136,28 +136,29 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
 
 
 def _whole(value: Any, besides: int = 0) -> int:
-    """An address, a stream, a time, …: raises ValueError where the difference of two, or a size more, is beyond 64 bits. besides: another that may stand."""
+    """An address, a stream, a time, …. Raises ValueError if a difference of two, or a sum with a size, is beyond 64 bits. besides: another allowed
+    value."""
     if abs(int(value)) >= LARGEST and value != besides:
         raise ValueError(f"{value} is beyond 64 bits")
     return int(value)
 
 
 def _text(value: Any) -> str:
-    """Raises TypeError for what is no text: a tuple that holds itself in many ways takes for ever to compare or to spell."""
+    """Raises TypeError for other types: a tuple that contains itself in many ways takes forever to compare or to print."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} stands where a text belongs")
     return value
 
 
 def _size(value: Any) -> int:
-    """Raises ValueError for what is no number of bytes of a GPU's memory."""
+    """Raises ValueError for an impossible number of bytes of a GPU's memory."""
     if abs(int(value)) > _MOST_BYTES:
         raise ValueError(f"{value} is no size of a GPU's memory")
     return int(value)
 
 
 class _Rows(NamedTuple):
-    """Events as columns, their stacks as the pickle has them: a tenth of what the dicts take."""
+    """Events as columns, with the pickle's stacks: a tenth of the dicts' memory."""
 
     action: Any
     address: Any
@@ -193,7 +194,7 @@ _NUMBERS = {"address": ("addr", -1), "size": ("size", 0), "stream": ("stream", 0
 
 
 def _of_columns(count: int, columns: dict[str, Any]) -> _Rows | None:
-    """The same of rows that are columns already; None if a field is not what an event has."""
+    """The same for rows that are columns already; None if a field is not an event's."""
     actions, frames = columns.get("action"), columns.get("frames", [None] * count)
     if not isinstance(actions, list) or not isinstance(frames, list):
         return None

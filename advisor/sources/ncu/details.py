@@ -97,7 +97,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def raw_name(section: str, name: str) -> str:
-    """The raw page's name of a metric; with `--metrics` that is the name already, and what is not listed here keeps its own."""
+    """The raw page's name of a metric. With `--metrics` that is the name already, and unlisted metrics keep their own."""
     return name if "__" in name else _SECTIONS.get(section, {}).get(name, f"{section}: {name}")
 
 
@@ -124,7 +124,7 @@ _STALLS = (
 
 PIPE = "sm__pipe_{}_cycles_active.avg.pct_of_peak_sustained_elapsed"
 FP32_PEAK, FP64_PEAK = "remark__fp32_flops.pct_of_peak", "remark__fp64_flops.pct_of_peak"
-"""What the roofline's remark says in words: no metric of the raw page."""
+"""Values from the text of the roofline's remark: no metric of the raw page has them."""
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _EXCESSIVE = re.compile(r"total of (\d+) excessive (?:sectors|wavefronts) \(\d+% of the total (\d+)")
 _CONFLICTS = re.compile(r"across all (\d+) shared (load|store) requests.*?results in (\d+) bank conflicts.*?overall (\d+) wavefronts", re.DOTALL)

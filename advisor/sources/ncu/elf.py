@@ -9,7 +9,7 @@ _ELF = b"\x7fELF\x02\x01"
 
 
 def sections_of(binary: memoryview) -> dict[str, memoryview]:
-    """By name; none of what is no ELF file of 64 bits. Raises struct.error, LookupError, ValueError or ArithmeticError if it is damaged."""
+    """Sections by name; none for other than 64-bit ELF files. Raises struct.error, LookupError, ValueError or ArithmeticError if it is damaged."""
     return dict(_sections(binary)) if bytes(binary[:6]) == _ELF else {}
 
 

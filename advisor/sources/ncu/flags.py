@@ -42,8 +42,8 @@ def flags_of(binary: memoryview) -> Flags | None:
 
 
 def _tools(note: memoryview) -> Iterator[tuple[str, str]]:
-    """Each tool that worked on the binary, and its options. A note is the sizes of owner and content, the type, and both, padded to 4 bytes;
-    its content a version and five offsets into the texts that follow: object, tool, tool's version, its branch, its options."""
+    """Each tool that worked on the binary, and its options. A note has the sizes of owner and content, the type, and both, padded to 4 bytes.
+    Its content is a version and five offsets into the texts that follow: object, tool, tool's version, its branch, its options."""
     at = 0
     while at + 12 <= len(note):
         owner, size, kind = struct.unpack_from("<III", note, at)

@@ -1,8 +1,7 @@
-"""Where a kernel is in its program: the first line that the line table of its binary names.
+"""A kernel's place in its program: the first line in the line table of its binary.
 
-Triton writes that table (DWARF's `.debug_line`, which ptxas keeps) for every kernel, nvcc with -lineinfo. A binary of several kernels
-does not say here which rows are whose, so that only those of one kernel are told.
-"""
+Triton writes that table (DWARF's `.debug_line`, which ptxas keeps) for every kernel, nvcc with -lineinfo. In a binary of several kernels
+rows cannot be assigned here, so only binaries with a single kernel have a line."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class Line(NamedTuple):
 
 
 def first_line(binary: memoryview) -> Line | None:
-    """Of the one kernel in an ELF file; None if it holds several or no table. Never raises."""
+    """Line of the only kernel in an ELF file; None if it has several or no table. Never raises."""
     try:
         return _first_line(binary)
     except (struct.error, LookupError, ValueError, ArithmeticError):
@@ -43,7 +42,7 @@ class _Table:
         self._at = 0
 
     def first(self) -> Line | None:
-        """File and line of the first row that names one."""
+        """File and line of the first row with a file."""
         _, version, header = struct.unpack_from("<IHI", self._data)
         if not 2 <= version <= 4:
             return None

@@ -1,10 +1,9 @@
 """Reports: `.ncu-rep`, and `.ncu-repz`, which is the same packed with zstd.
 
-A report is `NVR\\0`, a header, then blocks until the end, each a header and a payload of messages with their length before
-them (Nsight Compute Customization Guide, "Report File Format"; field numbers as the schema that the tool ships gives them).
-Disassembly, most of the file, is skipped, and so is the session: environment and command line. Of a kernel's binary its line and the flags of
-its compiler are read.
-"""
+A report is `NVR\\0`, a header, then blocks until the end. Each block is a header and a payload of messages, each after its length
+(Nsight Compute Customization Guide, "Report File Format"). Field numbers are from the schema that the tool ships.
+Disassembly, most of the file, is skipped, and so is the session: environment and command line. From a kernel's binary, only its line
+and its compiler's flags are read."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from advisor.sources.stream import Stream
 
 _SKIP = 1 << 20  # bytes read at once where nothing is kept
 _LARGEST = 1 << 30
-"""Bytes of one header or payload: a whole profile of one kernel has about a million, the largest strings a few."""
+"""Bytes of a header or payload: a whole profile of a kernel has about a million, the largest strings a few."""
 
 DEVICE_NAME, _CAPABILITY = "device__attribute_display_name", "device__attribute_compute_capability_"
 
@@ -34,7 +33,7 @@ class Cut(Exception):
 
 
 class Binary(NamedTuple):
-    """What a kernel's binary says of it."""
+    """Facts from a kernel's binary."""
 
     line: Line | None
     flags: Flags | None
@@ -46,7 +45,7 @@ Profiled = tuple[KernelProfile, str, int]
 
 
 def read(stream: Stream, path: str) -> KernelProfiles:
-    """The kernels of a report; one that ends early gives those before its end. Raises TraceError if it holds none."""
+    """The kernels of a report; a truncated report gives those before its end. Raises TraceError if it holds none."""
     waiting: list[tuple[memoryview, Sequence[str]]] = []
     found: list[Profiled | int] = []
     binaries: dict[int, Binary] = {}
@@ -86,8 +85,8 @@ def read(stream: Stream, path: str) -> KernelProfiles:
 
 
 def results(stream: Stream, binaries: dict[int, Binary] | None = None) -> Iterator[tuple[memoryview, Sequence[str]]]:
-    """Each profile result as a message, with the strings that it refers to: a list that grows with the blocks, for a block may use names
-    that later ones bring. `binaries` gets what the kernels' binaries say, by their references."""
+    """Each profile result as a message, with the strings that it refers to. The list of strings grows with the blocks, since a block may use names
+    of later blocks. `binaries` receives facts from the kernels' binaries, by their references."""
     _take(stream, len(NCU_MAGIC))
     _take(stream, _size(stream))
     strings: list[str] = []
@@ -129,7 +128,7 @@ _LARGEST_BINARY = 1 << 22
 
 
 def _note_each(stream: Stream, payload: int, binaries: dict[int, Binary]) -> int:
-    """Note what the binaries in a block of sources say. How many of its bytes were read."""
+    """Note facts from the binaries in a block of sources. Returns the number of bytes read."""
     done = 0
     while payload - done >= 4:
         size = _size(stream)
@@ -143,7 +142,7 @@ def _note_each(stream: Stream, payload: int, binaries: dict[int, Binary]) -> int
 
 
 def _note(source: memoryview, binaries: dict[int, Binary]) -> None:
-    """What the binary in a source says, by the reference that results have of it."""
+    """Facts from the binary in a source, by the reference that results use."""
     reference = 0
     for number, value in fields(source):
         if number == 1 and isinstance(value, int):
@@ -183,7 +182,7 @@ def _largest_name(result: memoryview) -> int:
 
 
 def _kernel(result: memoryview, strings: Sequence[str]) -> Profiled:
-    """What a profile result says."""
+    """The content of a profile result."""
     binary = 0
     numbers: dict[int, int] = {}
     names: dict[int, str] = {}
@@ -230,7 +229,7 @@ def _dim(value: memoryview) -> Dim:
 
 
 def _metric(value: memoryview, strings: Sequence[str], metrics: dict[str, float], texts: dict[str, str]) -> None:
-    """One metric into `metrics`, or into `texts` if it is one. Its values by instruction are left out."""
+    """Add a metric to `metrics`, or to `texts` if it is a text. Its values by instruction are left out."""
     name = ""
     for number, part in fields(value):
         if number == 1:

@@ -1,8 +1,7 @@
-"""What `ncu --csv` prints, of ncu 2020 to 2026: the raw page, a column a metric, and the details page, a row a metric.
+"""Output of `ncu --csv`, of ncu 2020 to 2026: the raw page with a column per metric, and the details page with a row per metric.
 
-Lines of text may are before the table (`==PROF==` and whatever the program printed). Numbers may be grouped, with a comma
-or a point for the decimal, as the locale of whoever recorded has it; units are base units or scaled ones.
-"""
+Lines of text may come before the table (`==PROF==` and the program's output). Numbers may be grouped, with a comma
+or a point for the decimal, by the locale of the recording. Units are base units or scaled units."""
 
 from __future__ import annotations
 
@@ -57,14 +56,14 @@ def read(stream: Stream, path: str) -> KernelProfiles:
 
 
 def _kept(lines: Iterable[str], taken: list[str]) -> Iterator[str]:
-    """The lines, each added to what was taken."""
+    """The lines, each added to the consumed text."""
     for line in lines:
         taken.append(line)
         yield line
 
 
 def lines_of(stream: Stream) -> Iterator[str]:
-    """The lines of a stream, as UTF-8 with what is not replaced."""
+    """The lines of a stream, as UTF-8 with invalid bytes replaced."""
     rest = b""
     while block := stream.read(1 << 18):
         *whole, rest = (rest + block).replace(b"\0", b"").split(b"\n")
@@ -76,7 +75,7 @@ def lines_of(stream: Stream) -> Iterator[str]:
 
 
 def find_header(rows: Iterable[Sequence[str]]) -> list[str] | None:
-    """The table's header, past what was printed before it; None if there is none."""
+    """The table's header, after any other output; None if there is none."""
     for i, row in enumerate(rows):
         if _NAME in row and ("ID" in row or "Process ID" in row or "Metric Name" in row):
             return [cell.strip() for cell in row]
@@ -90,7 +89,7 @@ _METRIC = re.compile(r"^(?=.[^_]*_.)[\w.]+$")
 
 
 def _wide(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) -> Iterator[tuple[KernelProfile, str]]:
-    """The raw page: a row of units, then a row a launch; one with the same ID is a further pass of the same launch."""
+    """The raw page: a row of units, then a row per launch. A row with the same ID is a further pass of the same launch."""
     units: Sequence[str] = [""] * len(header)
     if table and _value(table[0], header, "ID") == "" and _value(table[0], header, _NAME) == "":
         units, table = table[0], table[1:]
@@ -123,7 +122,7 @@ def _narrow(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) 
 
 
 def _launches(header: Sequence[str], table: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
-    """Rows by launch, in order. Summaries have no ID: there a kernel of a process is one."""
+    """Rows by launch, in order. Summaries have no ID: there a kernel of a process counts as a launch."""
     key = [i for i, name in enumerate(header) if name in ("ID", "Process ID", _NAME)]
     found: dict[tuple[str, ...], list[Sequence[str]]] = {}
     for row in table:
@@ -171,7 +170,7 @@ _GROUPED = re.compile(r"[\s'’]")
 
 
 def _number(cell: str, unit: str, comma: bool) -> float | None:
-    """A number as ncu prints it in base units, None for a text, an empty cell or what no counter gives."""
+    """A number as ncu prints it in base units; None for a text, an empty cell or a value without a counter."""
     plain = _GROUPED.sub("", cell)
     plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
     try:
@@ -184,7 +183,7 @@ _POINT, _COMMA = re.compile(r"\d\.(\d{1,2}|\d{4,})$|,\d{3}\."), re.compile(r"\d,
 
 
 def _decimal_comma(table: Sequence[Sequence[str]], header: Sequence[str]) -> bool:
-    """Whether the comma is the decimal point: told by the cells that can be read in one way only."""
+    """Whether the comma is the decimal point, from the cells that can be read in a single way only."""
     skip = {header.index(name) for name in ("CC", _NAME, "Rule Description", "Estimated Speedup") if name in header}
     votes = 0
     for row in table[:2000]:
@@ -201,7 +200,7 @@ _SCALED = re.compile(r"^([kmgtp]?)(byte|hz|bit|flop|sector|inst|request|cycle|th
 
 
 def _scale(unit: str) -> float:
-    """What a value in this unit is multiplied by: times become ns, rates a second, all else plain."""
+    """Factor of a value in this unit: times become ns, rates become per second, all other values plain."""
     unit = unit.strip()
     if unit in _TIMES:
         return _TIMES[unit]

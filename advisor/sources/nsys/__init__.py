@@ -1,7 +1,6 @@
-"""Nsight Systems' SQLite export. The file is asked what it holds; its version is never looked at.
+"""Nsight Systems' SQLite export. The content of the file is used, never its version.
 
-The tables: docs.nvidia.com/nsight-systems/UserGuide, "SQLite Schema Reference".
-"""
+The tables: docs.nvidia.com/nsight-systems/UserGuide, "SQLite Schema Reference"."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one export."""
+    """The recording of an export."""
     opened.check_seekable("an nsys export")
     opened.check_size()
     if of_rocm(opened.path):
@@ -50,7 +49,7 @@ def record(opened: Opened) -> Recording:
 
 
 def of_rocm(path: str) -> bool:
-    """Whether it is a database of ROCm, which its first bytes may not tell. Raises TraceError if it is damaged."""
+    """Whether it is a database of ROCm, which its first bytes may not show. Raises TraceError if it is damaged."""
     with opened_database(path) as db:
         known = formats.of_tables(db.tables)
     return known is not None and known.read == "yes"
@@ -90,7 +89,7 @@ _READ = frozenset(
     (gpu.KERNELS, gpu.COPIES, gpu.MEMSETS, gpu.GRAPHS, "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "PROFILER_OVERHEAD",
      "CUPTI_ACTIVITY_KIND_OVERHEAD", "OSRT_API", "NVTX_EVENTS")
 )  # fmt: skip
-"""Tables whose rows have a start and an end."""
+"""Tables with rows that have a start and an end."""
 
 
 def _left_out(db: Database) -> tuple[LeftOut, ...]:
@@ -101,7 +100,7 @@ def _left_out(db: Database) -> tuple[LeftOut, ...]:
 
 
 def _no_gpu_work(db: Database, path: str) -> TraceError:
-    """Say what a file is that has nothing to analyse."""
+    """Describe a file with nothing to analyze."""
     unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(db, path))
     if known := formats.of_tables(db.tables):
         return refused(known, path)
@@ -132,7 +131,7 @@ _UNDER_WSL = (
 
 
 def _returned_by_launches(db: Database) -> Ints:
-    """What each call returned that launched a kernel or a graph; -1 if that was not recorded."""
+    """The result of each call that launched a kernel or a graph; -1 if that was not recorded."""
     texts = db.texts("StringIds", "id", "value")
     launching = (cuda_api.ApiRole.LAUNCH, cuda_api.ApiRole.GRAPH_LAUNCH)
     numbers = [number for number, text in texts.items() if cuda_api.role(cuda_api.plain(text)) in launching]
@@ -163,8 +162,8 @@ def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dic
 
 
 def _one_row_a_call(c: dict[str, Ints], pid: Ints) -> tuple[dict[str, Ints], Ints]:
-    """Rows of one thread under one correlation id, as `cudaLaunchKernel` and the `cudaLaunchKernel_v7000` or `cuLaunchKernel` inside
-    it, are one call: the first, from the first start to the last end. Counted as two, one of them would lack its kernel."""
+    """Rows of a thread with the same correlation id are a single call: the first, from the first start to the last end. Examples are
+    `cudaLaunchKernel` and the `cudaLaunchKernel_v7000` or `cuLaunchKernel` inside it. As two calls, the second would lack its kernel."""
     order = np.lexsort((c["start"], c["correlationId"], c["globalTid"]))
     thread, number = c["globalTid"][order], c["correlationId"][order]
     first = np.r_[True, (thread[1:] != thread[:-1]) | (number[1:] != number[:-1]) | (number[1:] <= 0)]
@@ -184,7 +183,7 @@ def _syncs(db: Database, processes: Processes) -> dict[str, Any]:
 
 
 def _named(db: Database, source: str, texts: dict[int, str], processes: Processes) -> dict[str, Any]:
-    """Spans of host threads that have a name and nothing more; without names, the table's own says what they are."""
+    """Spans of host threads with only a name. Without names, the table's own name describes them."""
     c = db.integers(source, ("start", "end", "globalTid", "nameId"), needs=gpu.TIMES)
     named = "nameId" in db.columns(source)
     return {

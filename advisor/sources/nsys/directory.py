@@ -18,7 +18,7 @@ from advisor.sources.nsys.exported import kept
 
 SUFFIXES = (".parquet", ".arrow")
 _ONE_OF = ("StringIds", "TARGET_INFO_GPU", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT")
-"""Tables of which each export has one at least."""
+"""Tables: each export has at least a single table of these."""
 _Batch = tuple[list[tuple[str, str]], Iterator[tuple[Any, ...]]]
 AGAIN = "Export the report again: nsys export --type sqlite REPORT.nsys-rep"
 
@@ -89,7 +89,7 @@ def _rows(schema: Any, batches: Any, arrow: Any) -> Iterator[_Batch]:
 
 
 def _kind(type_: Any, arrow: Any) -> str:
-    """SQLite's type of a column, "" for one that no table of nsys has."""
+    """SQLite's type of a column, "" for a column that no table of nsys has."""
     is_, type_ = arrow.types, type_.value_type if arrow.types.is_dictionary(type_) else type_
     if is_.is_integer(type_) or is_.is_boolean(type_):
         return "INTEGER"

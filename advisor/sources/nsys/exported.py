@@ -18,11 +18,10 @@ _LONGEST_S = 3600
 
 
 def exported(path: str) -> str:
-    """The path of the export of the report at `path`, made if there is none yet; "" if it is no report, or nsys is not on the PATH.
+    """The path of the export of the report at `path`, made if there is none yet. "" if it is no report, or nsys is not on the PATH.
 
-    Exports are kept in the user's cache, under a name made of the report's path, size and time, so that a changed report is exported again.
-    Raises TraceError if nsys cannot export it.
-    """
+    Exports are kept in the user's cache. Their names depend on the report's path, size and time: a changed report is exported again.
+    Raises TraceError if nsys cannot export it."""
     nsys = shutil.which("nsys")
     if nsys is None or not path.endswith(NSYS_REPORTS) or not os.path.isfile(path):
         return ""
@@ -45,7 +44,7 @@ def kept(made_of: str, make: Callable[[Path], None]) -> str:
 
 
 def cache() -> Path:
-    """Where exports are kept."""
+    """Directory of kept exports."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "trace-advisor" / "nsys"
 
@@ -57,5 +56,5 @@ def _run(command: list[str], path: str, made: Path) -> None:
         raise TraceError(f"nsys could not export {path}: {error}", "Export it yourself: nsys export --type sqlite REPORT, and give the .sqlite.") from None
     if done.returncode or not made.is_file():
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [f"it ended with code {done.returncode}"]
-        hint = "A newer nsys may have recorded it: export it with that one (nsys export --type sqlite REPORT), and give the .sqlite."
+        hint = "A newer nsys may have recorded it: export it with that version (nsys export --type sqlite REPORT), and give the .sqlite."
         raise TraceError(f"nsys could not export {path}: {said[0][:200]}", hint)

@@ -1,4 +1,4 @@
-"""What the GPU did, from the activity tables of an nsys export: kernels, copies, memsets and whole graphs."""
+"""GPU work from the activity tables of an nsys export: kernels, copies, memsets and whole graphs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _COPY = {
 
 
 def enum(db: Database, name: str, fallback: dict[int, str]) -> dict[int, str]:
-    """What the file says its numbers mean."""
+    """The file's own meaning of its numbers."""
     rows = db.rows(name, "id", "label", "name")
     return {i: str(label or text or "") for i, label, text in rows if isinstance(i, int)} or fallback
 
@@ -52,7 +52,7 @@ def read(db: Database, texts: dict[int, str], processes: Processes) -> list[dict
 
 
 def placed(c: dict[str, Ints], processes: Processes) -> dict[str, Any]:
-    """Where and when: the columns that all that a GPU did have in common."""
+    """Place and time: the common columns of all GPU work."""
     pid = processes.pid(c["globalPid"])
     device = processes.device(c["deviceId"], pid)
     return {

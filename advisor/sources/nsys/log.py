@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 LARGEST_COPY = 2 << 30
-"""A file and its log are merged in a copy, since nothing is written if they lie; copying more than 2 GiB costs longer than to export again."""
+"""A file and its log are merged in a copy, since nothing is written next to them. Copying more than 2 GiB takes longer than a new export."""
 
 
 def uri(path: str | os.PathLike[str]) -> str:
@@ -23,8 +23,7 @@ def uri(path: str | os.PathLike[str]) -> str:
 def merged(path: str) -> Iterator[tuple[str, int]]:
     """The path of a database with its log's rows in it, and the bytes of the log that are not: 0 if all of it was read.
 
-    The path itself where no log lies next to it. SQLite checks the log by its own checksums, and takes only what was committed.
-    """
+    The same path if there is no log next to it. SQLite verifies the log by its own checksums, and uses only committed data."""
     size = _size(f"{path}-wal")
     if not size or size + os.path.getsize(path) > LARGEST_COPY:
         yield path, size
@@ -40,7 +39,7 @@ def _size(log: str) -> int:
 
 
 def _copied(path: str, copy: str) -> bool:
-    """Whether the file and its log could be copied as they stood at one time: nobody wrote to either meanwhile."""
+    """Whether the file and its log could be copied in the same state: nobody wrote to either meanwhile."""
     files = (path, f"{path}-wal")
     try:
         before = [os.stat(file) for file in files]

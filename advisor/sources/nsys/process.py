@@ -1,4 +1,4 @@
-"""Keeps what several processes recorded into one nsys export apart: ids of calls, streams and devices are each one's own."""
+"""Separates the recordings of several processes in an nsys export: ids of calls, streams and devices are each process's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Processes:
         """Devices that did something."""
 
     def pid(self, global_id: Ints) -> Ints:
-        """nsys packs process and thread into one number: 24 bits each, below the virtual machine's. Not recorded stays so."""
+        """nsys packs process and thread into a number: 24 bits each, below the virtual machine's. Not recorded stays so."""
         return np.where(global_id >= 0, (global_id >> 24) & 0xFFFFFF, -1)
 
     def tid(self, global_id: Ints) -> Ints:
@@ -38,14 +38,13 @@ class Processes:
     def correlation(self, ids: Ints, pid: Ints) -> Ints:
         """Correlation ids made unique among all processes; not recorded stays so.
 
-        Rows of an export that does not say whose they are (no globalPid) count as the first process's.
-        """
+        Rows of an export without a process (no globalPid) count as the first process's."""
         inverse, used = numbered(pid)
         index = np.array([self._order.setdefault(int(p), len(self._order)) if p >= 0 else 0 for p in used] or [0], np.int64)
         return np.where(ids >= 0, ids + (index[inverse] << _CORRELATION_BITS), ids)
 
     def device(self, ids: Ints, pid: Ints) -> Ints:
-        """The physical GPU, where the export says which one a process calls its first, second, ..."""
+        """The physical GPU, if the export maps a process's first, second, … GPU to it."""
         inverse, used = numbered(_packed(pid, ids))
         first = _first_rows(inverse, len(used))
         pairs = zip(pid[first].tolist(), ids[first].tolist(), strict=True)
@@ -68,7 +67,7 @@ class Processes:
 
 
 def _packed(a: Ints, b: Ints) -> Ints:
-    """One number for each pair, in as few bits as there are distinct values."""
+    """A number for each pair, in as few bits as there are distinct values."""
     code_a, _ = numbered(a)
     code_b, values = numbered(b)
     return code_a * max(len(values), 1) + code_b

@@ -1,4 +1,4 @@
-"""NVTX ranges of an nsys export: framework ops where PyTorch opened them, annotations where people or libraries did."""
+"""NVTX ranges of an nsys export: framework ops if PyTorch opened them, annotations if people or libraries did."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NCCL = re.compile(r"nccl[A-Z]")
 
 
 class Range(NamedTuple):
-    """What the text of a range says. dims: JSON, as Kineto writes it, "" if no sizes were written."""
+    """Content of a range's text. dims: JSON, as Kineto writes it, "" if no sizes were written."""
 
     name: str
     is_op: bool
@@ -92,7 +92,7 @@ def read(db: Database, texts: dict[int, str], processes: Processes) -> dict[str,
 
 
 def issues(db: Database) -> list[ReadIssue]:
-    """What is said of ranges without an end: they cannot be told from marks, and would reach over all that follows."""
+    """A note on ranges without an end: they look like marks, and would cover all later events."""
     left = db.count("NVTX_EVENTS", f"{_RANGES} AND NOT ({_ENDED})") if _recorded(db) else 0
     detail = f"left out {counted(left, 'NVTX range')} without an end, as where the recording stops within one: what ran in there is told without it"
     return [ReadIssue("open-ranges", detail, events=left)] if left else []

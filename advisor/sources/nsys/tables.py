@@ -21,7 +21,7 @@ ROWS = 1 << 16
 
 NOT_RECORDED = -1  # as in the columns of a timeline
 ABSENT = -(2**62)
-"""Stands for NULL in a column that a row makes no sense without: -1 ns is a time like any other."""
+"""Represents NULL in a column that every row needs: -1 ns is a time like any other."""
 
 
 class Database:
@@ -56,17 +56,16 @@ class Database:
         return list(self.iterate(table, columns))
 
     def texts(self, table: str, key: str, text: str) -> dict[int, str]:
-        """A table of numbered strings as a dict; what is no string is left out."""
+        """A table of numbered strings as a dict; other values are left out."""
         if table not in self._columns or not {key, text} <= set(self._columns[table]):
             return {}
         where = f"typeof({_quoted(key)}) = 'integer' AND typeof({_quoted(text)}) = 'text'"
         return dict(self._select(table, [_quoted(key), _quoted(text)], where))
 
     def integers(self, table: str, columns: Sequence[str], where: str = "", needs: Sequence[str] = ()) -> dict[str, Ints]:
-        """Columns as int64, NOT_RECORDED for NULL and for a column that the table lacks; ABSENT for NULL in one of `needs`.
+        """Columns as int64, NOT_RECORDED for `NULL` and for a column that the table lacks; `ABSENT` for `NULL` in a column of `needs`.
 
-        No rows where the table lacks one of `needs`. Raises TraceError if a column holds text.
-        """
+        No rows if the table lacks a column of `needs`. Raises TraceError if a column holds text."""
         return self._numbers(table, columns, where, needs, np.int64)
 
     def floats(self, table: str, columns: Sequence[str], where: str = "", needs: Sequence[str] = ()) -> dict[str, Floats]:
@@ -74,7 +73,7 @@ class Database:
         return self._numbers(table, columns, where, needs, np.float64)
 
     def iterate(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Any, ...]]:
-        """Rows of a table one after another, for what numbers cannot say; None for a column that it lacks."""
+        """Rows of a table in turn, for values that are no numbers; None for a column that it lacks."""
         have = self.columns(table)
         return iter(self._select(table, [_quoted(c) if c in have else "NULL" for c in columns], where))
 
@@ -83,7 +82,7 @@ class Database:
         return int(self._select(table, ["COUNT(*)"], where).fetchone()[0])
 
     def spans(self, table: str) -> tuple[int, int]:
-        """How many rows of a table last for some time, and how long together in ns; nothing of one without starts and ends."""
+        """Number of rows of a table with a duration, and their total in ns; nothing for a table without starts and ends."""
         if not {"start", "end"} <= {*self.columns(table)}:
             return 0, 0
         lasting = """typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" > "start\""""
@@ -115,7 +114,7 @@ class Database:
         return made
 
     def not_numbers(self, table: str, columns: Sequence[str], where: str = "") -> TraceError:
-        """The error that names the column which holds what is no number."""
+        """The error that names the column with a value that is no number."""
         for name in (c for c in columns if c in self.columns(table)):
             kind = f"typeof({_quoted(name)}) NOT IN ('integer', 'null')"
             if self._select(table, ["1"], f"({where or 1}) AND {kind} LIMIT 1").fetchone():

@@ -1,8 +1,7 @@
-"""What Triton's Proton writes: a Chrome trace of kernels (`data="trace"`), or a tree of call paths with their kernels' times (`data="tree"`), as
-Hatchet's JSON or MessagePack.
+"""Output of Triton's Proton: a Chrome trace of kernels (`data="trace"`), or a tree of call paths with their kernels' times (`data="tree"`).
+A tree is Hatchet's JSON or MessagePack.
 
-What writes them: third_party/proton/csrc/lib/Data of github.com/triton-lang/triton.
-"""
+Writers: third_party/proton/csrc/lib/Data of github.com/triton-lang/triton."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ AGAIN = "Copy the file again, or record it again."
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one session. Raises TraceError if it is damaged or holds no kernel."""
+    """The recording of a session. Raises TraceError if it is damaged or holds no kernel."""
     stream, path = opened.stream, opened.path
     if is_proton_tree(opened.head):
         data = read_whole(stream, path)

@@ -1,6 +1,5 @@
-"""Proton's Chrome traces as timelines. Until early 2026 it wrote a document a line, one for each stream; since then one document, with the host's
-scopes and what Triton's metadata says of a kernel. Neither holds the calls that launched anything.
-"""
+"""Proton's Chrome traces as timelines. Until early 2026 it wrote a document per line, for each stream. Now it writes a single document, with the
+host's scopes and Triton's metadata of kernels. Neither has the calls that launched work."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ RECORD = 'Record with: proton.start("name", data="trace", hook="triton"), a few 
 _GRAPHS, _DEVICES, _OF_A_DEVICE = 100_000, 200_000, 1_000_000
 """Lanes: threads of the host are below the first, graphs' scopes below the second; devices behind it, a million lanes each."""
 _MOST_LANES = 1 << 48
-"""Streams that are pointers stay below; what is no lane of anybody's does not."""
+"""Streams that are pointers stay below; an event without a valid lane does not."""
 _PROCESS = 0
 """The host's: Proton records its own alone."""
 _MOST_NAMED = 6  # as many fit a sentence
@@ -47,7 +46,7 @@ class _Document(msgspec.Struct):
 
 
 class _Undecoded(msgspec.Struct):
-    """An event whose arguments are still text: most are those of another event."""
+    """An event with its arguments still as text: most are equal to those of another event."""
 
     ph: str = ""
     cat: str = ""
@@ -163,7 +162,7 @@ def _of_lanes(rows: Iterable[_Row], first: int, end: int) -> list[_Row]:
 
 
 def _kernels(rows: list[_Row], base: float, lanes: bool) -> dict[str, Any]:
-    """`gpu_ops`, the work that is said of them, and the scopes around them."""
+    """`gpu_ops`, their recorded work, and the scopes around them."""
     places = [_place(event, lanes) for event, _, _ in rows]
     works: dict[_Work, int] = {}
     said = [_work(event) for event, _, _ in rows]
@@ -192,7 +191,7 @@ def _work(event: _Event) -> _Work | None:
 
 
 def work_of(metrics: dict[str, Any]) -> tuple[float, float]:
-    """FLOPs, of whatever width, and bytes; NaN if neither is said."""
+    """FLOPs, of any width, and bytes; NaN if neither is given."""
     counts = {name: number(metrics[name]) for name in ("flops", "flops8", "flops16", "flops32", "flops64", "bytes") if name in metrics}
     moved = counts.pop("bytes", float("nan"))
     known = [count for count in counts.values() if not np.isnan(count)]
@@ -200,7 +199,7 @@ def work_of(metrics: dict[str, Any]) -> tuple[float, float]:
 
 
 def number(value: Any) -> float:
-    """A count; the newer writer spells numbers as texts. NaN for what is none."""
+    """A count; the newer writer writes numbers as texts. NaN for other values."""
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -244,7 +243,7 @@ def _scopes(rows: list[_Row], base: float) -> Any:
 
 
 def _intra_kernel_error(events: list[_Event], path: str) -> TraceError:
-    """A trace of scopes inside kernels: whose they are, and where the warps' time goes."""
+    """A trace of scopes inside kernels: their kernels, and the warps' time."""
     known = next(one for one in formats.known() if one.id == "proton-in-kernel")
     spent: dict[tuple[str, str], float] = {}
     for event in events:

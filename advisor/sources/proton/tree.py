@@ -1,7 +1,6 @@
-"""Proton's trees of call paths: how long each kernel took in all, how often it ran, and what Triton's metadata says that it does.
+"""Proton's trees of call paths: total time of each kernel, its number of runs, and its work by Triton's metadata.
 
-The tree keeps sums, so a kernel is one profile: its mean launch, and how many there were.
-"""
+The tree keeps sums, so a kernel is a single profile: its mean launch, and the number of launches."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ RECORD = 'Record with: proton.start("name", hook="triton"), a few steps, proton.
 
 _TIME, _COUNT, _DEVICE = "time (ns)", "count", "device_id"
 _FORMER = {"Time (ns)": _TIME, "Count": _COUNT, "DeviceId": _DEVICE}
-"""As writers of 2024 spelt them."""
+"""Names used by writers of 2024."""
 _DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 BYTES, FLOPS = "proton__bytes", "proton__flops"
 """What metadata says that a launch moves and computes: at least that much, whatever the caches did."""
@@ -82,7 +81,7 @@ def _nodes(value: list[dict[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def _devices(value: list[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """What the tree's last member says of each device."""
+    """The tree's last member: properties of each device."""
     found: dict[int, Mapping[str, Any]] = {}
     for kind in value[-1].values() if len(value) > 1 else ():
         for number_of, device in kind.items() if isinstance(kind, dict) else ():

@@ -1,8 +1,7 @@
-"""A recording that can be given away: the same analysis, by allow-list. What a source does not read is not in it.
+"""A recording that can be given away, with the same analysis, by allow-list. It contains only data that its source reads.
 
-Each source has a module here that writes its files anew. Names of kernels, ops, functions and files stay, since the report is about
-them; directories, ranges, threads, groups and all that is free text gets another name unless plain words say it (`names`).
-"""
+Each source has a module here that writes its files again. Names of kernels, ops, functions and files stay, since the report is about
+them. Directories, ranges, threads, groups and all free text get other names unless they consist of plain words (`names`)."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ WRITERS: dict[str, Callable[[Opened, Names], Iterable[bytes]]] = {
     "flight": lambda opened, names: flight.redacted(cast("FlightRecords", recorder.record(opened).parts[0]), names),
     "memory": lambda opened, names: memory.redacted(opened.stream, opened.head, opened.path, names),
 }
-"""What is left of a file, piece by piece, by source."""
+"""The redacted content of a file, piece by piece, by source."""
 COPIERS: dict[str, Callable[[Path, Path, Names], None]] = {"nsys": nsys.redacted}
 """Those that write a file themselves."""
 
@@ -57,12 +56,12 @@ def machines(files: Iterable[Path]) -> set[str]:
 
 
 def redact(source: Path, target: Path, names: Names | None = None) -> None:
-    """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed, in .trace.zst converted to columns. names: those given to other
-    files that it belongs with, so that what is alike in them stays alike.
+    """Write a redacted copy of a recording or a saved report. `target` ending in .gz is compressed, in .trace.zst converted to columns.
 
-    The whole copy appears at once, and never in place of a file. Raises UsageError if `target` exists already,
-    TraceError where `source` cannot be read, is damaged or is of no kind that is known.
-    """
+    names: those given to other files of the same set, so that equal names stay equal.
+
+    The whole copy appears at once, and never in place of a file. Raises UsageError if `target` exists already.
+    Raises TraceError if `source` cannot be read, is damaged or is of no known kind."""
     if os.path.lexists(target):
         raise UsageError(f"{target} is there already", "Give the path of a new file.")
     if not target.parent.is_dir():
@@ -91,7 +90,7 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
 
 
 def cannot_redact(source: Path, target: Path, error: OSError) -> AdvisorError:
-    """What is said of a file that cannot be read, or of one that cannot be written."""
+    """The message for a file that cannot be read or written."""
     why = error.strerror or str(error)
     if error.errno in NO_ROOM or Path(str(error.filename or "")).name.startswith(PART):
         return OutputError(f"{target} cannot be written: {why}", "Give another path, or make room.")

@@ -1,4 +1,4 @@
-"""A flight recorder's dump of what the reader reads: collectives, their sizes, states and lines, as JSON."""
+"""A flight recorder's dump with the data that the reader uses: collectives, their sizes, states and lines, as JSON."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What of XLA's programs may be given away: what instructions do and on which arrays, by allow-list; no constants, no literals, no text.
+"""The parts of XLA's programs that may be given away: instructions and their arrays, by allow-list; no constants, no literals, no text.
 
-Instructions keep their names, as kernels do, which are named after them; arguments, scopes and directories get others. Numbers that only
-tell things apart are given anew: a list of numbers may be a text.
-"""
+Instructions keep their names, as kernels do, which are named after them. Arguments, scopes and directories get other names. Numbers that only
+distinguish things are assigned again, since a list of numbers may be a text."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from advisor.sources.redact.names import Names
 
 
 class _Given:
-    """What a program's names and numbers become."""
+    """New names and numbers of a program."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -29,7 +28,7 @@ class _Given:
 
 
 Kept = Callable[[Value, _Given], "Value | bytes | str | None"]
-"""What is left of a field's value, None for nothing."""
+"""The redacted value of a field, None for nothing."""
 
 _OPCODE = re.compile(r"[a-z]{1,20}(?:-[a-z]{1,20}){0,5}")
 _TARGET = re.compile(r"[A-Za-z_][\w$.]{0,120}")
@@ -43,7 +42,7 @@ _SETTINGS = frozenset({
 _ATTRIBUTES = frozenset({"input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim", "mask_type", "window_size_left"})
 _DEEPEST = _DIMENSIONS = 16  # no tuple or array of a program has more
 _WRAPPED = re.compile(r"(?P<how>[A-Za-z_]\w*)\((?P<what>.*)\)")
-"""A transformation and what it is of."""
+"""A transformation and its operand."""
 
 
 def program(name: str, names: Names) -> str:
@@ -54,7 +53,7 @@ def program(name: str, names: Names) -> str:
 
 
 def path(name: str, names: Names) -> str:
-    """Where an op comes from, `jit(step)/mlp/dot_general`: transformations and functions stay, scopes are ranges."""
+    """The origin of an op, `jit(step)/mlp/dot_general`: transformations and functions stay, scopes are ranges."""
     *around, last = scopes._parts(name)
     return "/".join([*(_step(part, names) for part in around), _step(last, names) if "(" in last else names.op(last)])
 
@@ -70,7 +69,7 @@ def _step(part: str, names: Names, depth: int = 0) -> str:
 
 
 def redacted(proto: memoryview, names: Names) -> bytes:
-    """A serialised HloProto of what the reader reads. Raises ValueError if it is damaged."""
+    """A serialised HloProto with the data that the reader uses. Raises ValueError if it is damaged."""
     return _message(proto, _PROTO, _Given(names))
 
 
@@ -96,7 +95,7 @@ def _packed(numbers: Iterable[int]) -> bytes:
 
 
 def _anew(which: Callable[[_Given], dict[int, int]]) -> Kept:
-    """Numbers of instructions or computations, one or many, counted in the order in which they come."""
+    """Numbers of instructions or computations, a single number or many, counted in the order of their occurrence."""
 
     def kept(value: Value, given: _Given) -> bytes | int:
         known = which(given)
@@ -110,7 +109,7 @@ _INSTRUCTIONS, _COMPUTATIONS = _anew(lambda given: given.instructions), _anew(la
 
 
 def _small(value: Value, given: _Given) -> bytes | None:
-    """Numbers of dimensions, or of a short list: small ones."""
+    """Numbers of dimensions, or of a short list: small numbers."""
     made = hlo.numbers([value])
     return _packed(made) if max(made, default=0) < _DIMENSIONS else None
 

@@ -1,4 +1,4 @@
-"""Profiles of JAX of what the reader reads: streams of GPUs, lines of TPUs, threads of the host, what XLA compiled; names as everywhere."""
+"""Profiles of JAX with the data that the reader uses: streams of GPUs, lines of TPUs, threads of the host, compiled programs. Names as everywhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_PROGRAM: dict[str, Callable[[str, Names], str]] = {
     "source": lambda said, names: ":".join([names.path(said.rpartition(":")[0]), said.rpartition(":")[2] if said.rpartition(":")[2].isdecimal() else "0"]),
     "hlo_category": lambda said, names: said if _CATEGORY.fullmatch(said) else "",
 }
-"""What an event, or a TPU's op, says of the program that it comes from."""
+"""Fields of an event, or of a TPU's op, about its program."""
 _IN_DETAILS = re.compile(
     r"(?:regs|static_shared|dynamic_shared|grid|block|occ_pct|size|dest|async|num_bytes|kind_src|kind_dst|kind):(?:[\d.,]{1,40}|pageable|pinned|device|array|unified|managed|unknown|static)"
 )
@@ -57,7 +57,7 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
 
 
 def _host(names: Names, name: str) -> str:
-    """An event of a thread of the host: a frame, a call, what the runtime opens, or a range."""
+    """An event of a thread of the host: a frame, a call, a range of the runtime, or another range."""
     if match := jax._FRAME.fullmatch(name):
         return f"${names.path(match['file'])}:{match['line']} {names.function(match['function'])}"
     if match := jax._BUILTIN.fullmatch(name):
@@ -88,12 +88,12 @@ class _Numbered(dict[str, int]):
         return number
 
     def entries(self, field: int, said: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
-        """As a map of metadata. said: what names say beside."""
+        """As a map of metadata. said: further fields of names."""
         return b"".join(written(field, written(1, n) + written(2, written(1, n) + written(2, name) + said.get(name, b""))) for name, n in self.items())
 
 
 class _Plane:
-    """A plane being written: its old names and stats by number, and the numbers of the new ones."""
+    """A plane being written: its old names and stats by number, and the new numbers."""
 
     def __init__(self, data: memoryview, names: Names) -> None:
         self.parts, self.given = list(fields(data)), names
@@ -128,7 +128,7 @@ class _Plane:
         return found
 
     def _of_op(self, entry: memoryview) -> bytes:
-        """What a TPU's op says of itself."""
+        """A TPU op's own fields."""
         said = (value for number, value in fields(entry) if number == xplane._TITLE_STATS and xplane._stat(value, self.keys)[0] in OF_OPS)
         return b"".join(written(xplane._TITLE_STATS, made) for value in said if (made := self._stat(value)))
 
@@ -144,7 +144,7 @@ class _Plane:
         return out
 
     def _line(self, data: memoryview, shown: dict[int, str]) -> bytes:
-        """One line with its events; of a GPU only its streams, of a TPU the lines that are read."""
+        """A line with its events; of a GPU only its streams, of a TPU the lines that are read."""
         parts = list(fields(data))
         name = next((text(v) for n, v in parts if n == xplane._LINE_NAME), "") or next((text(v) for n, v in parts if n == xplane._DISPLAY_NAME), "")
         stream = jax.STREAM.match(name)
@@ -183,7 +183,7 @@ def _name_of(entry: memoryview) -> str:
 
 
 def _chrome(data: bytes, names: Names) -> Iterator[bytes]:
-    """The Chrome trace: every span with its times, named where it lies on a device's stream or a thread of the host."""
+    """The Chrome trace: every span with its times, named if it is on a device's stream or a thread of the host."""
     events = chrome.decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
     threads = {(e.pid, e.tid): str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "thread_name"}
@@ -212,5 +212,5 @@ def _chrome(data: bytes, names: Names) -> Iterator[bytes]:
 
 
 def _op(name: str, number: int, names: Names) -> str:
-    """A TPU's op without its text, by which ops of one name were distinguished: by a number now; or a program."""
+    """A program, or a TPU's op without its text. The text distinguished ops of the same name; a number does now."""
     return f"{names.kernel(name.removeprefix('%').split(' ', 1)[0])} = {number}" if " = " in name else hlo.program(name, names)

@@ -1,4 +1,4 @@
-"""A Kineto trace of what the reader reads, and of nothing else: an argument that is not named here stays behind."""
+"""A Kineto trace with only the data that the reader uses: an argument that is not named here is dropped."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class _Events:
         return b"{" + b", ".join(json.dumps(key).encode() + b": " + value for key, value in made.items()) + b"}"
 
     def _argument(self, key: str, raw: bytes) -> bytes | None:
-        """What is left of an argument that is a text or a list; kernels of a kind have the same."""
+        """The redacted value of an argument that is a text or a list; kernels of a kind have the same."""
         if key in self._lists:
             return json.dumps(self._lists[key](_value(raw))).encode()
         if _NUMBER.fullmatch(raw):
@@ -345,14 +345,14 @@ def _text(raw: Raw | bytes | None) -> str:
 
 
 def _time(raw: Raw | None) -> bytes | None:
-    """A time as it is written, every digit of it; null for what is none."""
+    """A time as it is written, with every digit; null if it is no time."""
     if raw is None:
         return None
     return bytes(raw) if _NUMBER.fullmatch(raw) or _QUOTED_NUMBER.fullmatch(raw) else b"null"
 
 
 def _place(raw: Raw | None) -> bytes | None:
-    """A process, a thread or an id: a number, or the first one in a text; the names that Kineto itself gives stay."""
+    """A process, a thread or an id: a number, or the first number in a text. Kineto's own names stay."""
     if raw is None or _NUMBER.fullmatch(raw):
         return None if raw is None else bytes(raw)
     text = _text(raw)
@@ -362,7 +362,7 @@ def _place(raw: Raw | None) -> bytes | None:
 
 
 def _count(raw: Raw) -> bytes | None:
-    """A number as it is written, or the first one in a text."""
+    """A number as it is written, or the first number in a text."""
     if _NUMBER.fullmatch(raw) or _QUOTED_NUMBER.fullmatch(raw):
         return bytes(raw)
     text = _text(raw)

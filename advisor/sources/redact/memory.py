@@ -1,4 +1,4 @@
-"""Memory snapshots of what the reader reads: sizes, times and stacks, frames named as everywhere."""
+"""Memory snapshots with the data that the reader uses: sizes, times and stacks, frames named as everywhere."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What of a name may be given away: what frameworks, compilers and drivers call things stays, all else gets another name.
+"""Parts of names that may be given away: names of frameworks, compilers and drivers stay, all others are replaced.
 
-Names of kernels, ops, functions and files are what a report is about: they stay if they are spelled as such, with anything in
-them that looks like a secret, a path, an address or an account masked. What people write freely (ranges, threads, groups) stays
-where each word of it is one of a few hundred that say nothing about anybody.
-"""
+A report is about names of kernels, ops, functions and files. They stay if they are written like such names, with anything masked
+that looks like a secret, a path, an address or an account. Free text (ranges, threads, groups) stays
+if each word of it is among a few hundred words that identify nobody."""
 
 from __future__ import annotations
 
@@ -37,16 +36,16 @@ _FRAMEWORK = re.compile(
 _WORDS = frozenset(
     ["a", "aa", "accumulate", "activation", "activations", "active", "adam", "adamw", "after", "all", "amp", "and", "attention", "attn", "augment", "autocast", "await", "backward", "base", "batch", "before", "begin", "bench", "benchmark", "bf16", "bias", "block", "buffer", "build", "cache", "call", "capture", "checkpoint", "chunk", "clip", "collate", "collect", "collective", "comm", "communication", "compile", "compiled", "compute", "conv", "copy", "cpu", "cuda", "d2d", "d2h", "data", "dataloader", "dataset", "decode", "decoder", "device", "dispatch", "dot", "down", "dropout", "embed", "embedding", "encode", "encoder", "end", "epoch", "eval", "evaluate", "evaluation", "event", "exec", "execute", "expert", "experts", "fetch", "fetching", "ffn", "finish", "first", "flush", "fn", "forward", "fp16", "fp32", "fp8", "func", "function", "fused", "fwd", "bwd", "gate", "gather", "gc", "gemm", "generate", "get", "global", "gpu", "grad", "gradient", "gradients", "graph", "group", "h2d", "head", "heads", "host", "idle", "in", "inference", "init", "input", "inputs", "iter", "iteration", "iterations", "kernel", "key", "kv", "last", "layer", "layers", "linear", "lm", "load", "loader", "loading", "local", "log", "logits", "loop", "loss", "lr", "main", "make", "mask", "matmul", "measure", "measured", "memory", "micro", "microbatch", "microstep", "mlp", "model", "module", "moe", "move", "next", "no", "norm", "normalize", "not", "of", "off", "on", "op", "optim", "optimizer", "opt", "out", "output", "outputs", "p2p", "pack", "parallel", "param", "parameters", "params", "phase", "pin", "pinned", "pipeline", "post", "pre", "predict", "prefetch", "prefill", "prepare", "preprocess", "print", "process", "profile", "profiler", "proj", "projection", "prologue", "query", "queue", "rank", "read", "ready", "recv", "reduce", "request", "requests", "reset", "run", "sample", "sampler", "sampling", "scale", "scaler", "schedule", "scheduler", "score", "scores", "second", "send", "serve", "setup", "shard", "shuffle", "softmax", "stage", "start", "state", "step", "steps", "stop", "store", "stream", "sum", "sync", "synchronize", "task", "tensor", "test", "timed", "time", "timing", "to", "token", "tokenize", "tokens", "top", "torch", "total", "train", "trainer", "training", "transfer", "transform", "unpack", "up", "update", "val", "valid", "validate", "validation", "value", "values", "wait", "warm", "warmup", "weight", "weights", "window", "with", "work", "worker", "write", "zero", "python", "pt", "autograd", "thread", "default", "pg", "dp", "tp", "pp", "ep", "cp", "ddp", "fsdp", "rl"]
 )  # fmt: skip
-"""Of which the name of a range or a thread may be made: what programs of this kind do, and nobody's name."""
+"""Words for names of ranges and threads: activities of such programs, and nobody's name."""
 
 _SERVER_WORDS = frozenset(
     ["execute", "context", "generation", "new", "cached", "sq", "sk", "sqsq", "sqsk", "executor", "forward", "step", "ctx", "reqs", "tokens", "gen", "bs", "toks", "decode",
      "extend", "mixed", "target", "verify", "draft", "idle"]
 )  # fmt: skip
-"""Of which the marks of inference servers are made, beside numbers."""
+"""Words of inference servers' marks, besides numbers."""
 
 _DEVICE_PROCESSES = frozenset(["ascend", "hardware", "cann", "npu", "xpu", "hpu", "mtia", "overlap", "analysis", "communication", "python", "cpu", "gpu"])
-"""Of which recorders of other devices than CUDA's make the names of processes."""
+"""Words in names of processes, by profilers of devices without CUDA."""
 
 _TOKENS = re.compile(r"[A-Za-z]+\d{0,2}|\d+|[^A-Za-z\d]+")
 _BETWEEN = re.compile(r"[ _\-:#./()\[\]=,|>&+]{1,4}")
@@ -104,7 +103,7 @@ _ACCOUNT = re.compile(
 _HOME = re.compile(r"(?:/home/|/Users/|\\Users\\|(?<![\w~])~)([A-Za-z][\w.-]{0,63})")
 _OF_EVERYBODY = frozenset({"root", "ubuntu", "user", "users", "admin", "shared", "public", "jovyan", "runner", "debian", "ec2-user", "localhost"})
 _SHORTEST_KNOWN = 4
-"""Characters of a name that is masked wherever it stands: a shorter one is a part of too many words."""
+"""Least characters of a name that is masked everywhere: a shorter name is a part of too many words."""
 _DIGITS_OF_ONE = 3
 """Of a plain word with a number: devices and threads of a machine have no more than two."""
 _ANY_PATH = re.compile(r"(?<![\w<>~])(?:~[\w.-]{0,40}/|/(?![\s/*=>])|[A-Za-z]:[\\/]|\\\\)[^\s\"',;|()<>]+")
@@ -112,19 +111,18 @@ _ANY_PATH = re.compile(r"(?<![\w<>~])(?:~[\w.-]{0,40}/|/(?![\s/*=>])|[A-Za-z]:[\
 SEEN = "redacted"
 
 _KINDS = ("kernel", "op", "call", "range", "frame", "frames", "thread", "path", "directory", "group")
-"""Of which a name is looked at once."""
+"""Characters of a name that are checked at once."""
 
 
 def accounts(text: str) -> set[str]:
-    """Whose directories a text speaks of: `lovelace` of `/home/lovelace/x`."""
+    """Owners of directories in a text: `lovelace` of `/home/lovelace/x`."""
     return set(_HOME.findall(text)) if "~" in text or "home/" in text or "Users" in text else set()
 
 
 class Names:
-    """Gives names. The same name is given the same other one, so that what was alike stays alike and what was not does not.
+    """Gives names. Equal names get equal new names, and different names get different new names.
 
-    Other names have no digits of their own, for what differs only by its numbers is taken for the same thing by many views.
-    """
+    New names have no digits of their own, because many views treat names as equal if they differ only in numbers."""
 
     def __init__(self) -> None:
         self._given: dict[tuple[str, str], str] = {}
@@ -134,7 +132,7 @@ class Names:
             setattr(self, kind, lru_cache(maxsize=CACHED)(getattr(self, kind)))
 
     def know(self, *people_or_machines: str) -> None:
-        """From here on these are masked wherever they stand: no form tells them from other words, and a recording's file or its paths told them."""
+        """From here on these are masked everywhere: they look like other words, but a recording's file or its paths identified them."""
         for name in people_or_machines:
             low = name.lower()
             plain = _plain_words(low) and sum(map(str.isdigit, low)) < _DIGITS_OF_ONE  # `gpu0` is no machine, `gpu0423` is
@@ -144,7 +142,7 @@ class Names:
             getattr(self, kind).cache_clear()
 
     def given(self, kind: str, name: str) -> str:
-        """Another name for one that cannot stay: `range-a`, `range-b` …"""
+        """A new name for a name that cannot stay: `range-a`, `range-b` …"""
         key = kind, name
         found = self._given.get(key)
         if found is None:
@@ -152,12 +150,12 @@ class Names:
         return found
 
     def kernel(self, name: str) -> str:
-        """A kernel, a copy or a memset, spelled as C++, Triton or a driver spells it."""
+        """A kernel, a copy or a memset, in the form of C++, Triton or a driver."""
         clean = self.plain(name)
         return clean if _KERNEL.fullmatch(clean) else self.given("kernel", name) if name else ""
 
     def op(self, name: str) -> str:
-        """An op of a framework: `aten::mm`, `MyFunctionBackward`; what is not spelled so is a range."""
+        """An op of a framework: `aten::mm`, `MyFunctionBackward`. Any other form is a range."""
         clean = self.plain(name)
         prefix = _OP_PREFIX.match(clean)
         return clean if _SYMBOL.fullmatch(clean, prefix.end() if prefix else 0) else self.range(name)
@@ -168,7 +166,7 @@ class Names:
         return clean if _SYMBOL.fullmatch(clean) else self.given("call", name) if name else ""
 
     def range(self, name: str) -> str:
-        """What somebody wrote over a stretch of a program: kept where a framework or plain words say it, else only its number."""
+        """Someone's name for a part of a program: kept if a framework or plain words made it, else only its number."""
         if not name or _FRAMEWORK.fullmatch(name) or _plain_words(name) or _of_server(name):
             return name
         clean = self.plain(name)
@@ -184,11 +182,11 @@ class Names:
         return name if _plain_words(name) else self.given("thread", name)
 
     def process(self, name: str) -> str:
-        """What a trace calls a process: of a kind of device, or in plain words."""
+        """A trace's name of a process: a kind of device, or plain words."""
         return name if _plain_words(name) or words(name, _DEVICE_PROCESSES) else self.given("process", name)
 
     def rank(self, name: str) -> str:
-        """What a merge of several ranks calls one, with its brackets: `[TP00-DP01]`, `rank0`."""
+        """The name of a rank in a merge of several, with its brackets: `[TP00-DP01]`, `rank0`."""
         return name if _plain_words(name) else f"[{self.given('rank', name)}]"
 
     def group(self, name: str) -> str:
@@ -214,7 +212,7 @@ class Names:
         return clean if _FUNCTION.fullmatch(clean) or _KERNEL.fullmatch(clean) else self.given("function", name) if name else ""
 
     def path(self, name: str) -> str:
-        """A file: libraries from where they begin, all else by another directory's name and its own."""
+        """A file: libraries from their own directory on, all others by a new directory name and a new name."""
         at = name.replace("\\", "/")
         for library in (_LIBRARY, _TORCH, _PACKAGE, _STANDARD):
             if (match := library.fullmatch(at)) and ".." not in match[1] and _SEGMENTS.fullmatch(match[1]) and self.plain(match[1]) == match[1]:
@@ -224,7 +222,7 @@ class Names:
         return f"{self.directory(directory)}/{shown}" if slash else shown
 
     def directory(self, name: str) -> str:
-        """Another name, with the last one of its own if that is a plain word: `optim` says what the code in it does."""
+        """A new name, with its own last part if that is a plain word: `optim` shows the code's purpose."""
         above, _, last = name.rpartition("/")
         return f"{self.given('src', above)}/{last}" if above and _plain_words(last) else self.given("src", name)
 
@@ -244,17 +242,16 @@ class Names:
 
 
 def device(name: str) -> str:
-    """A device's name: whole where its rates are known, since by it they are looked up, else of the words that vendors use.
+    """A device's name: whole if its rates are known, since they are looked up by it, else only the words of vendors.
 
-    That look-up passes over punctuation: a name with any other than vendors use is spelled as devices.toml spells it.
-    """
+    That look-up ignores punctuation: a name with unusual punctuation is written as in devices.toml."""
     if known := devices.find(name):
         return name if _DEVICE.fullmatch(name) else next(spelled for spelled in known.names if devices.same_device(spelled, name))
     return " ".join(word for word in name.split() if _DEVICE_WORD.fullmatch(word))
 
 
 def version(text: object) -> object:
-    """A version; None for what is none."""
+    """A version; None for other texts."""
     return text if type(text) is int or (isinstance(text, str) and len(text) < 40 and _VERSION.fullmatch(text)) else None
 
 
@@ -264,7 +261,7 @@ def known_text(known: Callable[[str], object], text: str) -> str:
 
 
 def words(text: str, known: frozenset[str]) -> str:
-    """The text where each of its words is known, in any case of letters, else nothing."""
+    """The text if each of its words is known, in upper or lower case, else nothing."""
     return text if all(word.lower() in known for word in re.findall(r"[^\W_]+", text)) and len(text) < 80 and text.isascii() else ""
 
 

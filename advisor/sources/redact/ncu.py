@@ -19,14 +19,14 @@ from advisor.sources.stream import Stream
 _COUNTER = re.compile(
     r"(?:gpu|gpc|tpc|sm|smsp|l1tex|lts|ltc|dram|fbpa|fe|idc|sys|pcie|nvlrx|nvltx|nvl\w{0,4}|ctc|device|launch|derived|memory|inst|thread|remark|smem|mcc)_+[a-z0-9_.]{1,150}"
 )
-"""Of which unit, then what of it: names that the tool gives."""
+"""The unit, then its property: names of the tool."""
 _WHO = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 
 
 _NAMED = (5, 6, 7)
 """Of a result the kernel's name: mangled, without and with its arguments."""
 _REQUIRED = b"".join(written(number, 0) for number in (2, 3, 4)) + written(8, 3) + written(9, b"".join(written(axis, 0) for axis in (1, 2, 3)))
-"""What is not read, and no result of NVIDIA's format is without: its call, program, kernel's number, dimensions and offset."""
+"""Fields that are not read, but that every result in NVIDIA's format has: call, program, kernel's number, dimensions and offset."""
 
 
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
@@ -65,7 +65,7 @@ def _report(profiles: KernelProfiles, names: Names) -> Iterator[bytes]:
 
 
 def _block(number: int, messages: list[bytes], more: bytes = b"") -> bytes:
-    """Messages of one kind: 1 sources, 2 results."""
+    """Messages of the same kind: 1 sources, 2 results."""
     body = b"".join(struct.pack("<I", len(one)) + one for one in messages)
     block = written(number, len(messages)) + more + written(5, len(body))
     return struct.pack("<I", len(block)) + block + body

@@ -1,8 +1,7 @@
-"""A binary that says the file and line of its kernel and the flags of its compiler. What stays of a kernel's binary in a redacted report.
+"""A binary with the file and line of its kernel and the flags of its compiler: all that stays of a kernel's binary in a redacted report.
 
-An ELF file of 64 bits with an empty kernel, a table of names, a line table of one row (DWARF 4, section 6.2) and the compiler's note, as
-`sources/ncu/lines.py` and `flags.py` read.
-"""
+A 64-bit ELF file with an empty kernel, a table of names, a single-row line table (DWARF 4, section 6.2), and the compiler's note.
+`sources/ncu/lines.py` and `flags.py` read it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def binary_of(place: tuple[str, int] | None, flags: Flags | None = None) -> byte
 
 
 def _line_table(file: str, line: int) -> bytes:
-    """Smallest step 1, one op at a time, rows are statements, line base 0, line range 1; no folders, one file; the line, then the row."""
+    """Smallest step 1, single ops, rows are statements, line base 0, line range 1. No folders, a single file. Then the line and the row."""
     head = bytes([1, 1, 1, 0, 1, len(_OPERANDS) + 1]) + _OPERANDS + b"\0" + file.encode().replace(b"\0", b"") + b"\0" + bytes(3) + b"\0"
     body = struct.pack("<HI", 4, len(head)) + head + bytes([_ADVANCE_LINE]) + _signed(line - 1) + bytes([_COPY])
     return struct.pack("<I", len(body)) + body

@@ -1,4 +1,5 @@
-"""An nsys export of what the reader reads: a new database, its tables and columns those named here, so that no free page holds more."""
+"""An nsys export with the data that the reader uses. It is a new database with only the tables and columns named here, so that no free page holds
+more."""
 
 from __future__ import annotations
 
@@ -195,7 +196,7 @@ _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
 def redacted(source: Path, part: Path, names: Names) -> None:
-    """Write a copy to give away. Raises TraceError if `source` is no export, sqlite3.Error where it cannot be read."""
+    """Write a copy to give away. Raises TraceError if `source` is no export, sqlite3.Error if it cannot be read."""
     with closing(sqlite3.connect(f"file:{quote(str(part.resolve()))}", uri=True, isolation_level=None)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         db.execute("PRAGMA trusted_schema = OFF")
@@ -218,7 +219,7 @@ def redacted(source: Path, part: Path, names: Names) -> None:
 
 
 Rule = Callable[[str], Any]
-"""What is kept of a text."""
+"""The redacted form of a text."""
 
 
 def _kept(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
@@ -229,7 +230,7 @@ def _kept(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def _rules(names: Names) -> dict[str, Rule]:
-    """What is kept of a text, by what it names."""
+    """The redacted form of a text, by the kind of thing that it names."""
     return {
         "kernel": names.kernel, "call": names.call, "range": names.range, "nvtx": lambda text: _nvtx(names, text), "device": device,
         "enum": lambda text: words(text, _ENUM_WORDS), "metric": lambda text: words(text, _METRIC_WORDS) or names.given("metric", text),
@@ -270,7 +271,7 @@ def _copy(db: sqlite3.Connection, table: str, columns: tuple[str, ...], tables: 
 
 
 def _value(table: str, column: str) -> str:
-    """What is taken of a column, as SQL: its numbers, and its texts where one belongs there."""
+    """The kept values of a column, as SQL: its numbers, and its texts if it is a column of texts."""
     kind = {("NVTX_EVENTS", "text"): "nvtx", ("TARGET_INFO_GPU", "name"): "device", ("TARGET_INFO_GPU_METRICS", "metricName"): "metric"}.get((table, column))
     kind = "enum" if table.startswith("ENUM_") and column != "id" else kind
     raw = f'CAST("{column}" AS BLOB)'
@@ -284,7 +285,7 @@ def _value(table: str, column: str) -> str:
 
 
 def _kinds_of_strings(db: sqlite3.Connection, tables: Mapping[str, tuple[str, ...]]) -> dict[object, str]:
-    """What each numbered string names, by who refers to it; strings that nobody does are file names, threads and environment."""
+    """Kind of thing that each numbered string names, by its references. Strings without references are file names, threads and environment."""
     found: dict[object, str] = {}
     for table, columns in tables.items():
         for column in columns:

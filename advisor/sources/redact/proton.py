@@ -1,4 +1,4 @@
-"""What Proton writes, of what the reader reads: kernels, scopes and their numbers, named as everywhere."""
+"""Proton's files with the data that the reader uses: kernels, scopes and their numbers, named as everywhere."""
 
 from __future__ import annotations
 

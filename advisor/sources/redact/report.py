@@ -1,4 +1,4 @@
-"""A saved report to give away: figures and advice as they stand, files by another directory's name, texts without secrets and addresses."""
+"""A saved report to give away: figures and advice unchanged, files under new directory names, texts without secrets and addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def redacted(path: Path, names: Names) -> bytes:
 
 
 def given_away(part: Any, names: Names) -> Any:
-    """A report or a part of one as plain values, without what names people and machines."""
+    """A report or a part of it as plain values, without names of people and machines."""
 
     def walk(value: Any, key: str, within: str) -> Any:
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What ROCm's tools recorded, written anew as rocprofv3's JSON: kernels, copies, calls and ranges, of what the reader reads."""
+"""Recordings of ROCm's tools, written as rocprofv3's JSON: kernels, copies, calls and ranges, with the data that the reader uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDS = {"H": "HOST", "D": "DEVICE", "P": "PEER"}
 _HOST, _GPUS = 1, 2
 """Agents: the host, and the first of the GPUs."""
 _MARKERS = 1 << 40
-"""Correlation ids behind all that a recording gave out: each range has one of its own, by which its text is found."""
+"""Correlation ids above all ids of a recording: each range has its own, which leads to its text."""
 
 
 def redacted(timeline: Timeline, names: Names) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from advisor.sources.sniff import is_sqlite
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one file. Raises TraceError if it is damaged or holds no GPU work."""
+    """The recording of a file. Raises TraceError if it is damaged or holds no GPU work."""
     timeline = read(opened)
     made = recording_of(timeline, opened.path)
     return made if made.kind == "job" else Recording("trace", opened.path, (of_busiest_process(timeline),))

@@ -58,7 +58,7 @@ def copies(columns: Part, kinds: dict[int, str], kind: Ints) -> Part:
 
 
 def blocks(grid: Sequence[Ints], block: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Blocks of a grid that is counted in threads, and threads of a block; -1 where either was not recorded."""
+    """Blocks of a grid that is counted in threads, and threads of a block; -1 if either was not recorded."""
     known = np.logical_and.reduce([(size > 0) for size in (*grid, *block)])
     of_grid, of_block = (np.ones(len(known), np.int64) for _ in range(2))
     for whole, part in zip(grid, block, strict=True):
@@ -68,7 +68,7 @@ def blocks(grid: Sequence[Ints], block: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 
 def markers(texts: Sequence[str], columns: Part) -> dict[str, list[Part]]:
-    """Ranges that the program pushed: ops where PyTorch opened them (`emit_nvtx`, which is roctx there), else annotations."""
+    """Ranges that the program pushed: ops if PyTorch opened them (`emit_nvtx`, which is roctx there), else annotations."""
     numbers = Numbers()
     said = [parse(text) for text in texts]
     rows = np.array([(numbers[one.name], one.sequence, numbers[one.dims], one.is_op) for one in said], np.int64).reshape(-1, 4)

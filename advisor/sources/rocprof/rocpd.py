@@ -24,7 +24,7 @@ def has_rocpd_schema(db: Database) -> bool:
 
 
 def _name(db: Database, table: str) -> str:
-    """A table's name in this file, "" if it has none. If recordings were merged into one file, the first one's."""
+    """A table's name in this file, "" if it has none. If recordings were merged into a file, the name of the first."""
     names = (name for name in db.tables if name == f"rocpd_{table}" or name.startswith(f"rocpd_{table}_"))
     return min(names, default="")
 
@@ -40,7 +40,7 @@ def read(db: Database, path: str) -> Timeline:
 
 
 class _Events:
-    """What is in the table of events, by the ids that other tables name."""
+    """Content of the table of events, by the ids that other tables use."""
 
     def __init__(self, db: Database) -> None:
         columns = db.integers(_name(db, "event"), ("id", "stack_id", "category_id"), needs=("id",))
@@ -54,7 +54,7 @@ class _Events:
         return np.where(self._ids[at] == ids, column[at], -1)
 
     def correlation(self, ids: Ints) -> Ints:
-        """The number that a call shares with what it launched."""
+        """The number that a call shares with its GPU work."""
         return self._column_at(ids, self._stack)
 
     def category(self, ids: Ints) -> Ints:
@@ -63,7 +63,7 @@ class _Events:
 
 
 def _agents(db: Database) -> dict[int, tuple[int, tuple[Any, ...]]]:
-    """Which GPU each agent is, counted among GPUs, and what is said of it."""
+    """The GPU of each agent, counted among GPUs, and its properties."""
     rows = db.rows(_name(db, "info_agent"), "id", "type", "type_index", "product_name", "name", "extdata")
     gpus = [row for row in rows if isinstance(row[0], int) and row[1] == "GPU"]
     return {row[0]: (row[2] if isinstance(row[2], int) and 0 <= row[2] < 1 << 20 else at, row) for at, row in enumerate(gpus)}  # type: ignore[misc]
@@ -74,7 +74,7 @@ def _devices(db: Database, agents: dict[int, tuple[int, tuple[Any, ...]]]) -> li
 
 
 def described(number: int, name: object, about: object) -> Device:
-    """A device by what rocprofiler's agent says: a JSON text, or what was made of one."""
+    """A device from the data of rocprofiler's agent: a JSON text, or its decoded values."""
     try:
         found = json.loads(about) if isinstance(about, str) else about
     except (ValueError, RecursionError):
@@ -94,7 +94,7 @@ def _device(ids: Ints, agents: dict[int, tuple[int, tuple[Any, ...]]]) -> Ints:
 
 
 def _stream(columns: dict[str, Ints]) -> Ints:
-    """HIP's streams; the hardware's queues where streams were not recorded, as in older versions."""
+    """HIP's streams; the hardware's queues if streams were not recorded, as in older versions."""
     stream, queue = columns["stream_id"], columns["queue_id"]
     return queue if len(stream) and stream.max() <= 0 and queue.max() > 0 else stream
 

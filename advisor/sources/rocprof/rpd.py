@@ -1,4 +1,4 @@
-"""rocmProfileData's database (.rpd): calls (`rocpd_api`), what the device ran (`rocpd_op`), and which call each op is of."""
+"""rocmProfileData's database (.rpd): calls (`rocpd_api`), work of the device (`rocpd_op`), and the call of each op."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
 
 
 def _streams(db: Database, of_call: Ints, queue: Ints) -> Ints:
-    """HIP's streams as calls name them; the hardware's queue where no call does, as of a graph's kernels."""
+    """HIP's streams as calls name them; the hardware's queue if no call does, as for a graph's kernels."""
     calls, numbers = [], []
     for table in ("rocpd_kernelapi", "rocpd_copyapi"):
         for call, stream in db.iterate(table, ("api_ptr_id", "stream")) if table in db.tables else ():

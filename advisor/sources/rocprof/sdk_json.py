@@ -184,7 +184,7 @@ def _operations(columns: _Columns, strings: _Strings) -> list[str]:
 
 
 def _integers(values: Sequence[int]) -> Ints:
-    """As int64; what no column holds as -1."""
+    """As int64; values beyond that as -1."""
     return np.array([value if -LARGEST < value < LARGEST else -1 for value in values], np.int64)
 
 
