@@ -24,6 +24,7 @@ from advisor.views.health import TraceHealth
 from advisor.views.health.grades import HOST, KERNELS
 from advisor.views.health.steps import MOSTLY_ONCE
 from advisor.views.health.unrecorded import COLLAPSED
+from advisor.views.patterns.compiling import LoggedCompiles
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.replay import Replay
@@ -95,6 +96,8 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     name, summary = bound.name, sentence(workspace) + bound.summary + _not_reported(bound, outcomes)
     if (host := workspace.get(HostProfile).time) is not None:
         summary += headlines.cpu_phases(host)
+    if bound.name == "cpu-only" and workspace.can_build(LoggedCompiles.build):
+        summary += _of_the_log(workspace.get(LoggedCompiles), steps.step_us)
     if judged.judged == "no" and name != "start-up" and (check := _decisive(workspace)):  # a start says what it is
         name, summary = UNKNOWN, headlines.check_failed(check.check, check.detail)
     return Headline(
@@ -107,6 +110,17 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
         judged_reason=judged.reason,
         together=Together(predicted, tuple(f.finding.id for f in fixes)) if fixes else None,
     )
+
+
+def _of_the_log(logged: LoggedCompiles, step_us: float) -> str:
+    """The priced graph breaks and recompilations of a step without GPU work, if they are worth a sentence. No rule speaks of such a step."""
+    said = ""
+    for kind, name in (("graph-break", "graph break"), ("recompilation", "recompilation")):
+        rows = [row for row, _ in logged.of(kind)]
+        share = sum(row.us or 0.0 for row in rows) / step_us if step_us else 0.0
+        if share >= headlines.WORTH_SAYING:
+            said += headlines.logged_compiles(name, len(rows), share, f"{rows[0].source.file}:{rows[0].source.line}")
+    return said
 
 
 def _decisive(workspace: Workspace) -> Health | None:

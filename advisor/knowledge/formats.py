@@ -1,4 +1,4 @@
-"""What a file is that somebody recorded or wrote, whoever made it: `formats.toml`, asked by content."""
+"""Known formats of files, of any writer, recognised by content: `formats.toml`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def known() -> tuple[Format, ...]:
 
 
 def read_in_a_sentence() -> str:
-    """What is read, with the ends of files' names, as the command's help says it."""
+    """The formats that are read, with the ends of files' names, for the command's help."""
     said = "; ".join(f"{one.name} ({one.files})" for one in known() if one.read == "yes")
     return said[:1].upper() + said[1:]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from advisor.knowledge.shares import LITTLE
 from advisor.report.host_time import HostTime
-from advisor.report.numbers import cut, duration, percent, threshold
+from advisor.report.numbers import counted, cut, duration, percent, threshold
 from advisor.report.wording.checks import check_name
 
 GEMMS = "GEMMs, convolutions and attention"
@@ -20,6 +20,9 @@ def no_gpu_work(was_asked_for: str) -> str:
     """Of a trace without GPU work; was_asked_for: what was launched and left no trace, "" if nothing was."""
     return f"The trace records no GPU work{f' that was read: {was_asked_for}' if was_asked_for else ''}."
 
+
+WORTH_SAYING = 0.01
+"""Parts of a step without GPU work that are smaller are left out."""
 
 PHASES: dict[str, str] = {
     "data-loading": "data loading",
@@ -34,12 +37,18 @@ PHASES: dict[str, str] = {
 
 def cpu_phases(host: HostTime) -> str:
     """After `no_gpu_work`: where the step goes on the CPU, its largest parts first, and the function that takes most of it."""
-    parts = [f"{PHASES[part.phase]} {percent(part.share)}" for part in host.parts[:3] if part.share >= 0.01]
+    parts = [f"{PHASES[part.phase]} {percent(part.share)}" for part in host.parts[:3] if part.share >= WORTH_SAYING]
     said = f" On the CPU the step goes to {', '.join(parts)}." if parts else ""
     first = next((line for line in host.lines if line.function), None)
     if first is None or first.share < LITTLE:
         return said
     return f"{said} Of the program's functions, {first.function} ({first.file}:{first.line}) takes most: {percent(first.share)}."
+
+
+def logged_compiles(kind: str, lines: int, share: float, where: str) -> str:
+    """After `cpu_phases`: the part of the step in graph breaks or recompilations, and the most expensive line."""
+    said = f"{counted(lines, kind)} take" if lines > 1 else f"1 {kind} takes"
+    return f" {said} {percent(share)} of the step as recorded, {'most ' if lines > 1 else ''}at {where}."
 
 
 def one_time_work(share: float, span: str, longest: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from advisor.engine.run import analyze
+from advisor.knowledge.structs import replace
 from advisor.recordings.recording import with_compile_logs
 from advisor.recordings.timeline import Timeline
 from advisor.report.compile_log import CompileCost
@@ -92,6 +93,28 @@ def test_the_report_lists_them_in_every_format(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert all("pairs.py:20" in path.read_text().replace("&#58;", ":") for path in outputs if path.suffix != ".json")
     assert json.loads(outputs[2].read_text())["compile_costs"]["rows"][0]["source"] == {"file": "/home/user/pairs.py", "line": 20}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("item", "1 graph break takes 1.9% of the step as recorded, at /home/user/pairs.py:20."),
+        ("print", "2 graph breaks take 2.8% of the step as recorded, most at /home/user/pairs.py:13."),
+        ("sizes", "1 recompilation takes 94% of the step as recorded, at /home/user/pairs.py:42."),
+    ],
+)
+def test_the_headline_of_a_program_without_a_gpu_names_the_worst_line(name: str, said: str) -> None:
+    report = analyze(with_compile_logs(read(str(HERE / f"{name}.json.gz")), read_compile_logs(str(HERE / f"{name}.log.gz"), None)))
+    assert report.headline.bottleneck == "cpu-only" and report.headline.summary.endswith(said)
+
+
+def test_the_headline_is_silent_about_breaks_without_a_price() -> None:
+    recording = read(str(HERE / "item.json.gz"))
+    (log,) = read_compile_logs(str(HERE / "item.log.gz"), None)
+    unpriced = replace(log, breaks=tuple(replace(one, compile_id=(99, 0)) for one in log.breaks))
+    report = analyze(with_compile_logs(recording, [unpriced]))
+    assert report.compile_costs is not None and report.compile_costs.rows[0].us is None
+    assert "graph break" not in report.headline.summary
 
 
 def test_a_log_of_another_program_exits_with_2(tmp_path: Path) -> None:
