@@ -204,7 +204,7 @@ def _elsewhere(workspace: Workspace) -> str:
 
 
 def _host_beside_us(workspace: Workspace) -> tuple[float, float]:
-    """For how long the issuing threads run ops, or mark a part of the program, before the window and after it, less what happens once."""
+    """For how long the launching threads run ops, or mark a part of the program, before the window and after it, less what happens once."""
     timeline, steps, host = workspace.get(Timeline), workspace.get(Steps), workspace.get(HostActivity)
     spans = subtract(joined(*(spans_of(frame, host.on_threads(frame)) for frame in (timeline.cpu_ops, timeline.annotations))), host.once)
     return length(clip(spans, -np.inf, steps.host_start_us)), length(clip(spans, max(steps.end_us, steps.host_end_us), np.inf))

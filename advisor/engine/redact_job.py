@@ -24,6 +24,7 @@ from advisor.report.recording import Health, UnseenWork
 from advisor.sources import redact as recordings
 from advisor.sources import run
 from advisor.sources.jax.directory import every_run, files_of
+from advisor.sources.nsys.directory import is_table_of_nsys
 from advisor.sources.ranks import RankTrace, latest_among, rank_traces, snapshots_among, traces_among
 from advisor.sources.redact.names import Names, device, known_text
 from advisor.sources.redact.report import given_away
@@ -73,6 +74,11 @@ def _directory(source: Path, target: Path) -> None:
             found = latest_among(traces_among(paths)) or snapshots_among(paths)
             traces = {_renamed(trace, i, names): Path(trace.path) for i, trace in enumerate(rank_traces(found))}
             left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
+        if not traces and (table := next((path for path in files if is_table_of_nsys(path)), None)):
+            tables = f"{source} is an export of Nsight Systems in tables (as {table.name}), which are not redacted"
+            raise TraceError(
+                tables, f"Redact its SQLite export: nsys export --type sqlite -o report.sqlite REPORT.nsys-rep; advisor redact report.sqlite {target}.sqlite"
+            )
         if not traces and not left:
             raise TraceError(f"{source} holds no traces", "Give a directory with a trace per rank, of shards, of advisor record, or a log of JAX.")
         names.know(*recordings.machines(traces.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePath
@@ -17,7 +17,7 @@ from advisor.knowledge.expressions import beginning, expression
 HEAD_BYTES = 1 << 16
 """In which a file says what it is. Chrome traces name their processes there."""
 
-LOOK_BYTES = 1 << 14
+LOOK_BYTES = HEAD_BYTES // 4
 """A file of an unknown writer shows its kind in them."""
 
 GROUPS = {
@@ -156,7 +156,7 @@ def members_of(head: bytes) -> list[str]:
 
 
 _SEPARATORS = tuple(re.compile(separator) for separator in (rb",", rb"\t", rb";", rb"\|", rb"\s{2,60}", rb"\s{1,60}"))
-_EXACT = 4  # of them are written on purpose; blanks also stand in sentences
+_BLANKS = _SEPARATORS[-2:]
 _NUMBER = re.compile(rb"[-+]?[\d.,:%eE+-]{1,40}$")
 _TITLE = re.compile(rb"[^.!?{}=<>]{1,80}$|[\w.]{1,80}$")
 _TITLE_LINES = 12  # of a file, the first, in which a table names its columns
@@ -167,11 +167,11 @@ def columns_of(head: bytes) -> list[str]:
     lines = [line.strip(b" \r#|") for line in head[:LOOK_BYTES].split(b"\n")[: _TITLE_LINES + 3]]
     lines = [line for line in lines if line.strip(b"-=+|: \t")]
     for title, row in zip(lines[:_TITLE_LINES], [*lines[1:], b""], strict=False):
-        for number, separator in enumerate(_SEPARATORS):
+        for separator in _SEPARATORS:
             names, values = ([cell.strip(b" \"'") for cell in separator.split(line)] for line in (title, row))
             told = [name for name in names if name and not _NUMBER.match(name)]
             alike = len(names) - 1 <= len(values) <= len(names) + 1 and any(map(_NUMBER.match, values))
-            titled = number < _EXACT and len(names) > 2 and (len(values) >= len(names) or not row) and all(map(_TITLE.match, names))
+            titled = separator not in _BLANKS and len(names) > 2 and (len(values) >= len(names) or not row) and all(map(_TITLE.match, names))
             if len(names) > 1 and 2 * len(told) > len(names) and (alike or titled):
                 return [name.decode("utf-8", "replace").lower()[:80] for name in told]
     return []
@@ -191,9 +191,9 @@ def of_tables(tables: Collection[str]) -> Format | None:
     return _first(lambda one: any(all(map(matches_there, each)) for each in one.tables))
 
 
-def of_keys(keys: Iterable[object]) -> Format | None:
-    """The format of a pickled dict with these keys."""
-    held = {key for key in keys if isinstance(key, str)}
+def of_pickled(value: Mapping[object, object]) -> Format | None:
+    """The format of a pickled dict, by its keys."""
+    held = {key if isinstance(key, str) else f"{type(key).__name__}: {type(one).__name__}" for key, one in value.items()}
     return _first(lambda one: any(each <= held for each in one.keys))
 
 

@@ -40,7 +40,7 @@ from advisor.sources.ranks import (
     timelines_among,
     traces_among,
 )
-from advisor.sources.sniff import NSYS_REPORTS, SNIFF_BYTES, is_flight, refuse_foreign, refused, source_of
+from advisor.sources.sniff import NSYS_REPORTS, SNIFF_BYTES, is_flight, is_memory, refuse_foreign, refused, source_of
 from advisor.sources.stages import by_process, byproducts, front_end, joined
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -148,7 +148,7 @@ def captures_at(directory: str, rank: int | None = None, *, max_bytes: int = DEF
     """The traces of captures and annotations of graphs in a directory or a file: of that rank, if their names have ranks. Raises TraceError
     if there is none, or if annotations cannot be read."""
     if not os.path.isdir(directory):
-        if is_annotations(directory):
+        if is_annotations(directory) or is_memory(head(directory, SNIFF_BYTES)):
             return (read_annotations([directory]),)
         return (CaptureTraces((CaptureTrace(os.path.basename(directory), load(directory, max_bytes=max_bytes, processes=1)),)),)
     annotations = annotations_in([directory], rank)

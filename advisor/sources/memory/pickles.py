@@ -339,7 +339,8 @@ def _refused(m: _Machine, code: int) -> Exception:
         return _Malformed(f"it holds a byte that is no opcode ({code:#x})")
     return TraceError(
         f"the pickle would make or call {_named(m, code)}; a snapshot holds only numbers, text, lists and dicts",
-        "It was not opened. Do not load it with anything else either, unless you trust whoever made it.",
+        "It was not opened. Do not load it with anything else either, unless you trust whoever made it. "
+        "For advice record the program: advisor record -- python PROGRAM.",
     )
 
 

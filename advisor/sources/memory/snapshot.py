@@ -13,6 +13,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.knowledge import formats
 from advisor.recordings.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
+from advisor.report.numbers import cut
 from advisor.sources.limits import LARGEST
 from advisor.sources.memory.pickles import Fold
 from advisor.sources.sniff import refused
@@ -21,6 +22,8 @@ RECORD = (
     "Record with: torch.cuda.memory._record_memory_history(); run a few steps; then: "
     "torch.cuda.memory._dump_snapshot('snapshot.pickle'). Give that file, with or without .gz."
 )
+
+RECORD_TIME = "Or record the program's time: advisor record -- python PROGRAM."
 
 _ACTIONS = {
     "alloc": Action.ALLOC,
@@ -43,15 +46,22 @@ _NO_LINE = (1 << 64) - 1
 
 def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
     """The snapshot that `value` holds: what torch.cuda.memory._snapshot() returns, or the list of memory_snapshot()."""
-    value = {"segments": value} if isinstance(value, list) else value
+    value = {"segments": value} if isinstance(value, list) and all(isinstance(one, dict) for one in value) else value
     if not isinstance(value, dict) or not isinstance(value.get("segments"), list):
-        if isinstance(value, dict) and (known := formats.of_keys(value)):
+        if isinstance(value, dict) and (known := formats.of_pickled(value)):
             raise refused(known, path)
-        raise TraceError(f"{path} is a pickle, but no memory snapshot: it has no segments", RECORD)
+        raise TraceError(f"{path} is a pickle, but no memory snapshot: it has no segments ({_held(value)})", f"{RECORD} {RECORD_TIME}")
     try:
         return _snapshot(value, path, size)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
         raise TraceError(f"{path} is a damaged memory snapshot: {type(error).__name__}: {str(error)[:120]}", RECORD) from None
+
+
+def _held(value: Any) -> str:
+    """The content of a pickle in a few words."""
+    if not isinstance(value, dict):
+        return f"a {type(value).__name__}"
+    return f"a dict of {cut(', '.join(str(key) for key in list(value)[:6]), 100)}" if value else "an empty dict"
 
 
 def _snapshot(value: dict[str, Any], path: str, size: int) -> MemorySnapshot:

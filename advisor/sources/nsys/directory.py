@@ -29,10 +29,15 @@ def database_of(path: str, max_bytes: int) -> str:
     Raises TraceError if a table is damaged, if all of them hold more than `max_bytes`, or if pyarrow is not installed.
     """
     tables = [one for one in sorted(Path(path).iterdir()) if one.suffix in SUFFIXES and one.is_file()]
-    if not any(one.stem in _ONE_OF for one in tables):
+    if not any(map(is_table_of_nsys, tables)):
         return ""
     states = [(one.name, found.st_size, found.st_mtime_ns) for one in tables for found in (one.stat(),)]
     return kept(f"{os.path.realpath(path)}\0{states}", lambda made: _write(tables, made, path, max_bytes))
+
+
+def is_table_of_nsys(path: Path) -> bool:
+    """Whether a file is a table of such an export, by its name."""
+    return path.suffix in SUFFIXES and path.stem in _ONE_OF
 
 
 def _write(tables: list[Path], made: Path, path: str, max_bytes: int) -> None:

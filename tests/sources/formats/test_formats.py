@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import re
 import sqlite3
 from pathlib import Path
@@ -14,6 +15,7 @@ from advisor.errors import TraceError
 from advisor.knowledge import formats
 from advisor.knowledge.data import read as read_toml
 from advisor.knowledge.formats import Format, known
+from advisor.recordings.captures import GraphAnnotations
 from advisor.sources.sniff import SNIFF_BYTES, source_of
 from advisor.sources.stream import Stream
 from tests.paths import ROOT, samples
@@ -99,7 +101,7 @@ def test_the_name_tells_where_the_content_does_not(one: Format, suffix: str, tmp
 
 def test_every_format_that_is_not_read_has_an_example() -> None:
     shown = {of_file(path).id for path in FILES} | {*DATABASES, *DIRECTORIES} | {one.id for one in UNREAD if one.suffix}
-    asked_elsewhere = {"zip", "tar", "zstd-twice"}  # tests/sources/test_load.py and test_archive.py
+    asked_elsewhere = {"zip", "tar", "zstd-twice", "graph-annotations"}  # below, tests/sources/test_load.py and test_archive.py
     assert {one.id for one in UNREAD} - shown == asked_elsewhere
     assert len(known()) >= 100 and len({one.id for one in known()}) == len(known())
 
@@ -155,3 +157,19 @@ def test_a_directory_without_a_recording_names_the_one_below_it(tmp_path: Path) 
     (tmp_path / "ranks").mkdir()
     (tmp_path / "ranks" / "rank0.json").write_text('{"traceEvents": [{"ph": "X"}]}')
     assert refusal(tmp_path).hint == f"Recordings lie in {tmp_path / 'ranks'}: give that."
+
+
+def test_a_pickle_of_graphs_annotations_is_given_with_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "annotations.pickle"
+    path.write_bytes(pickle.dumps({(7 << 32) + 1: [{"name": "attention"}], (7 << 32) + 2: ["mlp"]}))
+    check(refusal(path), BY_ID["graph-annotations"], path)
+    (part,) = sources.captures_at(str(path))
+    assert isinstance(part, GraphAnnotations) and len(part.nodes) == 2
+
+
+@pytest.mark.parametrize(("value", "said"), [({"loss": [1.0], "step": 3}, "a dict of loss, step"), ([1, 2], "a list"), ({}, "an empty dict"), ("x", "a str")])
+def test_another_pickle_says_what_it_holds(value: object, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.pkl"
+    path.write_bytes(pickle.dumps(value))
+    error = refusal(path)
+    assert error.message.endswith(f"no memory snapshot: it has no segments ({said})") and "advisor record" in error.hint

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from advisor import analyze, sources
+from advisor.engine.redact_job import redact
 from advisor.errors import TraceError
 from tests.paths import ROOT
 
@@ -74,3 +75,13 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(TraceError, match="pyarrow") as error:
         sources.read(tmp_path)
     assert "pip install 'trace-advisor[parquet]'" in error.value.hint and "nsys export --type sqlite" in error.value.hint
+
+
+def test_redaction_names_the_way_by_sqlite(tmp_path: Path) -> None:
+    folder = tmp_path / "report_pqtdir"
+    folder.mkdir()
+    (folder / "StringIds.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TraceError, match="tables") as error:
+        redact(folder, tmp_path / "given")
+    assert error.value.hint.endswith(f"nsys export --type sqlite -o report.sqlite REPORT.nsys-rep; advisor redact report.sqlite {tmp_path / 'given'}.sqlite")
+    assert not (tmp_path / "given").exists()
