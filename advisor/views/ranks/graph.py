@@ -67,13 +67,13 @@ class JobGraph(msgspec.Struct, frozen=True):
             np.maximum.at(start, target[low:high], start[came] + self.dur_us[came] + lag[low:high])
         return start
 
-    def closings_us(self, repeats: int = REPEATS) -> Floats:
-        """(repeats, ranks) when each rank closes each run of the window."""
+    def closings_us(self) -> Floats:
+        """(REPEATS, ranks) when each rank closes each run of the window."""
         least = np.full(len(self.dur_us), -np.inf)
         np.maximum.at(least, self.begin, self.begin_us)
         least = np.where(np.isfinite(least), least, self.begin_us.min() if len(self.begin_us) else 0.0)
-        made = np.empty((repeats, len(self.closing)))
-        for i in range(repeats):
+        made = np.empty((REPEATS, len(self.closing)))
+        for i in range(REPEATS):
             start = self.starts_us(least)
             made[i] = start[self.closing] + self.dur_us[self.closing]
             least = np.full(len(self.dur_us), start.min())

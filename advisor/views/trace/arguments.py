@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -62,9 +61,9 @@ def names(text: str) -> list[str]:
     return [item if isinstance(item, str) else "" for item in _list(text)]
 
 
-def largest(text: str, axes: Container[int] = range(1, 99)) -> str:
-    """The largest tensor among shapes of so many axes, as people write it: `24 × 4096`; "" if there is none."""
-    found = [shape for shape in numbers(text) if _are_ints(shape) and len(shape) in axes]
+def largest(text: str) -> str:
+    """The largest tensor among shapes, as people write it: `24 × 4096`; "" if there is none."""
+    found = [shape for shape in numbers(text) if shape and _are_ints(shape)]
     return " × ".join(map(str, max(found, key=prod, default=[])))
 
 

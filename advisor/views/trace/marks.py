@@ -55,7 +55,7 @@ class Marks(msgspec.Struct, frozen=True):
         return f", those of {self.kind}{not_judged(self.unjudged)}" if self.kind else ""
 
 
-def of_one_kind(kinds: Sequence[str], start: Floats, end: Floats, work_us: Floats, process: int, fewest: int = 1) -> Marks | None:
+def of_one_kind(kinds: Sequence[str], start: Floats, end: Floats, work_us: Floats, process: int, fewest: int) -> Marks | None:
     """The longest run of marks of the judged kind, if it has at least `fewest`: steps of two kinds have no mean. The next mark closes it, whatever its
     kind. work_us: device time of each; if all are zero, host time counts.
 
