@@ -41,8 +41,8 @@ with advisor.record("recording") as run:
 carry the step times too (`advisor_recording`), so that one alone is still analysed in true time. `advisor analyze recording`
 takes times from the light trace and from the timed steps, lines, modules and shapes from the deep one, op by op.
 
-A script's steps end where its optimizer has stepped; where there is none, at the end of the outermost module's forward without
-gradients (`--steps` says which). Its output and exit code stay its own.
+A script's steps end where its optimizer has stepped. Where there is none they end with `backward`, or with the outermost module's forward if
+no gradients are computed (`--steps` says which). Its output and exit code stay its own.
 
 **How it ends.** The program is ended once all is recorded, and the last lines say after how many steps; `--keep-going` lets it run on. Ranks of a
 process group agree through its store and end after the same step, or all run on. So does a program whose steps run in a thread, a notebook, a

@@ -137,7 +137,7 @@ def _ablate(directory: Path, only: list[str], resume: Path | None, sample: int |
 def record(
     command: Annotated[list[str], typer.Argument(help="The program as the shell would run it, after --: python train.py …")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to record into.")] = Path("recording"),
-    steps: Annotated[str, typer.Option(help="The end of a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
+    steps: Annotated[str, typer.Option(help="The end of a step: optimizer, backward, forward (of the outermost module) or auto.")] = "auto",
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Let the program continue after recording.")] = False,
     nsys: Annotated[bool, typer.Option("--nsys", help="Record with Nsight Systems instead of torch.profiler.")] = False,
     warmup: Annotated[int, typer.Option(help="Steps before anything is measured; more follow until they are steady.")] = 10,
@@ -286,7 +286,7 @@ def verify(
     runs: Annotated[int, typer.Option(help="Runs of each, alternating.")] = 3,
     timed: Annotated[int, typer.Option(help="Steps timed in each run.")] = 30,
     warmup: Annotated[int, typer.Option(help="Warm-up steps; more follow until they are steady.")] = 10,
-    steps: Annotated[str, typer.Option(help="The end of a step: optimizer, forward or auto.")] = "auto",
+    steps: Annotated[str, typer.Option(help="The end of a step: optimizer, backward, forward or auto.")] = "auto",
     finding: Annotated[str | None, typer.Option(help="report.json#finding, or trace#finding: compare the gain with the prediction.")] = None,
     ledger: Annotated[Path, typer.Option(help="With --finding: the file to append the result to.")] = Path("accuracy.jsonl"),
     format: Annotated[str | None, format_option("text", "json", "html")] = None,

@@ -31,7 +31,7 @@ def try_(
     workdir: Annotated[str, typer.Option(help="The directory of the runs: here, or copy for a copy of the working directory in each run.")] = "here",
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Seed random numbers before the program does.")] = True,
     online: Annotated[bool, typer.Option("--online", help="Let the program download from hubs.")] = False,
-    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
+    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, backward, forward (of the outermost module) or auto.")] = "auto",
     timed: Annotated[int, typer.Option(min=5, help="Steps timed in each run at least.")] = 20,
     warmup: Annotated[int, typer.Option(min=3, help="Steps before them at least; more follow until they are steady.")] = 10,
     runs: Annotated[int, typer.Option(min=1, help="Runs with each fix at most; three are the fewest that say something.")] = 8,

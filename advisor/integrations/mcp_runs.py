@@ -83,7 +83,7 @@ class Runs:
         """Run a PyTorch or JAX program as it is, time its steps without a profiler, record a few, and end it. Then: analyze(output).
 
         Ask the user first: the program is really run. command: as the shell would run it, as python train.py; it runs in the root. output: the
-        directory to record into, below the root. steps: what ends a step: optimizer, forward or auto.
+        directory to record into, below the root. steps: what ends a step: optimizer, backward, forward or auto.
         """
         program = self._permitted(command)
         into = target(self._root, output)

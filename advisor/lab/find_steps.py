@@ -1,6 +1,7 @@
 """Finds the steps of a program that does not know advisor: runs inside that program, started by `advisor.lab.launch`.
 
-A step ends after an optimizer's step or, in a program without an optimizer, when the outermost module's forward returns."""
+A step ends after an optimizer's step. In a program without an optimizer it ends with `backward` or, if it computes no gradients, when the outermost
+module's forward returns."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..errors import UsageError
 from . import profilers, recorded
+from .backwards import BACKWARDS, Backwards
 from .forwards import OutermostForwards
 from .guard import Guard, said_of
 from .in_program import say
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
-Steps = Literal["auto", "optimizer", "forward"]
+Steps = Literal["auto", "optimizer", "backward", "forward"]
 
 
 class Recorder(Protocol):
@@ -86,16 +88,19 @@ class StepFinder:
         self._optimizer: weakref.ref[Optimizer] | None = None
         self._handles: list[Any] = []
         self._forwards: OutermostForwards | None = None
+        self._backwards: Backwards | None = None
         self._cut = False
 
     def watch(self) -> None:
         """From here on steps are looked for, in this process and those that fork from it."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        if self._steps != "forward":
+        if self._steps in ("auto", "optimizer"):
             self._handles.append(register_optimizer_step_post_hook(self._optimized))
-        if self._steps != "optimizer":
+        if self._steps in ("auto", "forward"):
             self._forwards = OutermostForwards(lambda module: self._guard(self._inference, module))
+        if self._steps in ("auto", "backward"):
+            self._backwards = Backwards(self._differentiated, BACKWARDS if self._steps == "auto" else 0)
         if self._steps == "auto":
             self._stop_at_optimizers()
         profilers.seen()
@@ -103,7 +108,7 @@ class StepFinder:
         os.register_at_fork(after_in_child=self._forked_child)
 
     def _stop_at_optimizers(self) -> None:
-        """If there is an optimizer, its steps are the program's. Forwards are no longer watched then, and do not show in tracebacks."""
+        """If there is an optimizer, its steps are the program's. Nothing else is watched then, or shows in tracebacks."""
         from torch.optim import Optimizer
 
         prepare = getattr(Optimizer, "_patch_step_function", None)  # called for each that is made
@@ -111,24 +116,31 @@ class StepFinder:
             return
 
         def made(optimizer: Optimizer) -> None:
-            self._stop_forwards()
+            self._stop_others()
             prepare(optimizer)
 
         Optimizer._patch_step_function = made  # type: ignore[assignment, method-assign]
         self._handles.append(_Undo(lambda: setattr(Optimizer, "_patch_step_function", prepare)))
 
-    def _stop_forwards(self) -> None:
-        if self._forwards is not None:
-            self._forwards.stop()
+    def _stop_others(self) -> None:
+        for one in (self._forwards, self._backwards):
+            if one is not None:
+                one.stop()
 
     def _optimized(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # Where there are several, the one that stepped first stands for all.
         if self._optimizer is None or self._optimizer() is None:
             self._optimizer = weakref.ref(optimizer)
             if self._steps == "auto":
-                self._stop_forwards()
+                self._stop_others()
         if self._optimizer() is optimizer:
             self._step()
+
+    def _differentiated(self) -> None:
+        """Gradients are there, and no optimizer that could use them: the program has its own."""
+        if self._forwards is not None:
+            self._forwards.stop()
+        self._step()
 
     def _inference(self, module: Module) -> None:
         """Enough calls without gradients: if nothing is there to train with, the calls of that module are the steps."""
@@ -199,7 +211,7 @@ class StepFinder:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._stop_forwards()
+        self._stop_others()
 
     def _forked_child(self) -> None:
         if self._run is not None and self._run.profiled:

@@ -207,6 +207,32 @@ def test_inference_is_found_by_the_outermost_modules_forward(tmp_path):
     assert (light.cpu_ops["name"] == "aten::linear").sum() == 2
 
 
+BY_HAND = """
+import torch
+w = torch.ones(8, requires_grad=True)
+for step in range(10**6):
+    (w - 1).square().sum().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+        w.grad = None
+"""
+
+
+@pytest.mark.parametrize("steps", ["auto", "backward"])
+def test_updates_by_hand_have_a_step_for_each_backward(tmp_path, steps):
+    assert launch([PYTHON, written(tmp_path, BY_HAND)], tmp_path, Options(**FEW), steps=steps) == 0
+    light = advisor.load(tmp_path / "light.json.gz")
+    assert sum(name.startswith("ProfilerStep#") for name in light.annotations["name"]) == 2
+    assert (light.cpu_ops["name"] == "aten::square").sum() == 2
+
+
+def test_many_backwards_before_the_first_update_are_of_one_step(tmp_path):
+    micro = TRAIN.replace("    net(torch.ones(4, 8))", "    for _ in range(15): net(torch.ones(4, 8))")
+    assert launch([PYTHON, written(tmp_path, micro), "1000000"], tmp_path, Options(**FEW)) == 0
+    light = advisor.load(tmp_path / "light.json.gz")
+    assert (light.annotations["name"] == "Optimizer.step#SGD.step").sum() == 2 and (light.cpu_ops["name"] == "aten::linear").sum() == 30
+
+
 def test_objects_of_the_program_that_are_gone_do_no_harm(tmp_path):
     """A weak proxy whose object is gone raises for whatever asks it for its class."""
     gone = "import weakref\nclass A: pass\na = A()\nproxies = [weakref.proxy(a)]\ndel a\n"

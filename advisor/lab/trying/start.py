@@ -141,7 +141,7 @@ class Runner:
         if not found:
             return Ran(
                 wall_s,
-                failed="the program ended and no step was found in it\n  Steps are the optimizer's, or the outermost module's forward without gradients: see --steps.",
+                failed="the program ended and no step was found in it\n  Steps end with the optimizer's step; without one with backward, or with the outermost module's forward where there are no gradients: see --steps.",
             )
         kept = max(found, key=lambda one: (one["world_size"] > 1, -one["rank"], one["steps"]))
         if kept["steps"] < FEWEST + 2:
