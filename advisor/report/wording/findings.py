@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.report.finding import SEVERITIES, Change, Evidence, Finding, Saving, severity_of
+from advisor.report.finding import LOW_SHARE, SEVERITIES, Change, Evidence, Finding, Saving, severity_of
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, mean, size, times
@@ -75,7 +75,8 @@ _UNSURE = 0.7
 
 def rated_lower(finding: Finding, report: Report) -> str:
     """`rated low: unconfirmed`, if the severity is below that of the saving for such a reason; else "". Used next to the range of the saving."""
-    deserved = severity_of(finding.saving, report.whole(finding.saving))
+    saving, whole = finding.saving, report.whole(finding.saving)
+    deserved = severity_of(saving, whole)
     if finding.allowed or SEVERITIES.index(finding.severity) <= SEVERITIES.index(deserved):
         return ""
     if finding.status == "possible":
@@ -84,8 +85,8 @@ def rated_lower(finding: Finding, report: Report) -> str:
         why = f"mostly covered by {rule_label(finding.folded_into)}"
     elif finding.excluded in ("alternative", "same-graphs"):
         why = "an alternative to another fix"
-    elif finding.saving.low <= 0:
-        why = "may save nothing"
+    elif saving.low < LOW_SHARE * whole:
+        why = "may save nothing" if saving.low <= 0 else "may save little"
     elif per_request(finding):
         why = "the step gets no shorter"
     elif finding.confidence < _UNSURE:

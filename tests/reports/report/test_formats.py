@@ -470,3 +470,24 @@ def test_matrix_units_are_called_what_their_maker_calls_them(device: str, units:
     named = msgspec.structs.replace(report, devices=tuple(msgspec.structs.replace(d, name=device) for d in report.devices))
     assert f"Are {units} used?" in {answer.question for answer in checklist(named)}
     assert matrix_units(named.devices) == units
+
+
+@pytest.mark.parametrize(
+    ("changes", "low_us", "reason"),
+    [
+        ({"status": "possible"}, None, "unconfirmed"),
+        ({"folded_into": "graph-candidate"}, None, "mostly covered by the CUDA graph candidate"),
+        ({"excluded": "alternative"}, None, "an alternative to another fix"),
+        ({}, 0.0, "may save nothing"),
+        ({}, 1.0, "may save little"),
+        ({"confidence": 0.6}, None, "uncertain diagnosis"),
+        ({"confidence": 0.9}, None, ""),
+    ],
+)
+def test_a_severity_below_that_of_the_saving_has_its_reason(changes: dict[str, object], low_us: float | None, reason: str) -> None:
+    report = launch_bound()
+    first = msgspec.structs.replace(report.findings[0], severity="low", **changes)
+    if low_us is not None:
+        first = msgspec.structs.replace(first, saving=msgspec.structs.replace(first.saving, low_us=low_us))
+    assert wording.rated_lower(first, report) == (f"rated low: {reason}" if reason else "")
+    assert wording.rated_lower(msgspec.structs.replace(first, severity="high"), report) == ""
