@@ -10,11 +10,11 @@ MOST_BYTES = 500_000_000
 A larger trace of Proton is decoded in pieces and takes 4 times its size."""
 
 
-def read_whole(stream: Stream, path: str) -> bytes:
-    """All bytes of a file. Raises TraceError beyond the limit, before anything is decoded."""
+def read_whole(stream: Stream, path: str, instead: str = "") -> bytes:
+    """All bytes of a file. Raises TraceError beyond the limit, before anything is decoded. instead: how to record a smaller one."""
     data = read_up_to_limit(stream)
     if isinstance(data, PartlyRead):
-        raise too_large(path, MOST_BYTES)
+        raise too_large(path, MOST_BYTES, instead)
     return data
 
 
@@ -40,7 +40,7 @@ def read_up_to_limit(stream: Stream) -> bytes | PartlyRead:
     return b"".join(parts)
 
 
-def too_large(path: str, most_bytes: int) -> TraceError:
+def too_large(path: str, most_bytes: int, instead: str = "") -> TraceError:
     """Why a file beyond the limit is not decoded."""
     told = f"{path} unpacks to more than {most_bytes / 1e6:,.0f} MB, and files of this format are decoded in memory as a whole"
-    return TraceError(told, "Record fewer steps, or a single process.")
+    return TraceError(told, instead or "Record fewer steps, or a single process.")

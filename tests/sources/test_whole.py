@@ -15,8 +15,8 @@ from advisor.sources import json_pieces, whole
 from tests.fuzz import examples
 
 
-@pytest.mark.parametrize("name", ["proton-tree", "flight"])
-def test_a_file_beyond_the_limit_is_refused_by_its_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "instead"), [("proton-tree", "data='trace'"), ("flight", "TORCH_FR_BUFFER_SIZE=2000")])
+def test_a_file_beyond_the_limit_is_refused_by_its_size(name: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {
         "proton-tree": lambda: json.dumps(examples.proton_tree()).encode(),
         "flight": lambda: pickle.dumps(examples.flight(), 2),
@@ -25,8 +25,9 @@ def test_a_file_beyond_the_limit_is_refused_by_its_size(name: str, tmp_path: Pat
     path.write_bytes(made)
     assert sources.read(path).parts
     monkeypatch.setattr(whole, "MOST_BYTES", len(made) - 1)
-    with pytest.raises(TraceError, match="decoded in memory as a whole"):
+    with pytest.raises(TraceError, match="decoded in memory as a whole") as error:
         sources.read(path)
+    assert instead in error.value.hint
     monkeypatch.setattr(whole, "MOST_BYTES", len(made))
     assert sources.read(path).parts
 

@@ -26,6 +26,7 @@ from advisor.sources.sniff import is_json
 from advisor.sources.whole import read_whole
 
 RECORD = "Set TORCH_FR_BUFFER_SIZE=20000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the directory of all ranks' dumps."
+SMALLER = "Keep fewer collectives: TORCH_FR_BUFFER_SIZE=2000. The last ones show which of them hangs."
 _OF_TORCH = re.compile(r"(?:^|/)torch/|/site-packages/|^<")
 """Files of frames that are not the program's own."""
 _NUMBER = re.compile(r"\d+")
@@ -35,7 +36,7 @@ _LARGEST_RANK = 1 << 24  # no job has as many ranks
 def record(opened: Opened) -> Recording:
     """The recording of a rank's dump. Raises TraceError if it is damaged or no dump."""
     stream, path = opened.stream, opened.path
-    data = read_whole(stream, path)
+    data = read_whole(stream, path, SMALLER)
     if stream.truncated:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy the file again.")
     try:

@@ -13,13 +13,17 @@ from advisor.sources.sniff import is_proton_tree
 from advisor.sources.whole import PartlyRead, read_up_to_limit, read_whole
 
 AGAIN = "Copy the file again, or record it again."
+SMALLER = (
+    "Record a trace, which is read at any size: proton.start('name', data='trace', hook='triton'); a few steps; "
+    "proton.finalize(output_format='chrome_trace'). Or record the tree with fewer scopes."
+)
 
 
 def record(opened: Opened) -> Recording:
     """The recording of a session. Raises TraceError if it is damaged or holds no kernel."""
     stream, path = opened.stream, opened.path
     if is_proton_tree(opened.head):
-        data = read_whole(stream, path)
+        data = read_whole(stream, path, SMALLER)
         if stream.truncated:
             raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", AGAIN)
         return Recording("kernels", path, (tree.read(data, path),))
