@@ -103,7 +103,7 @@ def _bytes_read(served: Serving) -> Iterator[str]:
     decodes = [phase for phase in served.phases if phase.phase == "decode" and phase.weight_bytes_most]
     if decodes:
         most = max(decodes, key=lambda phase: phase.steps * phase.step_us)
-        cached = f", and attention {size(most.kv_bytes_most)} per cached token" if most.kv_bytes_most else ""
+        cached = f". Attention can have read {size(most.kv_bytes_most)} per cached token" if most.kv_bytes_most else ""
         read = f"At the memory's peak rate, the GEMMs of a decode step can have read at most {size(most.weight_bytes_most or 0.0)} of weights"
         yield f"{read}{cached}. Compare the model's sizes."
 
