@@ -114,8 +114,9 @@ def _timeline(events: list[_Event], bad: int, path: str, truncated: str, size: i
     issues = (
         [ReadIssue("complete-file", f"{counted(bad, 'line')} could not be read{f' ({truncated})' if truncated else ''}", cut=True)] if bad or truncated else []
     )
-    times = np.array([(event.ts, event.dur) for event in spans]).reshape(-1, 2) * 1000.0
-    good: Mask = np.asarray((np.abs(times) < LARGEST / 2).all(axis=1))
+    recorded_us = np.array([(event.ts, event.dur) for event in spans]).reshape(-1, 2)
+    good: Mask = np.asarray((np.abs(recorded_us) < LARGEST / 2000.0).all(axis=1))
+    times = np.where(good[:, None], recorded_us, 0.0) * 1000.0
     wrong = (times[:, 1] < 0) | (times[:, 1] > LONGEST_NS)
     issues += time_issues(int((~good).sum()), int((wrong & good).sum()))
     times[wrong, 1] = 0.0
@@ -207,9 +208,14 @@ def number(value: Any) -> float:
     return found if 0 <= found < LARGEST else float("nan")
 
 
-def _stack(event: _Event) -> list[str]:
+def _frames(event: _Event) -> list[str]:
     stack = event.args.get("call_stack")
-    return [str(name) for name in stack[1:-1]] if isinstance(stack, list) else []
+    return [str(name) for name in stack] if isinstance(stack, list) else []
+
+
+def _stack(event: _Event) -> list[str]:
+    """The scopes around a kernel, without the root and itself."""
+    return _frames(event)[1:-1]
 
 
 def _scope_spans(rows: list[_Row], places: list[tuple[int, int]], base: float) -> Any:
@@ -237,7 +243,7 @@ def _scope_spans(rows: list[_Row], places: list[tuple[int, int]], base: float) -
 
 
 def _scopes(rows: list[_Row], base: float) -> Any:
-    names = [str((event.args.get("call_stack") or [event.name])[-1]) for event, _, _ in rows]
+    names = [(_frames(event) or [event.name])[-1] for event, _, _ in rows]
     threads = {"pid": [_PROCESS] * len(rows), "tid": [event.tid for event, _, _ in rows]}
     return table("annotations", {"name": names, **threads, **_times(rows, base)} if rows else {})
 
