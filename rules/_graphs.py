@@ -7,13 +7,14 @@ import numpy as np
 from advisor.engine.rule import Found
 from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.knowledge.shares import SEVERAL
-from advisor.report.finding import HIGH_SHARE, LOW_SHARE, Severity
+from advisor.report.finding import HIGH_SHARE, LOW_SHARE, Fix, Severity
 from advisor.report.numbers import counted, percent
 from advisor.report.wording.period import A_STEP, THE_STEP, of_each_step
-from advisor.rules.fixes.capturing import EACH, PARTS, capturing
+from advisor.rules.fixes.capturing import DECIDE, EACH, KEEP, MASK, PARTS, SEND, capturing, compiling_first
 from advisor.rules.fixes.compiling import WORTH_COMPILING
 from advisor.views.patterns.compiled_step import CompiledStep
 from advisor.views.patterns.graph_capture import BRANCHING, SIZED, Capturable, Part
+from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, Edit, Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -28,8 +29,12 @@ SEVERAL_CALLS = SEVERAL
 """Calls of JAX a step that launch something: with fewer the step is one executable."""
 
 
+WHOLE = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
+"""A step as a single graph."""
+
+
 def of_training(program: Program) -> bool:
-    """Whether a compiler gets no more than the model of a step, and leaves the rest to the host."""
+    """Whether a compiler gets the model of a step only, and leaves the rest to the host."""
     return program.training and program.framework == "torch" and not (program.compiles_whole or program.compiled)
 
 
@@ -76,6 +81,18 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
         cause=cause_of(work, program),
         fix=capturing(program, title, first),
     )
+
+
+def fix_of(program: Program, update: OptimizerStep, capturable: Capturable, work: GpuWork) -> Fix:
+    """For a whole step: a compiler captures what it can of a training step, else the step is captured by hand."""
+    before = {
+        DECIDE: capturable.why_not == BRANCHING,
+        MASK: len(capturable.masks) > 0,
+        KEEP: reads_a_step(capturable, work) > 0,
+        SEND: len(capturable.sent) > 0,
+    }
+    first = [change for change, needed in before.items() if needed]
+    return compiling_first(update, *first) if of_training(program) else capturing(program, None, *first)
 
 
 def idle_between(share: float, gaps: Gaps, work: GpuWork, steps: Steps) -> str:

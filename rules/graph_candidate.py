@@ -10,12 +10,12 @@ from advisor.report.finding import Clear
 from advisor.report.numbers import counted, percent, threshold
 from advisor.report.wording.period import A_STEP, THE_STEP
 from advisor.rules import _graphs as graphs
-from advisor.rules.fixes import capturing
 from advisor.views.patterns import graph_capture
 from advisor.views.patterns.compiled_step import CompiledStep
+from advisor.views.patterns.optimizer import OptimizerStep
 from advisor.views.patterns.recurrent_cells import RecurrentLoop
 from advisor.views.patterns.served_work import ServedWork
-from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
+from advisor.views.replay.edits import CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.replay import Replay
 from advisor.views.time.idle_gaps import Gaps
@@ -30,7 +30,7 @@ ALIKE_PASSES = 0.8
 
 
 FEW_PRODUCTS = shares.LITTLE
-"""Of a step: a mask that picks one row in ten makes them ten times as large where it picks none."""
+"""Of a step: a mask that picks a tenth of the rows makes them ten times as large if it picks none."""
 
 
 @rule("graph-candidate", relies_on=("host",), min_saving_share=0.03)
@@ -46,6 +46,7 @@ def graph_candidate(
     recurrent: RecurrentLoop | None,
     replay: Replay,
     served: ServedWork | None,
+    update: OptimizerStep,
     *,
     min_idle_share: float = 0.05,
     min_ops: int = 20,
@@ -62,7 +63,11 @@ def graph_candidate(
     of kernels with a single call.
 
     How to fix
-    Capture the step once, then copy each batch into the captured input and replay:
+    In training, let the compiler capture forward and backward, and use a fused optimizer:
+
+        model = torch.compile(model, mode="reduce-overhead")
+
+    Elsewhere, or if the model is called in a loop, capture the step once and replay it for each batch:
 
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -70,9 +75,6 @@ def graph_candidate(
         for batch in batches:
             static_in.copy_(batch)
             graph.replay()
-
-    For inference, `torch.compile(model, mode="reduce-overhead")` does this for you. In training it leaves
-    guards and the optimizer to the host.
 
     When to ignore
     Shapes or control flow change beyond the traced steps, or memory is short: a graph keeps its own.
@@ -109,11 +111,8 @@ def graph_candidate(
             return Clear(why=f"{capturable.why_not}. GEMMs take {percent(products)} of {THE_STEP}; without masks they may cost as much as the launches")
     if count < min_ops:
         return Clear(why=f"{A_STEP} launches {counted(count, 'GPU op')} (threshold {min_ops})")
-    before_all = (capturing.FIRST,) if graphs.of_training(program) else ()
-    graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
+    graph = combine(*([WithoutWaits(waits)] if len(waits) else []), graphs.WHOLE)
     steps_launch, without = graphs.told(capturable, work, steps)
-    reads, sends = graphs.reads_a_step(capturable, work) > 0, len(capturable.sent) > 0
-    before = {capturing.DECIDE: capturable.why_not == graph_capture.BRANCHING, capturing.MASK: masks, capturing.KEEP: reads, capturing.SEND: sends}
     return Found(
         title=f"A CUDA graph could replay {THE_STEP}{without}",
         summary=f"{steps_launch}. {graphs.idle_between(share, gaps, work, steps)}.",
@@ -126,5 +125,5 @@ def graph_candidate(
         counted=False,  # its gain is launch-gap's
         instead_of=("launch-gap",),
         cause=graphs.cause_of(work, program),
-        fix=capturing.capturing(program, None, *before_all, *(what for what, there in before.items() if there)),
+        fix=graphs.fix_of(program, update, capturable, work),
     )

@@ -58,11 +58,8 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     | Estimate | Assumption |
     |---|---|
     | `low` | TF32 only |
-    | `expected` | the rate that large BF16 GEMMs reach; 0.3 of it if unaligned |
+    | `expected` | the rate of large BF16 GEMMs, 0.3 of it if unaligned; of TF32 if that is the first fix |
     | `high` | BF16 peak rate; elementwise ops move half the bytes |
-
-    If TF32 gains nearly as much as BF16, TF32 is the first fix and `expected` is the rate that large TF32 GEMMs
-    reach. `high` then includes BF16, the second step.
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
@@ -95,7 +92,6 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     if device.compute_capability < off_tensor_cores.TENSOR_CORES or not peaks.flops_per_s(half):
         return Clear(why=f"{peaks.name} has no Tensor Cores for these GEMMs", reason="not-applicable")
     low = "tf32" if peaks.flops_per_s("tf32") else half
-    pointwise = np.flatnonzero(work.in_families(Family.ELEMENTWISE, Family.NORM))
     casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
     in_half = products.in_precision(half, peaks, reached=True, casts=True)
     amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
@@ -110,7 +106,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),
             in_low if tf32_first else combine(in_half, casts),
-            combine(products.in_precision(half, peaks, reached=False), halved(work, pointwise)),
+            combine(products.in_precision(half, peaks, reached=False), halved(work, np.flatnonzero(work.in_families(Family.ELEMENTWISE, Family.NORM)))),
         ),
         removes=f"arithmetic that Tensor Cores do faster in {'TF32' if tf32_first else '16 bits'}",
         quiet=quiet,

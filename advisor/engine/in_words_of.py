@@ -67,10 +67,19 @@ def switched(fix: Fix, pack: Pack, version: str, option: Option) -> Fix:
         fix,
         title=option.title or fix.title,
         steps=(f"{option.does}{since}", *leave, *option.then, *kept),
-        code=Code(option.before, option.after) if option.after else fix.code,
+        code=_with_lines(option, fix.code) if option.after else fix.code,
         url=option.url,
         intervention=option.intervention or (None if other else fix.intervention),
         risk=option.effects if other else " ".join(filter(None, (option.effects, fix.risk))),
         holds_for=("jax",) if other else fix.holds_for,
         stack=stack,
     )
+
+
+def _with_lines(option: Option, plain: Code | None) -> Code:
+    """The option's code, with those lines of the plain code that stay beside it."""
+
+    def joined(own: str, other: str) -> str:
+        return "\n".join([own, *(line for line in other.splitlines() if option.beside and option.beside in line)])
+
+    return Code(joined(option.before, plain.before), joined(option.after, plain.after)) if plain else Code(option.before, option.after)

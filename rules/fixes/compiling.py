@@ -31,6 +31,10 @@ _TOGETHER = Code(
     after="found = model(torch.stack(items)).tolist()  # a single wait for all",
 )
 _RESIZED = ("Shapes change between steps: dynamic=True compiles once for all of them. CUDA graphs need a graph per shape, so pad inputs to a few sizes.",)
+RISK = (
+    "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
+    "keep their memory. Fused kernels round differently in the last bits."
+)
 _BREAKS = "TORCH_LOGS=graph_breaks lists the graph breaks."
 
 
@@ -38,10 +42,6 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
     """In the terms of the framework. update: the optimizer that runs, if any does."""
     optimizes, fused = update.kind != "none" or update.name != "", fused_form(update)
     url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
-    risk = (
-        "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
-        "keep their memory. Fused kernels round differently in the last bits."
-    )
     if program.compiled:
         return Fix(
             title="Replay the compiled code from CUDA graphs",
@@ -51,7 +51,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             ),
             code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
             url=url,
-            risk=risk,
+            risk=RISK,
         )
     if program.functional:
         title = "Compile the function that is mapped"
@@ -116,4 +116,4 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
     from_outside = None
     if not (capturable.in_passes or program.functional or program.handed_back):
         from_outside = "compile-dynamic" if capturable.resized else "compile" if program.training else "compile-reduce-overhead"
-    return Fix(title=title, steps=(*steps, *_RESIZED * capturable.resized), code=code, url=url, risk=risk, intervention=from_outside)
+    return Fix(title=title, steps=(*steps, *_RESIZED * capturable.resized), code=code, url=url, risk=RISK, intervention=from_outside)

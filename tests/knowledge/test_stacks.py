@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from advisor.engine.in_words_of import switched
 from advisor.engine.rule import built_in
 from advisor.knowledge.framework_loops import LOOPS
 from advisor.knowledge.stacks import Asked, Option, Owner, Pack, Pinned, named, number, packs, pinned
 from advisor.knowledge.stacks.check import Difference, differences, not_held, pinned_from, refused
 from advisor.knowledge.stacks.spelled import Archive, names_in, read_names
+from advisor.report.finding import Code, Fix
 
 SERVED = [pack for pack in packs().values() if pack.archive != "checkout"]
 OPTIONS = [(pack, option) for pack in packs().values() for option in pack.options]
@@ -249,3 +251,23 @@ def test_what_a_fix_calls_first_is_imported_where_it_is_pasted(pack: Pack, optio
     imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
     classes = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[0].isupper()}
     assert {name for name in classes - imported if not re.search(rf"\b{name}\b", before)} == set()
+
+
+WITHOUT_GRAPHS = {"deepspeed", "diffusers"}
+"""Frameworks that compile, but have no switch for graphs: ZeRO's hooks launch between the parts, and blocks that are compiled alone overwrite each other's results."""
+
+
+@pytest.mark.parametrize("pack", [pack for pack in packs().values() if pack.of == "torch"], ids=called)
+def test_a_framework_that_compiles_has_a_switch_for_graphs_too(pack: Pack) -> None:
+    compiles = any(option.rule == "launch-gap" and option.seen is None for option in pack.options)
+    graphs = any(option.rule == "graph-candidate" for option in pack.options)
+    assert graphs or not compiles or pack.package in WITHOUT_GRAPHS
+
+
+def test_the_code_of_a_framework_keeps_the_lines_that_stay_beside_it() -> None:
+    accelerate = packs()["accelerate"]
+    option = accelerate.option_for(Asked("graph-candidate", code="model = torch.compile(model)", kind="training", loops=("Accelerator",)))
+    assert option and 'mode="reduce-overhead"' in option.after and "before prepare" in option.does
+    plain = Fix("Compile", ("Compile.",), Code("optimizer = torch.optim.Adam(p)", "model = torch.compile(model)\noptimizer = torch.optim.Adam(p, fused=True)"))
+    code = switched(plain, accelerate, "", option).code
+    assert code and code.before.endswith("torch.optim.Adam(p)") and code.after.endswith("fused=True)") and "torch.compile(" not in code.after

@@ -73,11 +73,12 @@ class Asked(NamedTuple):
 class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A framework's own switch for what a rule finds.
 
-    rule, cause, when: which finding, of which cause ("*" is any) and in which kind of program ("" is any). stands_for: what it takes the place of: texts of which
+    rule, cause, when: which finding, of which cause ("*" is any) and in which kind of program ("" is any). stands_for: its place: texts of which
     the plain fix's code holds one; any code if there are none. loop: the framework's loop that must run for it to act.
     option: as it is written. does: what to do, a step; then: further steps. names: what it is made of, as `owner.name`, that with the default first. since, until: versions that have it, "" if all that
     were read do. replaced_by: what is in its place from `until` on. default: what holds where nobody sets it. leave: what to leave alone. effects: what
-    else it does, as for the whole process, or if it is ignored in silence. alone: whether the plain steps behind the first do not hold next to it.
+    else it does, as for the whole process, or if it is ignored in silence. alone: whether the plain steps behind the first do not hold next to it. beside: a text of
+    lines in the plain fix's code that stay; "" if none do.
     seen: of a default that costs a step, what shows in a trace that it is the cause. intervention: what `advisor try` applies for it.
     """
 
@@ -101,6 +102,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     effects: str = ""
     then: tuple[str, ...] = ()
     alone: bool = False
+    beside: str = ""
     seen: Trace | None = None
     intervention: str = ""
 
