@@ -1,4 +1,4 @@
-"""`advisor try`: what each fix gains, measured on the user's own program."""
+"""`advisor try`: the gain of each fix, measured on the user's own program."""
 
 from __future__ import annotations
 

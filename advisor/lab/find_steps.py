@@ -256,8 +256,7 @@ class StepFinder:
 
 def _end_workers() -> None:
     """Ask the dataloaders' workers to end, as the program is about to. The exception that ends it holds the loop's iterator, which would otherwise
-    ask them.
-    Torch would then wait five seconds for each."""
+    ask them. Torch would then wait five seconds for each."""
     loading = sys.modules.get("torch.utils.data.dataloader")
     kind = getattr(loading, "_MultiProcessingDataLoaderIter", None)
     for one in [one for one in gc.get_objects() if type(one) is kind] if kind else ():
