@@ -246,6 +246,9 @@ class _Events:
             "Input type": lambda v: _redact_texts(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _redact_texts(v, _concrete),
         }  # fmt: skip
         self._shown = lru_cache(maxsize=CACHED)(self._argument)
+        # Processes and threads are few, times and ids are not.
+        process, thread = lru_cache(maxsize=CACHED)(self._process), lru_cache(maxsize=CACHED)(_place)
+        self._written: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (("pid", process), ("tid", thread), ("ts", _time), ("dur", _time), ("id", _place))
         self._of_place = {"thread_name": names.thread, "process_name": names.process}
         by_table = {"gpu_ops": names.kernel, "api_calls": names.call, "cpu_ops": names.op, "python_calls": names.frame}
         self._names = {category: by_table.get(table, names.range) for category, table in TABLE_OF.items()}
@@ -263,23 +266,22 @@ class _Events:
         phase, category = _text(event.get("ph")), _text(event.get("cat"))
         made: dict[str, bytes] = {}
         if len(phase) == 1 and phase.isalpha():
-            made["ph"] = json.dumps(phase).encode()
+            made["ph"] = _quoted(phase)
         if category in self._names or category in _FLOWS or category == WINDOW:
-            made["cat"] = json.dumps(category).encode()
+            made["cat"] = _quoted(category)
         elif "cat" in event:
             made["cat"] = b'"other"'
         if shown := self._name(phase, category, _text(event.get("name"))):
-            made["name"] = json.dumps(shown).encode()
-        for key in ("pid", "tid", "ts", "dur", "id"):
-            if (
-                found := _time(event.get(key)) if key in ("ts", "dur") else self._process(event.get(key)) if key == "pid" else _place(event.get(key))
-            ) is not None:
-                made[key] = found
-        made |= {key: b'"e"' for key in ("bp",) if _text(event.get(key)) == "e"}
+            made["name"] = _quoted(shown)
+        for key, written in self._written:
+            if key in event:
+                made[key] = written(bytes(event[key]))
+        if "bp" in event and _text(event["bp"]) == "e":
+            made["bp"] = b'"e"'
         arguments = _object(event["args"]) if "args" in event else None
         if arguments and phase not in "sft":
             made["args"] = self._arguments(arguments, self._of_place.get(_text(event.get("name"))) if phase == "M" else None)
-        return b"{" + b", ".join(b'"%b": %b' % (key.encode(), value) for key, value in made.items()) + b"}"
+        return b"{" + b", ".join([_quoted(key) + b": " + value for key, value in made.items()]) + b"}"
 
     def _name(self, phase: str, category: str, name: str) -> str:
         if phase in ("X", "B", "E") and category in self._names:
@@ -288,9 +290,9 @@ class _Events:
             return known_text(lambda t: t in ("thread_name", "process_name", "thread_sort_index", "process_sort_index", "process_labels"), name)
         return known_text(lambda t: t in _INSTANTS or t in _FLOWS, name)
 
-    def _process(self, raw: Raw | None) -> bytes | None:
+    def _process(self, raw: bytes) -> bytes:
         """A process, with the rank that a merge of several puts before it."""
-        if raw is None or not (of := OF_A_RANK.fullmatch(_text(raw))):
+        if not (of := OF_A_RANK.fullmatch(_text(raw))):
             return _place(raw)
         number = re.search(r"\d+", of["pid"])
         return json.dumps(f"{self.names.rank(of['rank'])} {number[0] if number else 'other'}").encode()
@@ -307,7 +309,7 @@ class _Events:
                     made[key] = shown
             elif key == "name" and named:
                 made[key] = json.dumps(named(_text(raw))).encode()
-        return b"{" + b", ".join(json.dumps(key).encode() + b": " + value for key, value in made.items()) + b"}"
+        return b"{" + b", ".join([_quoted(key) + b": " + value for key, value in made.items()]) + b"}"
 
     def _argument(self, key: str, raw: bytes) -> bytes | None:
         """The redacted value of an argument that is a text or a list; kernels of a kind have the same."""
@@ -316,6 +318,12 @@ class _Events:
         if _NUMBER.fullmatch(raw):
             return raw
         return json.dumps(self._texts[key](_text(raw))).encode() if raw.startswith(b'"') else None
+
+
+@lru_cache(maxsize=CACHED)
+def _quoted(text: str) -> bytes:
+    """A text as JSON: kinds, names and keys are few."""
+    return json.dumps(text).encode()
 
 
 def _object(raw: Raw) -> dict[str, Raw] | None:
@@ -340,21 +348,24 @@ def _read(raw: bytes) -> Any:
 
 def _text(raw: Raw | bytes | None) -> str:
     """A text, or a number as it is written; "" for anything else."""
-    value = _value(raw)
+    return "" if raw is None else _text_of(bytes(raw))
+
+
+@lru_cache(maxsize=CACHED)
+def _text_of(raw: bytes) -> str:
+    value = _read(raw)
     return value if isinstance(value, str) else str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 
-def _time(raw: Raw | None) -> bytes | None:
+def _time(raw: bytes) -> bytes:
     """A time as it is written, with every digit; null if it is no time."""
-    if raw is None:
-        return None
-    return bytes(raw) if _NUMBER.fullmatch(raw) or _QUOTED_NUMBER.fullmatch(raw) else b"null"
+    return raw if _NUMBER.fullmatch(raw) or _QUOTED_NUMBER.fullmatch(raw) else b"null"
 
 
-def _place(raw: Raw | None) -> bytes | None:
+def _place(raw: bytes) -> bytes:
     """A process, a thread or an id: a number, or the first number in a text. Kineto's own names stay."""
-    if raw is None or _NUMBER.fullmatch(raw):
-        return None if raw is None else bytes(raw)
+    if _NUMBER.fullmatch(raw):
+        return raw
     text = _text(raw)
     if text in ("Spans", "Traces", "PyTorch Profiler", ""):
         return json.dumps(text).encode()
