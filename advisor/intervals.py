@@ -109,7 +109,7 @@ def in_spans(times: Floats, spans: Spans) -> Mask:
 
 
 def in_order(times: Floats) -> Floats:
-    """Times in ascending order: themselves where they are, as starts of events mostly are."""
+    """Times in ascending order, unchanged if they are sorted already, as starts of events mostly are."""
     return times if bool((times[1:] >= times[:-1]).all()) else np.sort(times)
 
 

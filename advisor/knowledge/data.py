@@ -21,7 +21,7 @@ def load(name: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, none if there is no such file.
 
-    What was parsed stays next to the bytecode, where Python writes that: thirty files take as long as a third of numpy's import.
+    Parsed tables stay next to the bytecode, if Python writes that: parsing thirty files takes a third of the time of numpy's import.
     """
     try:
         state = path.stat()

@@ -27,7 +27,6 @@ _EITHER = re.compile(rb"(?:\\.|[^\\(\[|])*\|")
 
 
 def beginning(pattern: bytes) -> bytes:
-    """What everything that the pattern matches begins with, blanks left out; empty if that is not plain. A text that begins otherwise need not be
-    searched, which spares compiling the pattern."""
+    """The common beginning of all matches, without blanks; empty if it is not plain. For a text with another beginning the pattern need not be compiled."""
     found = None if _EITHER.match(pattern) else _BEGINNING.match(pattern)
     return re.sub(rb"\\(\W)", rb"\1", b"".join(found[0].replace(rb"\s*", b"").split())) if found else b""

@@ -51,7 +51,7 @@ class Format(msgspec.Struct, frozen=True):
     read: Literal["yes", "no"] = "no"
     files: str = ""
     starts: tuple[tuple[bytes, re.Pattern[bytes]], ...] = ()
-    """Patterns, each after the beginning of what it matches."""
+    """Patterns, each after the beginning of its matches."""
     holds: tuple[tuple[bytes, ...], ...] = ()
     tables: tuple[tuple[str, ...], ...] = ()
     keys: tuple[frozenset[str], ...] = ()

@@ -1,4 +1,4 @@
-"""What is installed, asked of the directories that hold it: importlib.metadata imports a parser of mail, which takes a tenth of numpy's import."""
+"""Installed distributions, found by the names of their directories: importlib.metadata imports a parser of mail, a tenth of numpy's import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """What packages install in the group."""
+    """Entry points of a group."""
     places = _places()
     if places is not None and not any(f"[{group}]" in _text(place, "entry_points.txt") for place in places):
         return ()

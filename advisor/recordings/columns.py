@@ -165,7 +165,7 @@ def objects(values: Sequence[Any] | Objects) -> Objects:
 
 
 def _chosen(column: Column, rows: Rows) -> Column:
-    """Rows of a column. What is `constant` stays so."""
+    """Rows of a column; a `constant` stays constant."""
     held = column.codes if isinstance(column, Categorical) else column
     if held.strides != (0,) or not len(held) or isinstance(rows, slice):
         return column[rows]
@@ -175,12 +175,12 @@ def _chosen(column: Column, rows: Rows) -> Column:
 
 
 def constant(value: str | NDArray[Any], n: int) -> Column:
-    """The same in each of n rows, in the memory of one."""
+    """A column of n equal rows, in the memory of a single row."""
     return Categorical(np.broadcast_to(np.int8(0), n), [value]) if isinstance(value, str) else np.broadcast_to(value, n)
 
 
 def _without_repeats(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays in a row. What is `constant` stays so."""
+    """Arrays in a row; equal constants stay constant."""
     repeated = all(array.strides == (0,) for array in arrays) and len({array[:1].tobytes() for array in arrays if len(array)}) == 1
     if not repeated:
         return np.concatenate(arrays)

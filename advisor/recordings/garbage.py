@@ -21,7 +21,7 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """The same for what stays until the process ends, such as modules: later collections leave it out too. For commands, not for the library."""
+    """The same for objects that stay until the process ends, such as modules: later collections skip them too. For commands, not for the library."""
     with uncollected():
         yield
         gc.freeze()

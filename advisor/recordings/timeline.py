@@ -253,7 +253,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def empty_column(dtype: str, n: int = 0) -> Column:
-    """A column of `n` not-recorded values, which take the memory of one."""
+    """A column of `n` not-recorded values, in the memory of a single value."""
     return constant("" if dtype == "str" else np.array(np.nan if dtype[0] == "f" else -1, dtype), n)
 
 

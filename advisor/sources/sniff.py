@@ -10,7 +10,7 @@ from advisor.knowledge import formats
 from advisor.sources.opened import Opened
 
 NSYS_REPORTS = (".nsys-rep", ".qdrep")
-"""Suffixes of what only NVIDIA's nsys reads."""
+"""Suffixes of reports that only NVIDIA's nsys reads."""
 SQLITE_MAGIC = b"SQLite format 3\0"
 NCU_MAGIC = b"NVR\0"
 COLUMNS_MAGIC = b"advisor columns\n"

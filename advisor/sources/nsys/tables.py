@@ -126,7 +126,7 @@ class Database:
 
 
 def _whole(blocks: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    """Blocks of a column in a row; where all rows hold the same, in the memory of one."""
+    """Blocks of a column in a row, in the memory of a single value if all are equal."""
     if not blocks:
         return np.empty(0, dtype)
     if all((block == blocks[0][0]).all() for block in blocks):

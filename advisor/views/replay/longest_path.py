@@ -97,7 +97,10 @@ def longest_path(schedule: Schedule) -> Path:
 
 
 def walked(schedule: Schedule, repeats: int) -> tuple[list[float], Ints]:
-    """End of each repeat, the start first; and the nodes of `_walk_back` from the end to the repeat before the last, to the start of a single one."""
+    """End of each repeat, the start first; and the nodes of `_walk_back`.
+
+    They reach from the end to the repeat before the last, or to the start of a single repeat.
+    """
     until = max(repeats - 2, 0)
     if EXTENSION is None:
         return walked_in_python(schedule, repeats, until)

@@ -48,9 +48,7 @@ class Pauses(msgspec.Struct, frozen=True):
 
 
 def _places(what: Ints, long: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of each long pause, which place it is at, by what ends before it and begins after it; of each such place, how often it is passed, and how often with
-    a long pause.
-    """
+    """The place of each long pause, by the events before and after it. Then how often each place is passed, and how often with a long pause."""
     before, after, count = what[:-1], what[1:], int(what.max()) + 1
     known, group = np.unique(before[long] * np.int64(count) + after[long], return_inverse=True)
     # Most events are at no such place: one look-up leaves them out, before pairs are made of the rest.

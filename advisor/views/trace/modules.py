@@ -91,7 +91,10 @@ def _places(timeline: Timeline, pid: Ints, tid: Ints, time: Floats) -> tuple[lis
 
 
 def _walked(asked: Ints, parents: Ints, codes: Ints, names: list[str], lines: list[str]) -> dict[int, Place]:
-    """The place of each frame that is asked for, and of all around them: each is come by once. -1 is no frame. names, lines: by a frame's code."""
+    """The place of each frame that is asked for, and of all around them: each is come by once. -1 is no frame.
+
+    names, lines: by a frame's code.
+    """
     found = {-1: Place()}
     for row in asked.tolist():
         below = []
