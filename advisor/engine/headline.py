@@ -70,7 +70,7 @@ IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap",
 """Rules that speak of idle time. If only others were run, their silence says nothing."""
 
 _RULE_OF = {BY_NAME["launch"].bound: "launch-gap", BY_NAME["data_loading"].bound: "data-loading"}
-"""The rule that speaks of what bounds the step, if that is one alone."""
+"""The rule of a bound that has a single rule."""
 
 _ALSO_OF = {"launch-gap": ("loop-overhead", "graph-coverage", "step-gap")}
 """Others that speak of the same bound: of launches inside a compiled loop, or of a server's steps."""

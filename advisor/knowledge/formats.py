@@ -101,12 +101,12 @@ def _format(row: dict[str, object]) -> Format:
 
 
 def _plain(text: bytes) -> bytes:
-    """JSON as one writer in two spells it: no blank next to a colon that ends a key."""
+    """JSON as half of its writers spell it: no blank next to a colon that ends a key."""
     return text.replace(b'" :', b'":').replace(b'": ', b'":')
 
 
 def of_head(head: bytes, path: str = "") -> Format | None:
-    """The format of a file that begins so, unpacked; by the end of its name where its bytes do not say."""
+    """The format of a file that begins so, unpacked; by the end of its name if its bytes do not say."""
     return of_content(head) or of_look(head) or _first(lambda one: bool(one.suffix) and _suffix(path) in one.suffix)
 
 

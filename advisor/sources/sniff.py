@@ -155,14 +155,14 @@ class NoTrace(TraceError):
 
 def looked_at(error: NoTrace, head: bytes, path: str) -> TraceError:
     """The error, or a refusal that names the file's kind. For a file that begins as a trace does, the error is better."""
-    known = None if any(mark in head for mark in _OF_TRACES) else formats.of_look(head)
+    known = None if _OF_TRACES.search(head) else formats.of_look(head)
     if known is None:
         return error
     names = formats.members_of(head)
     return refused(known, path, f"members {', '.join(names[:6])}{' and more' if len(names) > 6 else ''}" if names else "")
 
 
-_OF_TRACES = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProp', b'"ph"')
+_OF_TRACES = re.compile(rb'"traceEvents"|"schemaVersion"|"deviceProp|"ph"\s{0,9}:\s{0,9}"')
 
 
 def refuse_foreign(head: bytes, path: str) -> TraceError:
