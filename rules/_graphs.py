@@ -84,7 +84,7 @@ def in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work
 
 
 def fix_of(program: Program, update: OptimizerStep, capturable: Capturable, work: GpuWork) -> Fix:
-    """For a whole step: a compiler captures what it can of a training step, else the step is captured by hand."""
+    """For a whole step: a compiler captures the model of a training step; another step is captured by hand."""
     before = {
         DECIDE: capturable.why_not == BRANCHING,
         MASK: len(capturable.masks) > 0,

@@ -87,7 +87,7 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
         code = Code(
             before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
             after=("model = torch.compile(model, dynamic=True)\n" if capturable.resized else "model = torch.compile(model)\n")
-            + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)\n" * bool(fused)
+            + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)  # keep your other arguments\n" * bool(fused)
             + "\nloss = criterion(model(x), y)\nloss.backward()"
             + "\noptimizer.step()" * optimizes,
         )

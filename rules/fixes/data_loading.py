@@ -10,6 +10,8 @@ from advisor.views.patterns.batch_waits import PINS
 from advisor.views.trace.loader import STARTS_WORKERS
 from advisor.views.trace.table_filters import begins_inside, matches
 
+KEEP = "  # keep your other arguments"
+
 
 def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidence | None, workers: int, spans: Spans) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading"
@@ -18,6 +20,7 @@ def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidenc
     )  # fmt: skip
     pin = ("Set pin_memory=True: the trace shows copies from pageable memory.",) if pageable else ()
     pinned = ", pin_memory=True" if pageable or bool(matches(timeline.python_calls, PINS).any()) else ""
+    named = ", persistent_workers=True and pin_memory=True" if pinned else " and persistent_workers=True"
     if multi:
         calls = timeline.python_calls
         restarts = bool((matches(calls, STARTS_WORKERS) & begins_inside(calls, spans)).any())
@@ -31,8 +34,8 @@ def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidenc
                 *pin,
             ),
             code=Code(
-                before="loader = DataLoader(dataset, batch_size=..., num_workers=n)",
-                after=f"loader = DataLoader(dataset, batch_size=..., num_workers=2 * n, prefetch_factor=4, persistent_workers=True{pinned})",
+                before="loader = DataLoader(..., num_workers=n)",
+                after=f"loader = DataLoader(..., num_workers=2 * n, prefetch_factor=4, persistent_workers=True{pinned}){KEEP}",
             ),
             url=url,
             risk="Each worker holds its own copy of the data set object and prefetch_factor batches in host memory.",
@@ -41,13 +44,12 @@ def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidenc
     return Fix(
         title="Load batches in worker processes",
         steps=(
-            f"Set num_workers (start with {workers}, at most the cores that each GPU has) and persistent_workers=True.",
-            *pin,
+            f"Set num_workers={workers} (at most the cores that each GPU has){named}{', since the trace shows copies from pageable memory' * pageable}.",
             cheaper,
         ),
         code=Code(
-            before="loader = DataLoader(dataset, batch_size=...)",
-            after=f"loader = DataLoader(\n    dataset, batch_size=..., num_workers={workers}, persistent_workers=True{pinned}\n)",
+            before="loader = DataLoader(...)",
+            after=f"loader = DataLoader(..., num_workers={workers}, persistent_workers=True{pinned}){KEEP}",
         ),
         url=url,
         risk="Workers fork or spawn: the data set must be picklable, must not touch CUDA, and draws other random numbers in each worker.",

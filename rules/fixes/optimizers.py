@@ -21,7 +21,7 @@ def update_together(update: OptimizerStep) -> Fix:
             else (f"Pass fused=True to torch.optim.{name}, in place of foreach=True if it is there.", "Parameters must be floating point tensors on the GPU."),
             code=Code(
                 before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr{was})",
-                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True)",
+                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True)  # keep your other arguments",
             ),
             url=url,
             holds_for=("torch",),
@@ -38,7 +38,7 @@ def update_together(update: OptimizerStep) -> Fix:
             ),
             code=Code(
                 before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr)",
-                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, foreach=True)",
+                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, foreach=True)  # keep your other arguments",
             ),
             url=url,
             holds_for=("torch",),

@@ -271,3 +271,28 @@ def test_the_code_of_a_framework_keeps_the_lines_that_stay_beside_it() -> None:
     plain = Fix("Compile", ("Compile.",), Code("optimizer = torch.optim.Adam(p)", "model = torch.compile(model)\noptimizer = torch.optim.Adam(p, fused=True)"))
     code = switched(plain, accelerate, "", option).code
     assert code and code.before.endswith("torch.optim.Adam(p)") and code.after.endswith("fused=True)") and "torch.compile(" not in code.after
+
+
+NOTE = "keep your other arguments"
+
+
+def replaced(before: str, after: str) -> set[str]:
+    """What is called on both sides with other arguments by name: constructors of the user's, whose other arguments have to stay."""
+    sides = [{}, {}]  # type: list[dict[str, set[str]]]
+    for made, code in zip(sides, (before, after), strict=True):
+        for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
+            made[ast.unparse(call.func)] = {str(word.arg) for word in call.keywords}
+            assert not any(isinstance(word.value, ast.Constant) and word.value.value is ... for word in call.keywords), "an argument that is pasted as Ellipsis"
+    return {name for name in sides[0].keys() & sides[1].keys() if sides[0][name] != sides[1][name]}
+
+
+@pytest.mark.parametrize(("pack", "option"), [(pack, option) for pack, option in OPTIONS if pack.of == "torch"], ids=called)
+def test_code_that_replaces_a_call_keeps_the_user_s_other_arguments(pack: Pack, option: Option) -> None:
+    if any(re.match(r"\{|python|\./|vllm|torchrun|#|[A-Z_]+=", code) for code in (option.before, option.after)):
+        return
+    made = {name for name in replaced(option.before, option.after) if name.rpartition(".")[2][0].isupper() or name.endswith("from_pretrained")}
+    assert not made or NOTE in option.after or ("..." not in option.before and made <= SHORT), made
+
+
+SHORT = {"TorchDynamoPlugin", "DistributedDataParallelKwargs"}
+"""Parts of a constructor's arguments, which the user reads as parts."""

@@ -123,6 +123,8 @@ def test_pinning_is_advised_only_where_copies_are_pageable():
     pinned = found("data-loading", repeat(period(4000), train(4000)))
     pageable = found("data-loading", repeat(period(4000), train(4000, memory="Pageable")))
     assert "pin_memory" not in pinned.fix.code.after + "".join(pinned.fix.steps)
+    assert pageable.fix.code.after == "loader = DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True)  # keep your other arguments"
+    assert all(argument in pageable.fix.steps[0] for argument in ("num_workers=8", "persistent_workers=True", "pin_memory=True"))
     assert "pin_memory=True" in pageable.fix.code.after and any("pin_memory" in s for s in pageable.fix.steps)
 
 
