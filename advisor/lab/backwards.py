@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 BACKWARDS = 10
-"""Calls of `backward` after which a program whose optimizer has not been made is taken for one without: none makes it so late."""
+"""Number of calls of `backward` after which a program without an optimizer counts as such: no program makes it so late."""
 
 
 class Backwards:

@@ -104,7 +104,7 @@ def _refused(processes: Sequence[Process], stands: str) -> AdvisorError:
         return TraceError(f"nothing is recorded: {most.ended}", f"{stands}Let the program run for longer.")
     return TraceError(
         "the program ended and no step was found in it",
-        f"{stands}Steps end with the optimizer's step; without one with backward, or with the outermost module's forward where there are no gradients: see --steps, or use advisor.record in the script and run it by itself. In JAX, a step ends with its jax.profiler.StepTraceAnnotation.",
+        f"{stands}Steps end with the optimizer's step. Without an optimizer they end with backward, without gradients with the outermost module's forward. See --steps, or use advisor.record in the script and run it by itself. In JAX, a step ends with its jax.profiler.StepTraceAnnotation.",
     )
 
 

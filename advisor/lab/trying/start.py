@@ -37,8 +37,9 @@ MOST_COPIED = 2_000_000_000
 
 @dataclass(frozen=True)
 class Program:
-    """The command and its conditions. seed: of all random numbers, None to leave them alone. copies: whether each run gets a copy of the working
-    directory."""
+    """The command and its conditions. seed: of all random numbers, None to leave them alone.
+
+    copies: whether each run gets a copy of the working directory."""
 
     command: Sequence[str]
     steps: Steps = "auto"
@@ -141,7 +142,7 @@ class Runner:
         if not found:
             return Ran(
                 wall_s,
-                failed="the program ended and no step was found in it\n  Steps end with the optimizer's step; without one with backward, or with the outermost module's forward where there are no gradients: see --steps.",
+                failed="the program ended and no step was found in it\n  Steps end with the optimizer's step. Without an optimizer they end with backward, without gradients with the outermost module's forward. See --steps.",
             )
         kept = max(found, key=lambda one: (one["world_size"] > 1, -one["rank"], one["steps"]))
         if kept["steps"] < FEWEST + 2:
