@@ -42,8 +42,8 @@ def best_together(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
 
 
 def _stands(replay: Replay, item: Judged) -> bool:
-    """Whether an uncounted fix may replace a counted fix: its diagnosis is sure, and it pays at any host speed."""
-    if item.edits is None or excluded(item._replace(counted=True)) or item.finding.confidence < LIKELY:
+    """Whether an uncounted fix may replace a counted fix: its diagnosis is sure, it pays at any host speed, and needs no other change to gain anything."""
+    if item.edits is None or excluded(item._replace(counted=True)) or item.finding.confidence < LIKELY or not item.edits.low.parts:
         return False
     return replay.share(replay.fastest, item.edits.expected) >= MEDIUM_SHARE
 
