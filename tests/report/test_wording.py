@@ -71,7 +71,7 @@ def test_checks_that_passed_are_named():
 
 def test_a_range_above_the_time_of_its_sentence_is_explained_once_a_page():
     report = launch_bound()
-    assert "counts waiting that the named work causes" in wording.scales(report)
+    assert "may exceed that work's time" in wording.scales(report)
     assert "may exceed" not in wording.scales(replace(report, findings=()))
 
 
