@@ -92,7 +92,7 @@ def test_a_directory_is_named_by_what_lies_in_it(name: str, tmp_path: Path) -> N
 JUNK = bytes(range(1, 200))
 
 
-@pytest.mark.parametrize(("one", "suffix"), [(one, suffix) for one in UNREAD for suffix in one.suffix], ids=str)
+@pytest.mark.parametrize(("one", "suffix"), [pytest.param(one, suffix, id=f"{one.id} {suffix}") for one in UNREAD for suffix in sorted(one.suffix)])
 def test_the_name_tells_where_the_content_does_not(one: Format, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"recording{suffix}"
     path.write_bytes(JUNK)
