@@ -72,7 +72,8 @@ class Format(msgspec.Struct, frozen=True):
 @cache
 def known() -> tuple[Format, ...]:
     """All formats, in the table's order."""
-    return tuple(map(_format, load("formats")["format"]))
+    table = load("formats")
+    return tuple(_format(row, table["ways"]) for row in table["format"])
 
 
 def read_in_a_sentence() -> str:
@@ -81,7 +82,7 @@ def read_in_a_sentence() -> str:
     return said[:1].upper() + said[1:]
 
 
-def _format(row: dict[str, object]) -> Format:
+def _format(row: dict[str, object], ways: dict[str, str]) -> Format:
     lists: dict[str, list[list[str]]] = {name: row.get(name, []) for name in ("holds", "tables", "keys", "entries")}  # type: ignore[misc]
     looks: dict[str, list[list[str]]] = {name: row.get(name, []) for name in ("fields", "columns", "members", "says")}  # type: ignore[misc]
     texts: dict[str, list[str]] = {name: row.get(name, []) for name in ("starts", "spans", "all_spans", "suffix")}  # type: ignore[misc]
@@ -97,7 +98,14 @@ def _format(row: dict[str, object]) -> Format:
         "says": tuple(tuple(expression(text.encode("latin-1")) for text in each) for each in looks["says"]),
         "suffix": tuple(texts["suffix"]),
     }
-    return Format(**{**row, **marks})  # type: ignore[arg-type]
+    return Format(**{**row, **marks, "give": _with_ways(str(row["give"]), ways)})  # type: ignore[arg-type]
+
+
+def _with_ways(step: str, ways: dict[str, str]) -> str:
+    """A next step with the ways to record that it names. The last of `ways` come first: a way may hold earlier ones."""
+    for name, way in reversed(ways.items()):
+        step = step.replace(f"{{{name}}}", way)
+    return step
 
 
 def _plain(text: bytes) -> bytes:

@@ -131,7 +131,7 @@ def _single_recording(names: Sequence[str], kind: str) -> tuple[str, str]:
     shown = ", ".join((recordings or files)[:4]) + (" and more" if len(recordings or files) > 4 else "")
     holds = f"{counted(len(recordings), 'recording')} ({shown})" if recordings else f"no recording ({shown or 'it is empty'})"
     if not recordings and (known := formats.of_entries(files)):
-        raise TraceError(f"the file is a {kind} archive of {holds}, but {known.name}: {known.why}", known.give)
+        raise TraceError(f"the file is a {kind} archive of {holds}, but {known.name}: {known.why}", known.instead("DIRECTORY"))
     raise TraceError(
         f"the file is a {kind} archive of {holds}",
         "Unpack it, and give a trace, or the directory of a job's traces. (A file of torch.save is a zip archive too, and no trace.)",

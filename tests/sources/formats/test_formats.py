@@ -130,6 +130,22 @@ def test_every_next_step_is_a_command_or_names_what_to_give() -> None:
         assert one.group in formats.GROUPS, one.id
 
 
+def test_a_next_step_without_pytorch_in_its_format_is_for_other_programs_too() -> None:
+    """`advisor record` steps a PyTorch program; a writer of no framework may have watched any program."""
+    for one in known():
+        if one.group != "torch" and "advisor record --" in one.give:
+            assert "With PyTorch: advisor record" in one.give or "advisor record -- python PROGRAM with PyTorch" in one.give, one.id
+            assert re.search("nsys profile|rocprofv3 --", one.give), one.id
+        assert "{" not in one.instead("FILE").replace('{"', ""), one.id
+
+
+def test_what_a_refusal_says_is_for_a_terminal_of_an_installed_user() -> None:
+    """No page of the repository, and no marks of Markdown."""
+    for one in known():
+        said = (one.name, one.why, one.give)
+        assert not any("docs/" in text or ".md" in text or "`" in text for text in said), one.id
+
+
 def test_what_is_read_is_never_taken_for_something_else() -> None:
     """Nothing that a reader reads has a mark of a format that is not read."""
     wrong = []
