@@ -13,7 +13,7 @@ from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
 from advisor.knowledge.interval_margins import interval_margins
-from advisor.knowledge.shares import LITTLE, MOST
+from advisor.knowledge.shares import LITTLE, MOST, VIRTUALLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Failed, Saving
 from advisor.report.model import UNKNOWN, Headline, JudgedReason, Together
@@ -54,7 +54,7 @@ class Judgement(NamedTuple):
 FEWEST_OPS = 8
 """A window that holds fewer GPU ops than this does not show how a program runs, though it repeats."""
 
-IDLE_CAPTURE = 0.95
+IDLE_CAPTURE = VIRTUALLY_ALL
 """A device that idles longer than this during graph capture does not run yet. Without known steps, such idle time is mostly outside the steps."""
 
 

@@ -6,6 +6,9 @@ MOST = 0.5
 NEARLY_ALL = 0.9
 """The rest is an exception: a branch, a first or last pass, or lost events."""
 
+VIRTUALLY_ALL = 0.95
+"""The rest is the edge of what was recorded."""
+
 LITTLE = 0.1
 """What is below it says nothing of the rest."""
 

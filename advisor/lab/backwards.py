@@ -6,9 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-BACKWARDS = 10
-"""Number of calls of `backward` after which a program without an optimizer counts as such: no program makes it so late."""
-
 
 class Backwards:
     """Watches `torch.autograd.backward`, and calls `ended` after each call that comes after the first `least`."""

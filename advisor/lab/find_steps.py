@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..errors import UsageError
 from . import profilers, recorded
-from .backwards import BACKWARDS, Backwards
-from .forwards import OutermostForwards
+from .backwards import Backwards
+from .forwards import FORWARDS, OutermostForwards
 from .guard import Guard, said_of
 from .in_program import say
 from .options import Options
@@ -100,7 +100,7 @@ class StepFinder:
         if self._steps in ("auto", "forward"):
             self._forwards = OutermostForwards(lambda module: self._guard(self._inference, module))
         if self._steps in ("auto", "backward"):
-            self._backwards = Backwards(self._differentiated, BACKWARDS if self._steps == "auto" else 0)
+            self._backwards = Backwards(self._differentiated, FORWARDS if self._steps == "auto" else 0)
         if self._steps == "auto":
             self._stop_at_optimizers()
         profilers.seen()

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 FORWARDS = 10
-"""Calls of outermost modules without gradients after which a program without an optimizer is taken for inference."""
+"""Calls of outermost modules without gradients after which a program without an optimizer is taken for inference. Calls of `backward` after which it
+is taken for one that updates its parameters itself: an optimizer is made sooner."""
 
 
 class OutermostForwards:

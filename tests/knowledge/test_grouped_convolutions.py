@@ -44,9 +44,9 @@ def convolution_beside_a_product(weight, name="aten::cudnn_convolution", before=
 
 
 def test_they_stay_in_tf32_and_the_fix_says_so():
-    """64 channels a group become faster, 48 keep their 99 µs."""
+    """TF32 by one line gains the same of both. In 16 bits 64 channels a group become faster, 48 keep their 99 µs."""
     faster, kept = (found("precision", convolution_beside_a_product([768, channels, 1, 128])) for channels in (64, 48))
-    assert 20 < faster.saving.expected_us - kept.saving.expected_us < 99
+    assert faster.saving.expected_us == pytest.approx(kept.saving.expected_us, abs=5)
     assert faster.saving.high_us == pytest.approx(kept.saving.high_us, abs=5)
     assert "enabled=False" in " ".join(kept.fix.steps) and "enabled=False" not in " ".join(faster.fix.steps)
 

@@ -24,11 +24,11 @@ def scales(report: Report) -> str:
     """The two scales of doubt of a page. Used once a page, in every format that people read."""
     whole = {"kernels": "kernel's time", "memory": "peak"}.get(report.kind, step_noun(report))
     timed = any(isinstance(finding.saving, Saving) and per_whole(finding, report) == "per step" for finding in report.findings)
-    above = "A saving includes launches and idle time that go with the named work, so it may exceed that work's time. " if timed else ""
+    above = "A saving counts launches and idle time that go with the named work: it may exceed that work's time. " if timed else ""
     return (
         f"A range is meant to hold the true saving {round(10 * LEVEL)} times in 10. {above}Severity is the expected saving: "
         f"high from {HIGH_SHARE:.0%} of the {whole}, medium from {MEDIUM_SHARE:.0%}, low from {LOW_SHARE:.0%}, else info. "
-        "It is lower if the diagnosis is in doubt, another finding includes the gain, or other changes must come first."
+        "It is lower in doubt, if another finding includes the gain, or if other changes come first."
     )
 
 

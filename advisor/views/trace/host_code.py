@@ -11,7 +11,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
 from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens import has_token, names_of
-from advisor.knowledge.shares import MOST, NEARLY_ALL
+from advisor.knowledge.shares import MOST, VIRTUALLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
@@ -171,7 +171,7 @@ def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us:
     return str(calls["name"][rows[np.argmax(covered[rows])]]) if len(rows) else ""
 
 
-WHOLE = NEARLY_ALL
+WHOLE = VIRTUALLY_ALL
 """A range that lasts for as much of a step names the step, and no part of it."""
 
 
