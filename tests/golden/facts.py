@@ -23,7 +23,7 @@ LISTS = {"findings": "; ", "skipped": " ", "checks": "; "}
 """Columns that hold several entries, and what stands between these."""
 
 STEP_DIGITS = 3
-NO_RECORDINGS = {".py", ".pyc", ".cu", ".md", ".toml", ".json"}
+NO_RECORDINGS = {".py", ".pyc", ".msgpack", ".cu", ".md", ".toml", ".json"}
 Row = dict[str, str]
 
 
