@@ -63,6 +63,11 @@ def inline(tree: ast.AST) -> Iterator[re.Pattern[Any]]:
                 yield re.compile(first.value)
 
 
+def looks(one: formats.Format) -> tuple[tuple[re.Pattern[Any], ...], ...]:
+    """What is asked only of files that no source reads."""
+    return (*one.fields, *one.columns, *one.members, *one.says)
+
+
 METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
 
 
@@ -92,9 +97,8 @@ def all_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
                 for pattern in inline(tree):
                     found.setdefault(pattern, (f"{name}, inline", frozenset({"search", "match"})))
     for one in formats.known():
-        found |= {pattern: (f"{one.id} of formats.toml", frozenset({"match"})) for pattern in (*one.starts, *one.all_spans)}
-        looks = (*one.fields, *one.columns, *one.members, *one.says)
-        found |= {pattern: (f"{one.id} of formats.toml", frozenset({"search"})) for pattern in (*one.spans, *chain.from_iterable(looks))}
+        for method, lazy in (("match", (*(start for _, start in one.starts), *one.all_spans)), ("search", (*one.spans, *chain.from_iterable(looks(one))))):
+            found |= {re.compile(each.pattern, each.flags): (f"{one.id} of formats.toml", frozenset({method})) for each in lazy}
     return found
 
 
