@@ -1,45 +1,18 @@
 """Inference in which each layer works on the rows that a gate chooses."""
 
-import sys
-import time
-
+import common
 import torch
-from torch import nn
-
-BROKEN = sys.argv[1] == "broken"
-STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 40
-GPU = torch.cuda.is_available()
+from torch.nn.functional import gelu
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(512), nn.Linear(512, 2048), nn.Linear(2048, 512)
-
+class Block(common.Block):
     def forward(self, x):
         y = self.norm(x)
         keep = y[:, 0] > 0
-        if BROKEN:
+        if common.BROKEN:
             rows = keep.nonzero().squeeze(1)
-            return x.index_add(0, rows, self.down(nn.functional.gelu(self.up(y[rows]))))
-        return x + torch.where(keep[:, None], self.down(nn.functional.gelu(self.up(y))), 0)
+            return x.index_add(0, rows, self.down(gelu(self.up(y[rows]))))
+        return x + torch.where(keep[:, None], self.down(gelu(self.up(y))), 0)
 
 
-torch.manual_seed(0)
-device, dtype = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
-model = nn.Sequential(*(Block() for _ in range(32 if GPU else 3))).to(device, dtype)
-compiled = torch.compile(model)
-x = torch.randn(256, 512, device=device, dtype=dtype)
-ends = []
-for _ in range(STEPS):
-    with torch.no_grad():
-        compiled(x)
-    if GPU:
-        ends.append(torch.cuda.Event(enable_timing=True))
-        ends[-1].record()
-    else:
-        ends.append(time.perf_counter())
-if GPU:
-    torch.cuda.synchronize()
-took = sorted(a.elapsed_time(b) if GPU else (b - a) * 1e3 for a, b in list(zip(ends, ends[1:]))[9:39])
-print(f"median step {took[len(took) // 2]:.4f} ms")
+common.infer(common.layers(Block, 32, 3))

@@ -1,44 +1,16 @@
 """Inference whose layers ask the allocator how much memory is in use."""
 
-import sys
-import time
-
+import common
 import torch
-from torch import nn
-
-BROKEN = sys.argv[1] == "broken"
-STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 40
-GPU = torch.cuda.is_available()
+from torch.nn.functional import gelu
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(512), nn.Linear(512, 2048), nn.Linear(2048, 512)
-
+class Block(common.Block):
     def forward(self, x):
-        y = nn.functional.gelu(self.up(self.norm(x)))
-        if BROKEN:
-            if torch.cuda.memory_allocated() > 64 << 30:
-                torch.cuda.empty_cache()
+        y = gelu(self.up(self.norm(x)))
+        if common.BROKEN and torch.cuda.memory_allocated() > 64 << 30:
+            torch.cuda.empty_cache()
         return x + self.down(y)
 
 
-torch.manual_seed(0)
-device, dtype = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
-model = nn.Sequential(*(Block() for _ in range(48 if GPU else 4))).to(device, dtype)
-compiled = torch.compile(model)
-x = torch.randn(256, 512, device=device, dtype=dtype)
-ends = []
-for _ in range(STEPS):
-    with torch.no_grad():
-        compiled(x)
-    if GPU:
-        ends.append(torch.cuda.Event(enable_timing=True))
-        ends[-1].record()
-    else:
-        ends.append(time.perf_counter())
-if GPU:
-    torch.cuda.synchronize()
-took = sorted(a.elapsed_time(b) if GPU else (b - a) * 1e3 for a, b in list(zip(ends, ends[1:]))[9:39])
-print(f"median step {took[len(took) // 2]:.4f} ms")
+common.infer(common.layers(Block, 48, 4))
