@@ -173,7 +173,7 @@ def test_workers_shuffle_as_the_program_does_where_numbers_are_compared(checked)
     assert judged(checked, intervention("loader-workers"), "exact", check=True).verdict == "equal"
 
 
-def test_bfloat16_differs_as_it_may(checked):
+def test_bfloat16_differs_as_it_may(trained, checked):
     found = judged(checked, intervention("autocast"), "bf16", check=True)
     assert found.verdict == "equal" and found.difference and found.difference > 1e-5
     assert judged(trained, intervention("autocast"), "rounding").verdict == "differs"
@@ -251,7 +251,7 @@ def test_the_whole_command_from_the_first_run_to_the_page(tmp_path):
     trials = {one["intervention"]: one for one in data["trials"]}
     assert trials["fused-optimizer"]["applied"] == 1 and trials["fused-optimizer"]["losses"] == "equal"
     assert trials["drop-gradients"]["verdict"] == trials["matmul-precision"]["verdict"] == "did-not-apply"
-    assert trials["fused-optimizer"]["reach"]["sites"][0]["line"] == 12
+    assert trials["fused-optimizer"]["reach"]["sites"][0]["line"] == 13
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.patch", "tmp", "train.py", "try.json"] and not left_in(tmp_path)
 
 
