@@ -252,7 +252,7 @@ def _finding(console: Console, report: Report, finding: Finding, number: int) ->
     where = wording.user_line(finding) or (wording.place(finding.evidence[0]) if len(report.devices) > 1 else "")
     rated = wording.rated_lower(finding, report)
     about = " · ".join(part for part in (where, ranges, rated, finding.rule) if part)
-    _wrapped(console, _text((about, "dim")), 2, 2 if rated else 1)
+    _wrapped(console, _text((about, "dim")), 2, 2)
     _wrapped(console, _text(finding.summary + wording.aside(finding)), 2, _SENTENCES)
     _wrapped(console, _text(("Fix: ", "bold"), wording.first_fix_step(finding)), 2, _SENTENCES)
 

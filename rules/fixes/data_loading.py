@@ -44,7 +44,7 @@ def load_ahead(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidenc
     return Fix(
         title="Load batches in worker processes",
         steps=(
-            f"Set num_workers={workers} (at most the cores that each GPU has){named}{', since the trace shows copies from pageable memory' * pageable}.",
+            f"Set num_workers={workers} (at most the CPU cores per GPU){named}{', since the trace shows copies from pageable memory' * pageable}.",
             cheaper,
         ),
         code=Code(

@@ -58,7 +58,7 @@ def test_a_possible_finding_adds_nothing_to_one_that_stands():
         ({}, {}, ""),
         (POSSIBLE, {}, "unconfirmed"),
         ({}, {"acme/slow": "known"}, "allowed"),
-        ({"counted": False}, {}, "an alternative to other fixes"),
+        ({"counted": False}, {}, "its gain overlaps with other fixes"),
         ({"per": "request"}, {}, "makes a request shorter, not the step"),
     ],
 )
@@ -75,7 +75,7 @@ def test_what_the_step_with_every_fix_leaves_out_is_said_and_in_no_path_after_th
 
 def test_a_step_with_every_fix_is_named_only_where_it_is_shown():
     report = run(steps(), [ruled(halved(counted=False)), second()])
-    assert left_out(report) == "Not included in the combined estimate: acme/slow (an alternative to other fixes)."
+    assert left_out(report) == "Not included in the combined estimate: acme/slow (its gain overlaps with other fixes)."
 
 
 def test_two_that_stand_are_replayed_together():

@@ -64,8 +64,9 @@ def remark(finding: Finding) -> str:
     if finding.excluded == "same-graphs" and not (finding.allowed or finding.folded_into):
         return f"The fix of {_listed([*map(rule_label, finding.alternative_to)])} uses CUDA graphs too: apply only one of the two."
     if finding.excluded == "alternative" and not (finding.allowed or finding.folded_into):
-        other = f"the fix of {_listed([*map(rule_label, finding.alternative_to)])}" if finding.alternative_to else "another fix"
-        return f"Use this or {other}: their gains overlap."
+        if not finding.alternative_to:
+            return "Its gain overlaps with other fixes."
+        return f"Use this or the fix of {_listed([*map(rule_label, finding.alternative_to)])}: their gains overlap."
     return aside(finding).strip()
 
 

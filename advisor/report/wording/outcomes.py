@@ -26,7 +26,7 @@ def left_out(why: Excluded, saving: AnySaving, others: Sequence[str]) -> str:
         "unconfirmed": "unconfirmed",
         "frees-memory": "frees memory, not time",
         "other-unit": f"makes a {saving.per} shorter, not the step" if isinstance(saving, Saving) else "",
-        "alternative": f"an alternative to {' and '.join(others) or 'other fixes'}",
+        "alternative": f"an alternative to {' and '.join(others)}" if others else "its gain overlaps with other fixes",
         "same-graphs": f"{' and '.join(others)} uses CUDA graphs too",
     }[why]
 
