@@ -70,7 +70,7 @@ def _answer(asked: Question, rows: Sequence[tuple[KernelRow, float]]) -> Answer:
     if not told:
         return _not_recorded(asked, "no matrix product, convolution or attention was measured" if asked.families else "no kernel was measured")
     share = sum(one.weight for one in bad) / whole if whole else 0.0
-    if share < MATTERS and sum(one.weight for one in known) < KNOWN * whole:
+    if share < MATTERS and (not known or sum(one.weight for one in known) < KNOWN * whole):
         return _not_recorded(asked, next(one.detail for one in told if one.status == "not collected"))
     yes = share < MATTERS
     shown = max(bad or known, key=lambda one: one.weight)

@@ -585,6 +585,6 @@ TARGETS: tuple[Target, ...] = (
     Target("settings", "settings", make_settings, check_settings),
     Target("summaries", "summaries of ranks", make_summaries, check_summaries, 50_000),
     Target("redact", "redaction", make_redacted, check_redacted, 100_000),
-    Target("analysis", "analysis", make_analysis, check_analysis, 50_000),
+    Target("analysis", "analysis", make_analysis, check_analysis, 100_000),
     Target("numbers", "analysis", make_numbers, check_analysis, 10_000),
 )
