@@ -7,11 +7,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from advisor.knowledge.shares import MOST
 from advisor.recordings.snapshot import Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import Lives
+from advisor.views.trace.repeats import repeats
 
 TINY = 0.02
 """Of the largest activation of a layer: below it a tensor is a statistic or a flag, not what the next layer gets."""
@@ -19,7 +21,7 @@ TURN = 0.04
 """Share of a step's events: shorter lives start at the end of the forward pass and end at the start of the backward pass, like a loss's logits. Checkpointing
 does not free them.
 """
-REPEATED = 0.8
+REPEATED = MOST
 """Share of a forward pass's activation bytes that must lie in layers that repeat."""
 
 
@@ -102,36 +104,16 @@ def _stretches(size: Ints) -> tuple[Ints, Ints]:
 
 
 def _repeating(stack: Ints, size: Ints) -> tuple[Ints, Ints] | None:
-    """Positions that lie in the part of a sequence that repeats, and the repeat of each; None where too little does.
+    """Positions in the part of a sequence that repeats by stacks and sizes, and the repeat of each; None if it holds too few of the bytes.
 
-    The period is the shortest after which stacks and sizes come again for most of the bytes.
+    Both stack and size are evidence, so two repeats are enough.
     """
-    n = len(stack)
-    if n < 4:
-        return None
-    _, key = np.unique(np.stack([stack, size]), axis=1, return_inverse=True)
-    key = key.reshape(-1)
-    total = float(size.sum())
-    for period in range(1, n // 2 + 1):
-        same = key[period:] == key[:-period]
-        covered = np.zeros(n, bool)
-        covered[:-period] |= same
-        covered[period:] |= same
-        if float(size[covered].sum()) < REPEATED * total:
-            continue
-        start, end = _longest(same)
-        inside = np.arange(start, end + period)
-        if len(inside) >= 2 * period and float(size[inside].sum()) >= REPEATED * total:
-            return inside, (inside - start) // period
+    for found in repeats(np.unique(np.stack([stack, size]), axis=1, return_inverse=True)[1].reshape(-1), fewest=2):
+        first, end = found.longest
+        layer = np.arange((end - first) // found.period * found.period) // found.period
+        if size[first : first + len(layer)].sum() >= REPEATED * size.sum():
+            return first + np.arange(len(layer)), layer
     return None
-
-
-def _longest(same: Bools) -> tuple[int, int]:
-    """The longest run of True."""
-    edges = np.flatnonzero(np.diff(np.r_[False, same, False]))
-    starts, ends = edges[::2], edges[1::2]
-    longest = int(np.argmax(ends - starts)) if len(starts) else 0
-    return (int(starts[longest]), int(ends[longest])) if len(starts) else (0, 0)
 
 
 def _boundaries(size: Ints, layer: Ints) -> Bools:

@@ -72,7 +72,8 @@ def _starts(ends: Ints) -> Ints:
 def _repeats(attribution: Attribution) -> Ints | None:
     """Births of the allocation that returns the fewest times, evenly through the window: once a step.
 
-    Only what is made outside of any module's forward counts: inside, layers repeat as steps do.
+    Only what is made outside of any module's forward counts: inside, layers repeat as steps do. `repeats` is of no use here: what repeats least often is
+    mostly what sets the program up, and events between steps vary with the cache.
     """
     a = attribution.device.allocations
     rows = np.flatnonzero(a.born >= 0)

@@ -47,17 +47,17 @@ class Repeat(msgspec.Struct, frozen=True):
         return np.concatenate([np.r_[np.arange(first, end, self.period), end] for first, end in self.stretches.tolist()])
 
 
-def repeats(kind: Ints) -> Iterator[Repeat]:
-    """Periods of a sequence of kinds, numbered from 0, the shortest first."""
+def repeats(kind: Ints, fewest: int = FEWEST_REPEATS) -> Iterator[Repeat]:
+    """Periods of a sequence of kinds, numbered from 0, the shortest first. fewest: repeats, less only for kinds that hardly coincide."""
     count = np.bincount(kind)
-    repeated = np.flatnonzero(count >= FEWEST_REPEATS)
+    repeated = np.flatnonzero(count >= fewest)
     markers = repeated[np.argsort(count[repeated], kind="stable")][:_MARKERS]
     for period in sorted({_period(np.flatnonzero(kind == marker)) for marker in markers.tolist()}):
-        if len(kind) >= FEWEST_REPEATS * period:
+        if len(kind) >= fewest * period:
             again = np.r_[0, np.cumsum(kind[:-period] == kind[period:])]
             stretches = runs(again[period:] - again[:-period] >= ALIKE * period)
             stretches[:, 1] += 2 * period - 1  # what the last window compares, and what it compares that with
-            stretches = stretches[stretches[:, 1] - stretches[:, 0] >= FEWEST_REPEATS * period]
+            stretches = stretches[stretches[:, 1] - stretches[:, 0] >= fewest * period]
             if len(stretches):
                 yield Repeat(period, stretches)
 
