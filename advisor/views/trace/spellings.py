@@ -8,12 +8,13 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_tokens import names_of
+from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.repeats import FEWEST_REPEATS
+from advisor.views.trace.repeats import FEWEST_REPEATS, runs
 from advisor.views.trace.steps import Steps
 
 CELL = names_of("recurrent_cell")
@@ -62,29 +63,24 @@ class Spellings(msgspec.Struct, frozen=True):
         return cls(
             cell=max(set(cells), key=cells.count) if per_step >= FEWEST else "",
             cells=per_step,
-            sliced=_sliced(sliced[told].tolist(), frame["dims"][roots[told]].tolist()) / steps.steps if sliced.any() else 0.0,
+            sliced=_sliced(sliced[told], frame["dims"][roots[told]]) / steps.steps if sliced.any() else 0.0,
             picked=sum(bool(picked[i + 1 : i + 1 + NEAR].any()) for i in np.flatnonzero(log_softmax).tolist()) / steps.steps,
             grows=_widest(sizes for of_values, sizes in grown if not of_values),
             grows_values=_widest(sizes for of_values, sizes in grown if of_values),
         )
 
 
-def _sliced(cuts: list[bool], dims: list[str]) -> int:
+def _sliced(cuts: Mask, dims: Categorical) -> int:
     """GEMMs in runs of FEWEST or more, each of a fresh slice of a larger tensor, with the shapes of one of the two GEMMs before (scores and values
     alternate). cuts: whether each op slices; the others multiply.
     """
-    lengths, length, before, cut = [], 0, ("", ""), False
-    for cuts_one, shape in zip(cuts, dims, strict=True):
-        if cuts_one:
-            cut = True
-            continue
-        if cut and shape and shape in before:
-            length += 1
-        else:
-            lengths.append(length)
-            length = int(cut)
-        before, cut = (before[1], shape), False
-    return sum(run for run in (*lengths, length) if run >= FEWEST)
+    products = np.flatnonzero(~cuts)
+    fresh = np.diff(products, prepend=-1) > 1
+    shape = dims.codes[products]
+    again = fresh & dims.matching(bool)[products] & ((shape == np.r_[-1, shape][:-1]) | (shape == np.r_[-1, -1, shape][:-2]))
+    found = runs(again)
+    lengths = found[:, 1] - found[:, 0] + fresh[found[:, 0] - 1]
+    return int(lengths[lengths >= FEWEST].sum())
 
 
 def _mostly_grows(sizes: list[int]) -> bool:
