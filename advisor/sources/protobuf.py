@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from types import SimpleNamespace
 
+from advisor.knowledge import data
 from advisor.sources.limits import LONGEST_VARINT
 
 Value = int | memoryview
 """A varint; or the bytes of a fixed-width number, a text or a message."""
+
+
+def numbers_of(message: str) -> SimpleNamespace:
+    """Numbers of a message's fields, or of an enumeration, as `messages.toml` has them: attributes by name."""
+    return SimpleNamespace(**data.load("messages")[message])
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.knowledge.op_tokens.families import Family
-from advisor.sources.jax import hlo
-from advisor.sources.jax.hlo import Computation, text_of
+from advisor.sources.jax.hlo import FIELD, Computation, text_of
 
 _CALLS = (
     (Family.CONV, re.compile(r"\$conv")),
@@ -21,9 +20,9 @@ _TURNS = frozenset(("transpose", "copy"))
 def family_of(home: Computation, at: int, called: list[Computation]) -> Family | None:
     """The family of the instruction at a position; None if its kernel's name shows as much."""
     parts = home.parts(at)
-    opcode = text_of(parts, hlo.OPCODE)
+    opcode = text_of(parts, FIELD.opcode)
     if opcode == "custom-call":
-        target = text_of(parts, hlo.TARGET)
+        target = text_of(parts, FIELD.custom_call_target)
         return next((family for family, pattern in _CALLS if pattern.search(target)), None)
     if opcode != "fusion" or not called:
         return Family.LAYOUT if opcode == "transpose" else _PRODUCTS.get(opcode)
@@ -31,7 +30,7 @@ def family_of(home: Computation, at: int, called: list[Computation]) -> Family |
 
 
 def _of_body(body: Computation) -> Family | None:
-    opcodes = [text_of(body.parts(i), hlo.OPCODE) for i in range(len(body.names))]
+    opcodes = [text_of(body.parts(i), FIELD.opcode) for i in range(len(body.names))]
     if product := next((_PRODUCTS[o] for o in opcodes if o in _PRODUCTS), None):
         return product
     doing = set(opcodes) - _NOTHING

@@ -17,22 +17,16 @@ import numpy as np
 from advisor.intervals import innermost, outermost, over_ancestors
 from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.recordings.links import Forest, forest
-from advisor.sources.protobuf import Value, fields, message, text, whole
+from advisor.sources.protobuf import Value, fields, message, numbers_of, text, whole
 
 T = TypeVar("T")
 Parts = dict[int, list[Value]]
 """The fields of a message, by number."""
 
-# Numbers of fields. HloComputationProto: instructions, id, root_id.
-_INSTRUCTIONS, _COMPUTATION_ID, _ROOT = 2, 5, 6
-# HloInstructionProto.
-NAME, OPCODE, SHAPE, METADATA, PARAMETER, WINDOW, CONVOLUTION, TARGET, DOT, ID, OPERANDS, CALLED, BACKEND, GROUPS, PRECISION, DEVICES = (
-    1, 2, 3, 7, 9, 15, 16, 28, 30, 35, 36, 38, 43, 49, 51, 87
-)  # fmt: skip
-# OpMetadata.
-OP_NAME, FILE, LINE, FRAME = 2, 3, 4, 15
-# ShapeProto: element_type, dimensions, tuple_shapes.
-_ELEMENT, _DIMENSIONS, _TUPLE = 2, 3, 4
+FIELD, SAID = numbers_of("HloInstructionProto"), numbers_of("OpMetadata")
+COMPUTATION, SHAPE = numbers_of("HloComputationProto"), numbers_of("ShapeProto")
+STACK, _LOCATION, _FRAME = numbers_of("StackFrameIndexProto"), numbers_of("FileLocation"), numbers_of("StackFrame")
+
 _MOST_ARRAYS, _DEEPEST_TUPLE = 64, 16
 """Greatest number of arrays and depth of tuples that are read of a shape: a program's results are a tuple of arrays."""
 
@@ -76,12 +70,12 @@ class Computation:
         self._raw: list[memoryview] = []
         self.names: list[str] = []
         for number, value in fields(data):
-            if number == _INSTRUCTIONS:
+            if number == COMPUTATION.instructions:
                 self._raw.append(message(value))
-                self.names.append(next((text(v) for n, v in fields(message(value)) if n == NAME), ""))
-            elif number == _COMPUTATION_ID:
+                self.names.append(next((text(v) for n, v in fields(message(value)) if n == FIELD.name), ""))
+            elif number == COMPUTATION.id:
                 self.id = whole(value)
-            elif number == _ROOT:
+            elif number == COMPUTATION.root_id:
                 root = whole(value)
         self._root = root
         self._decoded: dict[int, Parts] = {}
@@ -102,7 +96,7 @@ class Computation:
 
     @cached_property
     def _places(self) -> dict[int, int]:
-        return {whole(self.parts(i).get(ID, [0])[0]): i for i in range(len(self._raw))}
+        return {whole(self.parts(i).get(FIELD.id, [0])[0]): i for i in range(len(self._raw))}
 
     @property
     def root(self) -> int:
@@ -111,18 +105,18 @@ class Computation:
 
     def taken(self, parts: Parts) -> list[int]:
         """Positions of the instructions that are operands of an instruction of this computation."""
-        return [place for number in numbers(parts.get(OPERANDS, [])) if (place := self._places.get(number)) is not None]
+        return [place for number in numbers(parts.get(FIELD.operand_ids, [])) if (place := self._places.get(number)) is not None]
 
     def results(self, at: int) -> tuple[Shape, ...]:
         """Arrays that the instruction at a place makes."""
         if at not in self._results:
-            self._results[at] = tuple(shapes_of(self.parts(at).get(SHAPE, [])))
+            self._results[at] = tuple(shapes_of(self.parts(at).get(FIELD.shape, [])))
         return self._results[at]
 
     @cached_property
     def _viewed(self) -> Forest:
         """For each bitcast the position of its operand, -1 for other instructions."""
-        taken = [next(iter(self.taken(parts)), -1) if text_of(parts := self.parts(at), OPCODE) == "bitcast" else -1 for at in range(len(self._raw))]
+        taken = [next(iter(self.taken(parts)), -1) if text_of(parts := self.parts(at), FIELD.opcode) == "bitcast" else -1 for at in range(len(self._raw))]
         return forest(np.array(taken, np.int64))
 
     @cached_property
@@ -145,22 +139,21 @@ class Computation:
         found = []
         for i in range(len(self._raw)):
             parts = self.parts(i)
-            if text_of(parts, OPCODE) == "parameter" and (shapes := list(shapes_of(parts.get(SHAPE, [])))):
-                metadata = by_number(message(parts[METADATA][0])) if METADATA in parts else {}
-                found.append((whole(parts.get(PARAMETER, [0])[0]), text_of(metadata, OP_NAME) or self.names[i], shapes[0]))
+            if text_of(parts, FIELD.opcode) == "parameter" and (shapes := list(shapes_of(parts.get(FIELD.shape, [])))):
+                metadata = by_number(message(parts[FIELD.metadata][0])) if FIELD.metadata in parts else {}
+                found.append((whole(parts.get(FIELD.parameter_number, [0])[0]), text_of(metadata, SAID.op_name) or self.names[i], shapes[0]))
         return [(name, shape) for _, name, shape in sorted(found, key=lambda p: p[0])]
 
 
 class Frames:
-    """`StackFrameIndexProto`: file names 1, function names 2, file locations 3 {file 1, function 2, line 3}, frames 4 {location 1, parent 2}.
-    All are counted from 1."""
+    """`StackFrameIndexProto`: numbers in it count from 1."""
 
     def __init__(self, raw: list[Value]) -> None:
         parts = by_number(message(raw[0])) if raw else {}
-        self._files = [text(v) for v in parts.get(1, [])]
-        self._locations = [whole_fields(v) for v in parts.get(3, [])]
-        self._frames = [whole_fields(v) for v in parts.get(4, [])]
-        self._callers = forest(np.array([min(frame.get(2, 0), len(self._frames) + 1) - 1 for frame in self._frames], np.int64))
+        self._files = [text(v) for v in parts.get(STACK.file_names, [])]
+        self._locations = [whole_fields(v) for v in parts.get(STACK.file_locations, [])]
+        self._frames = [whole_fields(v) for v in parts.get(STACK.stack_frames, [])]
+        self._callers = forest(np.array([min(frame.get(_FRAME.parent_frame_id, 0), len(self._frames) + 1) - 1 for frame in self._frames], np.int64))
         self.cut = self._callers.cut
         """How many links from a frame to its caller were left out."""
 
@@ -177,10 +170,10 @@ class Frames:
 
     def _line(self, at: int) -> tuple[str, int]:
         """File and line of the frame at a place, "" and 0 if it does not say."""
-        location = self._frames[at].get(1, 0)
+        location = self._frames[at].get(_FRAME.file_location_id, 0)
         said = self._locations[location - 1] if 0 < location <= len(self._locations) else {}
-        file = self._files[said.get(1, 0) - 1] if 0 < said.get(1, 0) <= len(self._files) else ""
-        return file, said.get(3, 0)
+        name = said.get(_LOCATION.file_name_id, 0)
+        return self._files[name - 1] if 0 < name <= len(self._files) else "", said.get(_LOCATION.line, 0)
 
 
 def by_number(data: memoryview) -> Parts:
@@ -221,7 +214,7 @@ def shapes_of(values: list[Value]) -> Iterator[Shape]:
 def _arrays(values: list[Value], depth: int) -> Iterator[Shape]:
     for value in values[:_MOST_ARRAYS]:
         parts = by_number(message(value))
-        if _TUPLE in parts:
-            yield from _arrays(parts[_TUPLE], depth + 1) if depth < _DEEPEST_TUPLE else ()
-        elif (element := ELEMENTS.get(whole(parts.get(_ELEMENT, [0])[0]))) is not None:
-            yield Shape(element, tuple(numbers(parts.get(_DIMENSIONS, []))))
+        if SHAPE.tuple_shapes in parts:
+            yield from _arrays(parts[SHAPE.tuple_shapes], depth + 1) if depth < _DEEPEST_TUPLE else ()
+        elif (element := ELEMENTS.get(whole(parts.get(SHAPE.element_type, [0])[0]))) is not None:
+            yield Shape(element, tuple(numbers(parts.get(SHAPE.dimensions, []))))

@@ -17,13 +17,13 @@ from advisor.recordings.timeline import table
 from advisor.sources.jax import hlo
 from advisor.sources.jax.attention import is_attention
 from advisor.sources.jax.families import family_of
-from advisor.sources.jax.hlo import Computation, Frames, Parts, Shape, by_number, numbers, shapes_of, text_of, whole_fields
+from advisor.sources.jax.hlo import FIELD, SAID, Computation, Frames, Parts, Shape, by_number, numbers, shapes_of, text_of, whole_fields
 from advisor.sources.jax.scopes import scopes_of
 from advisor.sources.jax.work import work_of
-from advisor.sources.protobuf import fields, message, whole
+from advisor.sources.protobuf import fields, message, numbers_of, whole
 
-# Numbers of fields. HloProto: hlo_module. HloModuleProto: name 1, computations, entry_computation_id, stack_frame_index.
-_MODULE, _COMPUTATIONS, _ENTRY, _FRAMES = 1, 3, 6, 17
+PROTO, MODULE, PRECISION = numbers_of("HloProto"), numbers_of("HloModuleProto"), numbers_of("PrecisionConfig")
+GROUP, DEVICES, IOTA = numbers_of("ReplicaGroup"), numbers_of("CollectiveDeviceListProto"), numbers_of("IotaReplicaGroupListProto")
 
 COMMAND_BUFFER = "command_buffer"
 """How instructions begin that are a CUDA graph of many."""
@@ -32,8 +32,8 @@ _PRODUCTS = ("dot", "convolution", "ragged-dot")
 _PRODUCT_CALL = re.compile(r"gemm|matmul|\$conv|attention|fmha", re.IGNORECASE)
 _SETTINGS = re.compile(r'"(?:\w+_contracting_dimensions|\w+_batch_dimensions|epilogue|selected_algorithm|algo_id|mask_type)":[^,{}]*')
 _COLLECTIVE = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|send|recv)(-start)?$")
-_HIGH = (1, 2)
-"""PrecisionConfig: HIGH and HIGHEST keep products of float32 out of TF32."""
+_HIGH = {*vars(numbers_of("Precision")).values()}
+"""HIGH and HIGHEST keep products of float32 out of TF32."""
 
 
 class Instruction(NamedTuple):
@@ -143,7 +143,7 @@ class Program:
 
     def __init__(self, proto: memoryview, name: str) -> None:
         self.name = name
-        self._module = next((message(v) for n, v in fields(proto) if n == _MODULE), memoryview(b""))
+        self._module = next((message(v) for n, v in fields(proto) if n == PROTO.hlo_module), memoryview(b""))
         self._decoded: dict[str, Instruction] = {}
 
     @cached_property
@@ -152,7 +152,7 @@ class Program:
 
     @cached_property
     def _computations(self) -> dict[int, Computation]:
-        made = [Computation(message(part)) for part in self._parts.get(_COMPUTATIONS, [])]
+        made = [Computation(message(part)) for part in self._parts.get(MODULE.computations, [])]
         return {computation.id: computation for computation in made}
 
     @cached_property
@@ -167,11 +167,11 @@ class Program:
     @cached_property
     def entry(self) -> Computation | None:
         """The computation that the program begins with."""
-        return self._computations.get(whole(self._parts.get(_ENTRY, [0])[0]))
+        return self._computations.get(whole(self._parts.get(MODULE.entry_computation_id, [0])[0]))
 
     @cached_property
     def _frames(self) -> Frames:
-        return Frames(self._parts.get(_FRAMES, []))
+        return Frames(self._parts.get(MODULE.stack_frame_index, []))
 
     @property
     def cut(self) -> int:
@@ -181,13 +181,13 @@ class Program:
     @cached_property
     def libraries(self) -> list[str]:
         """Names of the instructions that a library computes, in order."""
-        return [name for name, (home, at) in self._places.items() if _PRODUCT_CALL.search(text_of(home.parts(at), hlo.TARGET))]
+        return [name for name, (home, at) in self._places.items() if _PRODUCT_CALL.search(text_of(home.parts(at), FIELD.custom_call_target))]
 
     def settings(self, name: str) -> tuple[object, ...]:
         """What decides which kernel a library takes for an instruction."""
         home, at = self._places[name]
         parts = home.parts(at)
-        return (text_of(parts, hlo.TARGET), home.operands(parts), home.results(at), *_SETTINGS.findall(text_of(parts, hlo.BACKEND)))
+        return (text_of(parts, FIELD.custom_call_target), home.operands(parts), home.results(at), *_SETTINGS.findall(text_of(parts, FIELD.backend_config)))
 
     def instruction_of(self, kernel: str) -> Instruction | None:
         """The instruction that a kernel is named after, None if there is none."""
@@ -204,13 +204,13 @@ class Program:
 
     def _decode(self, computation: Computation, at: int) -> Instruction:
         parts = computation.parts(at)
-        called = [c for number in dict.fromkeys(numbers(parts.get(hlo.CALLED, []))) if (c := self._computations.get(number))]
-        opcode = text_of(parts, hlo.OPCODE)
+        called = [c for number in dict.fromkeys(numbers(parts.get(FIELD.called_computation_ids, []))) if (c := self._computations.get(number))]
+        opcode = text_of(parts, FIELD.opcode)
         path, file, line = self._origin(parts, called)
         scope, backward = scopes_of(path)
         collective, devices = self._collective(opcode, parts, called)
         return Instruction(
-            text_of(parts, hlo.NAME), self.name, opcode, scope, backward, file, line, computation.operands(parts), tuple(shapes_of(parts.get(hlo.SHAPE, []))),
+            text_of(parts, FIELD.name), self.name, opcode, scope, backward, file, line, computation.operands(parts), tuple(shapes_of(parts.get(FIELD.shape, []))),
             self._precision(computation, opcode, parts, called), collective, _ranks(devices),
             *work_of(computation, at, called), _said(family_of(computation, at, called)),
         )  # fmt: skip
@@ -241,23 +241,23 @@ class Program:
 
     def _said(self, parts: Parts) -> tuple[str, str, int]:
         """Name, file and line of an instruction by its own metadata: of the innermost frame that is no library's, else as they are there."""
-        metadata = by_number(message(parts[hlo.METADATA][0])) if hlo.METADATA in parts else {}
-        file, line = self._frames.user(whole(metadata.get(hlo.FRAME, [0])[0]))
-        if not file and not hlo.LIBRARY.search(own := text_of(metadata, hlo.FILE)):
-            file, line = own, whole(metadata.get(hlo.LINE, [0])[0])
-        return text_of(metadata, hlo.OP_NAME), file, line
+        metadata = by_number(message(parts[FIELD.metadata][0])) if FIELD.metadata in parts else {}
+        file, line = self._frames.user(whole(metadata.get(SAID.stack_frame_id, [0])[0]))
+        if not file and not hlo.LIBRARY.search(own := text_of(metadata, SAID.source_file)):
+            file, line = own, whole(metadata.get(SAID.source_line, [0])[0])
+        return text_of(metadata, SAID.op_name), file, line
 
     def _precision(self, computation: Computation, opcode: str, parts: Parts, called: list[Computation]) -> str:
         """The numbers that the first matrix product in it multiplies; "" if there is none."""
-        products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _multiplies(text_of(parts, hlo.TARGET))) else []
+        products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _multiplies(text_of(parts, FIELD.custom_call_target))) else []
         products += [(c, product) for c in called if (product := c.cached_answer(_first_product))]
         for home, product in products[:1]:
             operands = home.operands(product)
             element = operands[0].element if operands else ""
             if element != "float32":
                 return _PRECISIONS.get(element, "fp8" if element.startswith("float8") else "")
-            asked = {n for config in product.get(hlo.PRECISION, []) for n in numbers(by_number(message(config)).get(1, []))}
-            return "fp32" if asked & set(_HIGH) else "tf32"
+            asked = {n for config in product.get(FIELD.precision_config, []) for n in numbers(by_number(message(config)).get(PRECISION.operand_precision, []))}
+            return "fp32" if asked & _HIGH else "tf32"
         return ""
 
     def _collective(self, opcode: str, parts: Parts, called: list[Computation]) -> tuple[str, Parts]:
@@ -270,12 +270,12 @@ class Program:
 
 
 def _first_product(body: Computation) -> Parts | None:
-    return next((parts for i in range(len(body.names)) if text_of(parts := body.parts(i), hlo.OPCODE) in _PRODUCTS), None)
+    return next((parts for i in range(len(body.names)) if text_of(parts := body.parts(i), FIELD.opcode) in _PRODUCTS), None)
 
 
 def _first_collective(body: Computation) -> tuple[str, Parts] | None:
     for i in range(len(body.names)):
-        if match := _COLLECTIVE.fullmatch(text_of(parts := body.parts(i), hlo.OPCODE)):
+        if match := _COLLECTIVE.fullmatch(text_of(parts := body.parts(i), FIELD.opcode)):
             return match[1], parts
     return None
 
@@ -293,10 +293,10 @@ def _said(family: Family | None) -> str:
 
 def _ranks(parts: Parts) -> int:
     """How many devices each group of a collective has, 0 if it does not say."""
-    groups = [*parts.get(hlo.GROUPS, [])]
-    for devices in parts.get(hlo.DEVICES, []):
+    groups = [*parts.get(FIELD.replica_groups, [])]
+    for devices in parts.get(FIELD.collective_device_list, []):
         said = by_number(message(devices))
-        groups += said.get(1, [])
-        for iota in said.get(2, []):
-            return whole_fields(iota).get(2, 0)
-    return max((len(numbers(by_number(message(group)).get(1, []))) for group in groups), default=0)
+        groups += said.get(DEVICES.replica_groups, [])
+        for iota in said.get(DEVICES.iota_replica_group_list, []):
+            return whole_fields(iota).get(IOTA.num_devices_per_group, 0)
+    return max((len(numbers(by_number(message(group)).get(GROUP.replica_ids, []))) for group in groups), default=0)

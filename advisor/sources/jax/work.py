@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from advisor.sources.jax import hlo
 from advisor.sources.jax.attention import attention_flops, is_attention
-from advisor.sources.jax.hlo import Computation, Parts, Shape, by_number, numbers, text_of, whole_fields
+from advisor.sources.jax.hlo import FIELD, Computation, Parts, Shape, by_number, numbers, text_of, whole_fields
 from advisor.sources.limits import LARGEST
-from advisor.sources.protobuf import message
+from advisor.sources.protobuf import message, numbers_of
 
 _NOT_COUNTED = re.compile(
     r"parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|after-all|infeed|outfeed|send.*|recv.*|copy-.*|async-.*"
@@ -31,10 +30,8 @@ _SLICES = ("slice", "dynamic-slice", "gather")
 _REAL = ("float", "bfloat", "complex")
 _GEMM = re.compile(r"^__cublas\$")
 _CONVOLUTION = re.compile(r"^__cudnn\$conv(?P<kind>Forward|BiasActivationForward|ForwardGraph|BackwardInput|BackwardFilter)$")
-_OUTPUT_FEATURES = 4
-"""ConvolutionDimensionNumbers.kernel_output_feature_dimension."""
-_BASE_DILATION = 6
-"""WindowDimension.base_dilation: zeros between the input's elements, which nothing is computed of."""
+_DOT, _CONVOLVED = numbers_of("DotDimensionNumbers"), numbers_of("ConvolutionDimensionNumbers")
+_WINDOW, _DIMENSION = numbers_of("Window"), numbers_of("WindowDimension")
 
 
 class Work(NamedTuple):
@@ -50,7 +47,7 @@ UNKNOWN = Work(math.nan, math.nan)
 def work_of(home: Computation, at: int, called: list[Computation]) -> Work:
     """The work of the instruction at a place of a computation, with the computations that it calls."""
     parts = home.parts(at)
-    opcode = text_of(parts, hlo.OPCODE)
+    opcode = text_of(parts, FIELD.opcode)
     if opcode == "fusion" and called:
         found = called[0].cached_answer(_of_body)
     elif opcode == "custom-call":
@@ -74,13 +71,13 @@ def _total(arrays: Iterable[Shape]) -> float:
 def _flops(home: Computation, at: int) -> float:
     """An instruction's own computation."""
     parts = home.parts(at)
-    opcode, made = text_of(parts, hlo.OPCODE), home.results(at)
+    opcode, made = text_of(parts, FIELD.opcode), home.results(at)
     taken = home.operands(parts)
     if not made:
         return 0.0
     if opcode == "dot" and taken:
-        said = by_number(message(parts[hlo.DOT][0])) if hlo.DOT in parts else {}
-        return 2 * made[0].elements * _sizes(taken[0], numbers(said.get(1, [])))
+        said = by_number(message(parts[FIELD.dot_dimension_numbers][0])) if FIELD.dot_dimension_numbers in parts else {}
+        return 2 * made[0].elements * _sizes(taken[0], numbers(said.get(_DOT.lhs_contracting_dimensions, [])))
     if opcode == "convolution" and len(taken) > 1:
         return _convolution(parts, made[0], taken[1])
     if not made[0].element.startswith(_REAL):
@@ -96,16 +93,16 @@ def _sizes(array: Shape, dimensions: Iterable[int]) -> float:
 
 def _convolution(parts: Parts, output: Shape, kernel: Shape) -> float:
     """Each element of the output is a sum over an output feature's part of the kernel. Work that padding saves is included."""
-    said = whole_fields(parts[hlo.CONVOLUTION][0]) if hlo.CONVOLUTION in parts else {}
-    features = _sizes(kernel, [said.get(_OUTPUT_FEATURES, 0)])
-    window = by_number(message(parts[hlo.WINDOW][0])).get(1, []) if hlo.WINDOW in parts else []
-    dilated = math.prod(float(whole_fields(dimension).get(_BASE_DILATION, 1) or 1) for dimension in window)
+    said = whole_fields(parts[FIELD.convolution_dimension_numbers][0]) if FIELD.convolution_dimension_numbers in parts else {}
+    features = _sizes(kernel, [said.get(_CONVOLVED.kernel_output_feature_dimension, 0)])
+    window = by_number(message(parts[FIELD.window][0])).get(_WINDOW.dimensions, []) if FIELD.window in parts else []
+    dilated = math.prod(float(whole_fields(dimension).get(_DIMENSION.base_dilation, 1) or 1) for dimension in window)
     return 2 * output.elements * kernel.elements / max(features, 1.0) / dilated
 
 
 def _of_library(home: Computation, parts: Parts, at: int) -> Work:
     """GEMMs of cuBLAS and cuDNN, and attention; the work of other calls is not known."""
-    target, taken, made = text_of(parts, hlo.TARGET), home.operands(parts), home.results(at)
+    target, taken, made = text_of(parts, FIELD.custom_call_target), home.operands(parts), home.results(at)
     if len(taken) < 2 or not made:
         return UNKNOWN
     # Its last result is the library's workspace.
@@ -114,7 +111,7 @@ def _of_library(home: Computation, parts: Parts, at: int) -> Work:
         contracted = _contracted(parts)
         return Work(2 * made[0].elements * _sizes(taken[0], contracted), moved) if contracted else UNKNOWN
     if is_attention(target):
-        return Work(attention_flops(target, text_of(parts, hlo.BACKEND), taken[0].sizes[-1] if taken[0].sizes else 0), moved)
+        return Work(attention_flops(target, text_of(parts, FIELD.backend_config), taken[0].sizes[-1] if taken[0].sizes else 0), moved)
     if match := _CONVOLUTION.match(target):
         # Output and kernel of the forward pass, whichever of the three this one makes.
         output, kernel = {"BackwardInput": (taken[0], taken[1]), "BackwardFilter": (taken[1], made[0])}.get(match["kind"], (made[0], taken[1]))
@@ -125,7 +122,7 @@ def _of_library(home: Computation, parts: Parts, at: int) -> Work:
 def _contracted(parts: Parts) -> list[int]:
     """Dimensions of the left operand that a product of cuBLAS sums over, from its settings, which are JSON."""
     try:
-        said: Any = json.loads(text_of(parts, hlo.BACKEND))
+        said: Any = json.loads(text_of(parts, FIELD.backend_config))
         return [int(d) for d in said["gemm_backend_config"]["dot_dimension_numbers"]["lhs_contracting_dimensions"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
@@ -169,4 +166,4 @@ def _changed(body: Computation, at: int) -> float:
 
 
 def _opcode(body: Computation, at: int) -> str:
-    return text_of(body.parts(at), hlo.OPCODE)
+    return text_of(body.parts(at), FIELD.opcode)

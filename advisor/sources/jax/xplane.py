@@ -14,22 +14,11 @@ from advisor.sources.jax import wire
 from advisor.sources.jax.planes import NUMBERS, OF_OPS, TEXTS, Events, Line, Plane, Stat, Stats, agreeing
 from advisor.sources.jax.texts import Texts, distinct
 from advisor.sources.jax.walk import Walk
-from advisor.sources.protobuf import Value, fields, message, real, text, whole
+from advisor.sources.protobuf import Value, fields, message, numbers_of, real, text, whole
 
-# Numbers of fields. XSpace: planes.
-_PLANES = 1
-# XPlane: id 1, name, lines, event_metadata, stat_metadata, stats.
-_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_STATS = 2, 3, 4, 5, 6
-# XLine: id, name, timestamp_ns, events, display_name.
-_LINE_ID, _LINE_NAME, _LINE_TIME_NS, _EVENTS, _DISPLAY_NAME = 1, 2, 3, 4, 11
-# XEvent: metadata_id, offset_ps, duration_ps, stats.
-_METADATA_ID, _OFFSET_PS, _DURATION_PS, _STATS = 1, 2, 3, 4
-# XStat: metadata_id, then one of: double, uint64, int64, str, bytes, ref.
-_STAT_ID, _DOUBLE, _UINT64, _INT64, _STRING, _BYTES, _REFERENCE = 1, 2, 3, 4, 5, 6, 7
-# XEventMetadata: id 1, name 2, stats 5.
-_TITLE, _TITLE_STATS = 2, 5
+SPACE, PLANE, LINE, EVENT, STAT, TITLE = map(numbers_of, ("XSpace", "XPlane", "XLine", "XEvent", "XStat", "XEventMetadata"))
 
-_EVENT_TAG = _EVENTS << 3 | 2
+_EVENT_TAG = LINE.events << 3 | 2
 _PROGRAM = "Hlo Proto"
 _DESCRIBED = ("/host:metadata", "/device:TPU")
 """Planes with titles that have stats of their own."""
@@ -48,30 +37,30 @@ class Head(msgspec.Struct):
 
 def heads(walk: Walk) -> list[Head]:
     """The data of each plane of an XSpace besides its events, which are skipped. Raises ValueError if it is damaged."""
-    return [_head(walk, stop) for number, _, stop in walk.fields() if number == _PLANES]
+    return [_head(walk, stop) for number, _, stop in walk.fields() if number == SPACE.planes]
 
 
 def _head(walk: Walk, end: int) -> Head:
     head = Head()
     raw_stats, raw_titles = [], []
     for number, _, stop in walk.fields(end):
-        if number == _NAME:
+        if number == PLANE.name:
             head.name = text(walk.take(stop))
-        elif number == _EVENT_METADATA:
+        elif number == PLANE.event_metadata:
             key, entry = _entry(walk.take(stop))
             title, stats = "", []
             for n, value in fields(entry):
-                if n == _TITLE:
+                if n == TITLE.name:
                     title = text(value)
-                elif n == _TITLE_STATS:
+                elif n == TITLE.stats:
                     stats.append(message(value))
             head.titles[key] = title
             if stats and head.name.startswith(_DESCRIBED):
                 raw_titles.append((title, stats))
-        elif number == _STAT_METADATA:
+        elif number == PLANE.stat_metadata:
             key, entry = _entry(walk.take(stop))
-            head.names[key] = next((text(v) for n, v in fields(entry) if n == _TITLE), "")
-        elif number == _PLANE_STATS:
+            head.names[key] = next((text(v) for n, v in fields(entry) if n == TITLE.name), "")
+        elif number == PLANE.stats:
             raw_stats.append(walk.take(stop))
     head.stats = dict(_stat(value, head.names) for value in raw_stats)
     head.programs = {title: proto for title, stats in raw_titles if (proto := _program(stats, head.names)) is not None}
@@ -97,17 +86,17 @@ def _stat(value: Value, names: dict[int, str]) -> tuple[str, Stat]:
     key = 0
     stat: Stat = ""
     for number, part in fields(message(value)):
-        if number == _STAT_ID:
+        if number == STAT.metadata_id:
             key = whole(part)
-        elif number == _DOUBLE:
+        elif number == STAT.double_value:
             stat = real(part)
-        elif number == _UINT64:
+        elif number == STAT.uint64_value:
             stat = whole(part)
-        elif number == _INT64:
+        elif number == STAT.int64_value:
             stat = _signed(whole(part))
-        elif number == _STRING:
+        elif number == STAT.str_value:
             stat = text(part)
-        elif number == _REFERENCE:
+        elif number == STAT.ref_value:
             stat = names.get(whole(part), "")
     return names.get(key, ""), stat
 
@@ -116,8 +105,8 @@ def _program(stats: list[memoryview], names: dict[int, str]) -> memoryview | Non
     """The serialised program among the stats of a title, None if there is none."""
     for stat in stats:
         parts: dict[int, Value] = dict(fields(stat))
-        if names.get(whole(parts.get(_STAT_ID, 0))) == _PROGRAM and _BYTES in parts:
-            return message(parts[_BYTES])
+        if names.get(whole(parts.get(STAT.metadata_id, 0))) == _PROGRAM and STAT.bytes_value in parts:
+            return message(parts[STAT.bytes_value])
     return None
 
 
@@ -134,14 +123,14 @@ def planes(walk: Walk, heads: list[Head], texts: Texts) -> Iterator[Plane]:
     """
     ordered = iter(heads)
     for number, _, stop in walk.fields():
-        if number == _PLANES:
+        if number == SPACE.planes:
             head = next(ordered)
             yield Plane(head.name, _lines(walk, stop, _Reader(head, texts)), head.stats, head.programs, head.said)
 
 
 def _lines(walk: Walk, end: int, reader: _Reader) -> Iterator[Line]:
     for number, _, stop in walk.fields(end):
-        if number == _LINES:
+        if number == PLANE.lines:
             yield _line(walk, stop, reader)
 
 
@@ -150,11 +139,11 @@ def _line(walk: Walk, end: int, reader: _Reader) -> Line:
     number, name, start_ns = 0, "", 0
     while walk.tag(end) != _EVENT_TAG:
         kind, value, stop = walk.field(end)
-        if kind == _LINE_ID:
+        if kind == LINE.id:
             number = _signed(value)
-        elif kind == _LINE_NAME:
+        elif kind == LINE.name:
             name = text(walk.take(stop))
-        elif kind == _LINE_TIME_NS:
+        elif kind == LINE.timestamp_ns:
             start_ns = _signed(value)
         walk.pass_to(stop)
         if stop >= end:
@@ -171,7 +160,7 @@ class _Reader:
         wanted = {key: name for key, name in head.names.items() if key < 1 << 63 and (name.lower() in NUMBERS or name.lower() in TEXTS)}
         self.wanted = np.array(sorted(wanted), np.int64)
         self.slots = [wanted[key].lower() for key in sorted(wanted)]
-        self.codes: dict[int, dict[int, int]] = {_TITLE: {}, _REFERENCE: {}}
+        self.codes: dict[int, dict[int, int]] = {TITLE.name: {}, STAT.ref_value: {}}
 
     def events(self, walk: Walk, end: int) -> Iterator[Events]:
         """The events of a line up to its end, a block at a time."""
@@ -185,23 +174,23 @@ class _Reader:
 
     def decode(self, data: wire.Bytes, start: Ints, stop: Ints) -> Events:
         """Whole events in a block."""
-        columns = {number: np.zeros(len(start), np.int64) for number in (_METADATA_ID, _OFFSET_PS, _DURATION_PS)}
+        columns = {number: np.zeros(len(start), np.int64) for number in (EVENT.metadata_id, EVENT.offset_ps, EVENT.duration_ps)}
         stats = []
         for found in wire.in_turn(data, start, stop):
-            for number in range(int(found.number.min()), min(int(found.number.max()), _STATS) + 1):
-                part = found.select_field(number, 2 if number == _STATS else 0)
-                if number == _STATS:
+            for number in range(int(found.number.min()), min(int(found.number.max()), EVENT.stats) + 1):
+                part = found.select_field(number, 2 if number == EVENT.stats else 0)
+                if number == EVENT.stats:
                     stats.append(part)
                 else:
                     columns[number][part.messages] = part.value
-        name = self._named(columns[_METADATA_ID], _TITLE)
-        return Events(name, columns[_OFFSET_PS], columns[_DURATION_PS], self._stats(data, len(start), stats) if stats and self.slots else {})
+        name = self._named(columns[EVENT.metadata_id], TITLE.name)
+        return Events(name, columns[EVENT.offset_ps], columns[EVENT.duration_ps], self._stats(data, len(start), stats) if stats and self.slots else {})
 
     def _stats(self, data: wire.Bytes, n: int, found: list[wire.Fields]) -> dict[str, Ints]:
         owner, start, stop = (np.concatenate([getattr(f, column) for f in found]) for column in ("messages", "start", "stop"))
         key, kind, value, begin, end = (np.zeros(len(owner), np.int64) for _ in range(5))
         for part in wire.in_turn(data, start, stop):
-            is_key = part.number == _STAT_ID
+            is_key = part.number == STAT.metadata_id
             key[part.messages[is_key]] = part.value[is_key]
             rest = ~is_key
             rows = part.messages[rest]
@@ -218,28 +207,28 @@ class _Reader:
 
     def _numbers(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
         """Numbers, also in texts; -1 for other values and for numbers with more than 63 bits."""
-        found = np.where((kind == _UINT64) | (kind == _INT64), np.maximum(value, -1), -1)
-        for row in np.flatnonzero((kind == _STRING) | (kind == _REFERENCE)).tolist():
+        found = np.where((kind == STAT.uint64_value) | (kind == STAT.int64_value), np.maximum(value, -1), -1)
+        for row in np.flatnonzero((kind == STAT.str_value) | (kind == STAT.ref_value)).tolist():
             spelled = self._text(data, int(kind[row]), int(value[row]), int(begin[row]), int(end[row]))
             found[row] = int(spelled) if spelled.isdecimal() and len(spelled) < 19 else -1
         return found
 
     def _texts(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
         found = np.full(len(kind), -1, np.int64)
-        named = kind == _REFERENCE
-        found[named] = self._named(value[named], _REFERENCE)
+        named = kind == STAT.ref_value
+        found[named] = self._named(value[named], STAT.ref_value)
         for row in np.flatnonzero(~named).tolist():
             found[row] = self.texts.code(self._text(data, int(kind[row]), int(value[row]), int(begin[row]), int(end[row])))
         return found
 
     def _text(self, data: wire.Bytes, kind: int, value: int, begin: int, end: int) -> str:
-        if kind == _STRING:
+        if kind == STAT.str_value:
             return bytes(data[begin:end]).decode("utf-8", "replace")
-        return self.head.names.get(value, "") if kind == _REFERENCE else str(value)
+        return self.head.names.get(value, "") if kind == STAT.ref_value else str(value)
 
     def _named(self, numbers: Ints, what: int) -> Ints:
         """Codes of the names that numbers represent."""
-        known, names = self.codes[what], self.head.titles if what == _TITLE else self.head.names
+        known, names = self.codes[what], self.head.titles if what == TITLE.name else self.head.names
         first, group = distinct(numbers)
         codes = []
         for number in numbers[first].tolist():

@@ -13,6 +13,7 @@ from typing import Any
 
 from advisor.sources.jax import hlo, programs, scopes
 from advisor.sources.jax.attention import _ATTRIBUTE
+from advisor.sources.jax.hlo import FIELD, SAID, STACK
 from advisor.sources.limits import LARGEST
 from advisor.sources.protobuf import Value, fields, message, text, written
 from advisor.sources.redact.names import Names
@@ -122,12 +123,12 @@ def _group(value: Value, given: _Given) -> bytes:
 def _shape(value: Value, given: _Given, depth: int = 0) -> bytes:
     """Type and sizes of an array, or of each of a tuple; none of an array that is larger than any."""
     parts = hlo.by_number(message(value))
-    out = written(hlo._ELEMENT, number) if isinstance(number := parts.get(hlo._ELEMENT, [b""])[0], int) else b""
-    sizes = hlo.numbers(parts.get(hlo._DIMENSIONS, []))
+    out = written(hlo.SHAPE.element_type, number) if isinstance(number := parts.get(hlo.SHAPE.element_type, [b""])[0], int) else b""
+    sizes = hlo.numbers(parts.get(hlo.SHAPE.dimensions, []))
     if sizes and math.prod(map(float, sizes)) < LARGEST and len(sizes) < _DIMENSIONS:
-        out += written(hlo._DIMENSIONS, _packed(sizes))
-    for part in parts.get(hlo._TUPLE, []) if depth < _DEEPEST else []:
-        out += written(hlo._TUPLE, _shape(part, given, depth + 1))
+        out += written(hlo.SHAPE.dimensions, _packed(sizes))
+    for part in parts.get(hlo.SHAPE.tuple_shapes, []) if depth < _DEEPEST else []:
+        out += written(hlo.SHAPE.tuple_shapes, _shape(part, given, depth + 1))
     return out
 
 
@@ -159,35 +160,48 @@ def _chosen(value: Any) -> Any:
 
 
 _METADATA: dict[int, Kept] = {
-    hlo.OP_NAME: lambda value, given: path(text(value), given.names),
-    hlo.FILE: lambda value, given: given.names.path(text(value)),
-    hlo.LINE: _number,
-    hlo.FRAME: _number,
+    SAID.op_name: lambda value, given: path(text(value), given.names),
+    SAID.source_file: lambda value, given: given.names.path(text(value)),
+    SAID.source_line: _number,
+    SAID.stack_frame_id: _number,
 }
 _ONLY_NUMBERS: dict[int, Kept] = dict.fromkeys(range(1, 16), _number)
 _INSTRUCTION: dict[int, Kept] = {
-    hlo.NAME: lambda value, given: given.names.kernel(text(value)),
-    hlo.OPCODE: _opcode,
-    hlo.SHAPE: _shape,
-    hlo.METADATA: _redact_nested(_METADATA),
-    hlo.PARAMETER: _number,
-    hlo.WINDOW: _redact_nested({1: _redact_nested(_ONLY_NUMBERS)}),
-    hlo.CONVOLUTION: _redact_nested(_ONLY_NUMBERS),
-    hlo.TARGET: _target,
-    hlo.DOT: _redact_nested(dict.fromkeys(range(1, 5), _small)),
-    hlo.ID: _INSTRUCTIONS,
-    hlo.OPERANDS: _INSTRUCTIONS,
-    hlo.CALLED: _COMPUTATIONS,
-    hlo.BACKEND: _settings,
-    hlo.GROUPS: _redact_nested({1: _group}),
-    hlo.PRECISION: _redact_nested({1: _small}),
-    hlo.DEVICES: _redact_nested({1: _redact_nested({1: _group}), 2: _redact_nested(_ONLY_NUMBERS)}),
+    FIELD.name: lambda value, given: given.names.kernel(text(value)),
+    FIELD.opcode: _opcode,
+    FIELD.shape: _shape,
+    FIELD.metadata: _redact_nested(_METADATA),
+    FIELD.parameter_number: _number,
+    FIELD.window: _redact_nested({1: _redact_nested(_ONLY_NUMBERS)}),
+    FIELD.convolution_dimension_numbers: _redact_nested(_ONLY_NUMBERS),
+    FIELD.custom_call_target: _target,
+    FIELD.dot_dimension_numbers: _redact_nested(dict.fromkeys(range(1, 5), _small)),
+    FIELD.id: _INSTRUCTIONS,
+    FIELD.operand_ids: _INSTRUCTIONS,
+    FIELD.called_computation_ids: _COMPUTATIONS,
+    FIELD.backend_config: _settings,
+    FIELD.replica_groups: _redact_nested({programs.GROUP.replica_ids: _group}),
+    FIELD.precision_config: _redact_nested({programs.PRECISION.operand_precision: _small}),
+    FIELD.collective_device_list: _redact_nested(
+        {
+            programs.DEVICES.replica_groups: _redact_nested({programs.GROUP.replica_ids: _group}),
+            programs.DEVICES.iota_replica_group_list: _redact_nested(_ONLY_NUMBERS),
+        }
+    ),
 }
 _COMPUTATION: dict[int, Kept] = {
-    hlo._INSTRUCTIONS: _redact_nested(_INSTRUCTION),
-    hlo._COMPUTATION_ID: _COMPUTATIONS,
-    hlo._ROOT: _INSTRUCTIONS,
+    hlo.COMPUTATION.instructions: _redact_nested(_INSTRUCTION),
+    hlo.COMPUTATION.id: _COMPUTATIONS,
+    hlo.COMPUTATION.root_id: _INSTRUCTIONS,
 }
-_FRAMES: dict[int, Kept] = {1: lambda value, given: given.names.path(text(value)), 3: _redact_nested(_ONLY_NUMBERS), 4: _redact_nested(_ONLY_NUMBERS)}
-_MODULE: dict[int, Kept] = {programs._COMPUTATIONS: _redact_nested(_COMPUTATION), programs._ENTRY: _COMPUTATIONS, programs._FRAMES: _redact_nested(_FRAMES)}
-_PROTO: dict[int, Kept] = {programs._MODULE: _redact_nested(_MODULE)}
+_FRAMES: dict[int, Kept] = {
+    STACK.file_names: lambda value, given: given.names.path(text(value)),
+    STACK.file_locations: _redact_nested(_ONLY_NUMBERS),
+    STACK.stack_frames: _redact_nested(_ONLY_NUMBERS),
+}
+_MODULE: dict[int, Kept] = {
+    programs.MODULE.computations: _redact_nested(_COMPUTATION),
+    programs.MODULE.entry_computation_id: _COMPUTATIONS,
+    programs.MODULE.stack_frame_index: _redact_nested(_FRAMES),
+}
+_PROTO: dict[int, Kept] = {programs.PROTO.hlo_module: _redact_nested(_MODULE)}

@@ -50,8 +50,8 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
     if is_json(head):
         return _chrome(data, names)
     try:
-        planes = (message(value) for number, value in fields(memoryview(data)) if number == xplane._PLANES)
-        return iter([b"".join(written(xplane._PLANES, _Plane(plane, names).written()) for plane in planes)])
+        planes = (message(value) for number, value in fields(memoryview(data)) if number == xplane.SPACE.planes)
+        return iter([b"".join(written(xplane.SPACE.planes, _Plane(plane, names).written()) for plane in planes)])
     except ValueError as error:
         raise TraceError(f"{path} is a damaged XPlane: {error}", "Copy the file again, or record it again.") from None
 
@@ -97,8 +97,8 @@ class _Plane:
 
     def __init__(self, data: memoryview, names: Names) -> None:
         self.parts, self.given = list(fields(data)), names
-        self.name = next((text(v) for n, v in self.parts if n == xplane._NAME), "")
-        self.old, stats = (dict(xplane._entry(v) for n, v in self.parts if n == field) for field in (xplane._EVENT_METADATA, xplane._STAT_METADATA))
+        self.name = next((text(v) for n, v in self.parts if n == xplane.PLANE.name), "")
+        self.old, stats = (dict(xplane._entry(v) for n, v in self.parts if n == field) for field in (xplane.PLANE.event_metadata, xplane.PLANE.stat_metadata))
         self.keys = {key: _name_of(entry) for key, entry in stats.items()}
         self.titles, self.known = _Numbered(), _Numbered()
         self.said: dict[str, bytes] = {}
@@ -108,12 +108,12 @@ class _Plane:
     def written(self) -> bytes:
         """The plane anew."""
         shown = self._shown()
-        lines = [self._line(message(v), shown) for n, v in self.parts if n == xplane._LINES and shown]
-        own = b"".join(written(xplane._PLANE_STATS, made) for n, v in self.parts if n == xplane._PLANE_STATS and (made := self._stat(v)))
+        lines = [self._line(message(v), shown) for n, v in self.parts if n == xplane.PLANE.lines and shown]
+        own = b"".join(written(xplane.PLANE.stats, made) for n, v in self.parts if n == xplane.PLANE.stats and (made := self._stat(v)))
         programs = b"" if shown else self._programs()
         known = self.name if self.is_gpu or self.is_tpu or self.name == "Task Environment" else "/host:CPU" if self.is_host else "/host:metadata"
-        titles = self.titles.entries(xplane._EVENT_METADATA, self.said) + programs
-        return written(1, 1) + written(xplane._NAME, known) + b"".join(lines) + titles + self.known.entries(xplane._STAT_METADATA) + own
+        titles = self.titles.entries(xplane.PLANE.event_metadata, self.said) + programs
+        return written(1, 1) + written(xplane.PLANE.name, known) + b"".join(lines) + titles + self.known.entries(xplane.PLANE.stat_metadata) + own
 
     def _shown(self) -> dict[int, str]:
         """New names of events by their old numbers; nothing if no events of the plane are kept."""
@@ -129,42 +129,42 @@ class _Plane:
 
     def _of_op(self, entry: memoryview) -> bytes:
         """A TPU op's own fields."""
-        said = (value for number, value in fields(entry) if number == xplane._TITLE_STATS and xplane._stat(value, self.keys)[0] in OF_OPS)
-        return b"".join(written(xplane._TITLE_STATS, made) for value in said if (made := self._stat(value)))
+        said = (value for number, value in fields(entry) if number == xplane.TITLE.stats and xplane._stat(value, self.keys)[0] in OF_OPS)
+        return b"".join(written(xplane.TITLE.stats, made) for value in said if (made := self._stat(value)))
 
     def _programs(self) -> bytes:
         """What XLA compiled: titles with a program each."""
         out = b""
         for number, entry in enumerate(self.old.values(), 1):
-            proto = xplane._program([message(v) for n, v in fields(entry) if n == xplane._TITLE_STATS], self.keys)
+            proto = xplane._program([message(v) for n, v in fields(entry) if n == xplane.TITLE.stats], self.keys)
             if proto is not None:
-                stat = written(xplane._STAT_ID, self.known[xplane._PROGRAM]) + written(xplane._BYTES, hlo.redacted(proto, self.given))
-                title = written(1, number) + written(xplane._TITLE, hlo.program(_name_of(entry), self.given)) + written(xplane._TITLE_STATS, stat)
-                out += written(xplane._EVENT_METADATA, written(1, number) + written(2, title))
+                stat = written(xplane.STAT.metadata_id, self.known[xplane._PROGRAM]) + written(xplane.STAT.bytes_value, hlo.redacted(proto, self.given))
+                title = written(1, number) + written(xplane.TITLE.name, hlo.program(_name_of(entry), self.given)) + written(xplane.TITLE.stats, stat)
+                out += written(xplane.PLANE.event_metadata, written(1, number) + written(2, title))
         return out
 
     def _line(self, data: memoryview, shown: dict[int, str]) -> bytes:
         """A line with its events; of a GPU only its streams, of a TPU the lines that are read."""
         parts = list(fields(data))
-        name = next((text(v) for n, v in parts if n == xplane._LINE_NAME), "") or next((text(v) for n, v in parts if n == xplane._DISPLAY_NAME), "")
+        name = next((text(v) for n, v in parts if n == xplane.LINE.name), "") or next((text(v) for n, v in parts if n == xplane.LINE.display_name), "")
         stream = jax.STREAM.match(name)
         if (self.is_gpu and not stream) or (self.is_tpu and name not in LINES):
             return b""
-        body = written(xplane._LINE_NAME, name if self.is_tpu else f"Stream #{stream[1][:18]}" if self.is_gpu and stream else "thread")
+        body = written(xplane.LINE.name, name if self.is_tpu else f"Stream #{stream[1][:18]}" if self.is_gpu and stream else "thread")
         for number, value in parts:
-            if number in (xplane._LINE_ID, xplane._LINE_TIME_NS):
+            if number in (xplane.LINE.id, xplane.LINE.timestamp_ns):
                 body += written(number, whole(value))
-            elif number == xplane._EVENTS:
+            elif number == xplane.LINE.events:
                 body += written(number, b"".join(self._event(message(value), shown)))
-        return written(xplane._LINES, body)
+        return written(xplane.PLANE.lines, body)
 
     def _event(self, data: memoryview, shown: dict[int, str]) -> Iterator[bytes]:
         for number, value in fields(data):
-            if number == xplane._METADATA_ID:
+            if number == xplane.EVENT.metadata_id:
                 yield written(number, self.titles[shown.get(whole(value), "")])
-            elif number in (xplane._OFFSET_PS, xplane._DURATION_PS):
+            elif number in (xplane.EVENT.offset_ps, xplane.EVENT.duration_ps):
                 yield written(number, whole(value))
-            elif number == xplane._STATS and (made := self._stat(value)):
+            elif number == xplane.EVENT.stats and (made := self._stat(value)):
                 yield written(number, made)
 
     def _stat(self, value: Value) -> bytes:
@@ -173,9 +173,9 @@ class _Plane:
         if kept is None:
             return b""
         if key in _OF_PROGRAM:
-            return written(xplane._STAT_ID, self.known[key]) + written(xplane._REFERENCE, self.known[str(kept)])
-        kind = xplane._STRING if isinstance(kept, str) else xplane._DOUBLE if isinstance(kept, float) else xplane._INT64
-        return written(xplane._STAT_ID, self.known[key]) + written(kind, kept)
+            return written(xplane.STAT.metadata_id, self.known[key]) + written(xplane.STAT.ref_value, self.known[str(kept)])
+        kind = xplane.STAT.str_value if isinstance(kept, str) else xplane.STAT.double_value if isinstance(kept, float) else xplane.STAT.int64_value
+        return written(xplane.STAT.metadata_id, self.known[key]) + written(kind, kept)
 
 
 def _name_of(entry: memoryview) -> str:

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from advisor.sources.jax import hlo
 from advisor.sources.jax.command_buffers import UNJOINED, joined
+from advisor.sources.jax.hlo import FIELD
 from advisor.sources.jax.programs import Programs
 from tests.sources.jax.test_jax import field
 from tests.sources.jax.test_programs import BF16, F32, computation, instruction, module, shape
@@ -32,7 +32,7 @@ X, SUMS = shape(F32, 8, 16), shape(F32, 8)
 def test_a_product_multiplies_and_adds_along_what_it_contracts():
     body = (
         instruction(1, "a", "parameter", shape(BF16, 8, 16)), instruction(2, "b", "parameter", shape(BF16, 16, 4)),
-        instruction(99, "dot", "dot", shape(BF16, 8, 4), operands=(1, 2), more=field(hlo.DOT, field(1, bytes([1])) + field(2, bytes([0])))),
+        instruction(99, "dot", "dot", shape(BF16, 8, 4), operands=(1, 2), more=field(FIELD.dot_dimension_numbers, field(1, bytes([1])) + field(2, bytes([0])))),
     )  # fmt: skip
     found = fusion_of(shape(BF16, 8, 4), *body, operands=((1, shape(BF16, 8, 16)), (2, shape(BF16, 16, 4))))
     assert found.flops == 2 * 8 * 16 * 4 and found.bytes == 2 * (8 * 16 + 16 * 4 + 8 * 4) and found.family == "gemm"
@@ -41,7 +41,9 @@ def test_a_product_multiplies_and_adds_along_what_it_contracts():
 def test_a_library_s_product_says_what_it_contracts_and_brings_a_workspace():
     said = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["1"]}}})
     both = field(2, 13) + field(4, shape(BF16, 8, 4)) + field(4, shape(2, 100))
-    call = instruction(3, "custom-call.1", "custom-call", both, operands=(1, 2), more=field(hlo.TARGET, "__cublas$lt$matmul") + field(hlo.BACKEND, said))
+    call = instruction(
+        3, "custom-call.1", "custom-call", both, operands=(1, 2), more=field(FIELD.custom_call_target, "__cublas$lt$matmul") + field(FIELD.backend_config, said)
+    )
     home = computation(1, 3, instruction(1, "a", "parameter", shape(BF16, 8, 16)), instruction(2, "b", "parameter", shape(BF16, 16, 4)), call)
     found = made("custom-call.1", home)
     assert found.flops == 2 * 8 * 16 * 4 and found.bytes == 2 * (8 * 16 + 16 * 4 + 8 * 4) and found.family == "gemm"
@@ -90,7 +92,7 @@ def test_sizes_beyond_reason_are_no_work():
 
 def library(number, name, rows):
     said = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["1"]}}})
-    more = field(hlo.TARGET, "__cublas$gemm") + field(hlo.BACKEND, said)
+    more = field(FIELD.custom_call_target, "__cublas$gemm") + field(FIELD.backend_config, said)
     return instruction(number, name, "custom-call", shape(BF16, rows, 8), operands=(1, 2), more=more)
 
 
@@ -138,7 +140,7 @@ WHOLE = 2 * 4 * 64 * 64 * 32
 
 def attended(target, settings, results):
     array = shape(BF16, 2, 64, 4, 32)
-    more = field(hlo.TARGET, target) + field(hlo.BACKEND, settings)
+    more = field(FIELD.custom_call_target, target) + field(FIELD.backend_config, settings)
     call = instruction(4, "custom-call.1", "custom-call", results, operands=(1, 2, 3), more=more)
     return made("custom-call.1", computation(1, 4, *(instruction(n, f"p{n}", "parameter", array) for n in (1, 2, 3)), call))
 
