@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ASKED = "ADVISOR_IN_PROGRAM"
 """The environment variable with what to start: whether PYTHONPATH was set (1 or 0), a module of ours below `advisor`, and a text for it."""
 
+MARK = "advisor: "
+"""How each line begins that `say` prints."""
+
 _PATH = b"PYTHONPATH"
 PRIVATE = __name__.partition(".")[0]
 """The package as which ours is known inside a program."""
@@ -56,7 +59,7 @@ def _await_no(name: str) -> None:
 def say(text: str) -> None:
     """A line on the program's standard error, if there is no other way."""
     try:  # noqa: SIM105  contextlib is not loaded yet
-        os.write(2, f"advisor: {text}\n".encode(errors="replace"))
+        os.write(2, f"{MARK}{text}\n".encode(errors="replace"))
     except OSError:
         pass
 

@@ -41,10 +41,11 @@ WIDE = 0.2
 _WORKERS = "num_workers=8, persistent_workers=True, pin_memory=True)"
 BY_HAND: dict[str, tuple[str, Sequence[tuple[str, str]]]] = {
     "resnet_loop": ("pinned-copies", [("else 8)", "else 8, pin_memory=True)"), ("to(device), target.to(device)", "to(device, non_blocking=True), target.to(device, non_blocking=True)")]),
-    "no_workers": ("loader-workers", [("shuffle=True)", f"shuffle=True, {_WORKERS}"), ("images.to(device), labels.to(device)", "images.to(device, non_blocking=True), labels.to(device, non_blocking=True)"), ("(images.to(device, non_blocking=True)), labels.to(device)", "(images.to(device, non_blocking=True)), labels.to(device, non_blocking=True)")]),
+    "no_workers": ("loader-workers", [("shuffle=True)", f"shuffle=True, {_WORKERS}"), ("images.to(device)", "images.to(device, non_blocking=True)"), ("labels.to(device)", "labels.to(device, non_blocking=True)")]),
     "timm_vit": ("autocast", [("    loss = nn.functional.cross_entropy(model(images), labels)", "    with torch.autocast(device, torch.bfloat16):\n        out = model(images)\n    loss = nn.functional.cross_entropy(out.float(), labels)")]),
-    "gpt2_loop": ("fused-optimizer", [("foreach=False", "fused=True")]),
-    "denoiser": ("matmul-precision", [("unet = UNet()", 'torch.set_float32_matmul_precision("high")\nunet = UNet()')]),
+    "gpt2_loop": ("matmul-precision", [("config =", 'torch.set_float32_matmul_precision("high")\nconfig =')]),
+    "denoiser": ("autocast", [("    loss = nn.functional.mse_loss(unet(", "    with torch.autocast(device, torch.bfloat16):\n        out = (unet("), (", noise)\n    loss.b", ")\n    loss = nn.functional.mse_loss(out.float(), noise)\n    loss.b")]),
+    "trainer_bert": ("autocast", [("max_steps=5000", "max_steps=5000, bf16=True")]),
     "lstm_words": ("no-empty-cache", [("        torch.cuda.empty_cache()\n", "")]),
     "collecting": ("no-collection", [("for _ in range(20_000)", "gc.freeze(), gc.disable()\nfor _ in range(20_000)"), ("    gc.collect()\n", "")]),
     "serve_encoder": ("compile-reduce-overhead", [("with torch.no_grad():", 'model.compile(mode="reduce-overhead")\nwith torch.no_grad():')]),
@@ -98,6 +99,7 @@ def by_hand(name: str, found: Tried, lock: str, say: Any) -> dict[str, Any] | No
         return None
     text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
     for old, new in changes:
+        assert old in text, f"{name}.py holds no {old!r}"
         text = text.replace(old, new)
     warmup, last = found.steps
     with TemporaryDirectory() as folder:

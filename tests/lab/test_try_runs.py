@@ -265,6 +265,11 @@ def test_a_program_that_fails_is_told_with_its_exit_code_and_last_words(tmp_path
         tried(Program([sys.executable, str(tmp_path / "train.py")]))
 
 
+def test_a_run_that_cannot_be_timed_says_what_failed(tmp_path):
+    ran = runner(tmp_path, f"import time, torch\ntime.perf_counter = None\n{TRAIN}").run(Asked(**STEPS))
+    assert "'NoneType' object is not callable" in ran.failed and "no step" not in ran.failed
+
+
 def test_a_trial_that_fails_did_not_apply_and_says_what_the_program_said(tmp_path):
     here = runner(tmp_path, TRAIN)
     broken = Intervention("x", f"{tmp_path / 'broken.py'}:fails", "x", "x", "exact", name="broken")

@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.errors import Terminated, UsageError
 from advisor.lab.find_steps import Steps
+from advisor.lab.in_program import MARK
 from advisor.lab.injection import environment
 from advisor.lab.interventions.catalogue import Intervention
 from advisor.lab.launch import given, run_to_end, signal_of
@@ -142,7 +143,8 @@ class Runner:
         if not found:
             return Ran(
                 wall_s,
-                failed="the program ended and no step was found in it\n  Steps end with the optimizer's step. Without an optimizer they end with backward, without gradients with the outermost module's forward. See --steps.",
+                failed=_own_words(log)
+                or "the program ended and no step was found in it\n  Steps end with the optimizer's step. Without an optimizer they end with backward, without gradients with the outermost module's forward. See --steps.",
             )
         kept = max(found, key=lambda one: (one["world_size"] > 1, -one["rank"], one["steps"]))
         if kept["steps"] < FEWEST + 2:
@@ -178,6 +180,13 @@ class Runner:
         if self.program.seed is not None and "PYTHONHASHSEED" not in base:
             made["PYTHONHASHSEED"] = str(self.program.seed)
         return {**base, **made}
+
+
+def _own_words(log: Path) -> str:
+    """The last line that advisor printed inside of the program: why it stopped timing. "" if it printed none."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        own = [line.rstrip() for line in lines if line.startswith(MARK)]
+    return own[-1].removeprefix(MARK) if own else ""
 
 
 class _NoLook:
