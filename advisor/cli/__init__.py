@@ -46,6 +46,10 @@ COMMANDS = {
 """The module of each command, and the first line of its help. A command's own module is imported when the command is run or its help is printed."""
 
 
+_READ_ALONE = ("analyze", "rules", "convert", "fleet", "compare")
+"""Modules of commands that run no program of the user's."""
+
+
 def __getattr__(name: str) -> Any:
     if name == "app":
         return _whole()
@@ -121,6 +125,8 @@ def main() -> None:
     status.begin()
     completion.complete_at_once_in_zsh()
     word = next((word for word in completion.words() if not word.startswith("-")), "")
+    if COMMANDS.get(word, ("",))[0] in _READ_ALONE:  # threads for products of large matrices, which nothing here has, spin until one comes
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     atexit.register(gc.freeze)  # objects are not searched for cycles once more before the process ends
     with importing():
         app = typer.main.get_command(application((word,), alone=word in COMMANDS and sys.argv[1:2] == [word]))

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
 
 from advisor.knowledge.expressions import expression
 
@@ -112,7 +111,7 @@ def masked_each(texts: list[str]) -> list[str]:
 
 def kinds_in(text: str) -> set[str]:
     """What looks like a secret: kinds of values and the names before them, never a value."""
-    may_hold = _pairs_of(text)
+    may_hold = _triples_of(text)
     found = {kind for kind, holds in _HOLDS.items() if any(may_hold(part) and part in text for part in holds) and _of_kind(kind).search(text)}
     named = _named(text, may_hold) if any(map(may_hold, _CORES)) else []
     found |= {_whole_name(text, match.start("name"), match.end("name")) for match in _matches(_ASSIGNED, text, iter(named))}
@@ -120,22 +119,27 @@ def kinds_in(text: str) -> set[str]:
 
 
 _LONG = 1 << 16  # characters: of a shorter text, looking for each part takes less
+_OWN = "abcdefghijklmnopqrstuvwxyz_-./0"
+_KINDS = bytes(1 + _OWN.find("0" if chr(byte).isdecimal() else chr(byte).lower()) for byte in range(256))
+"""A number of five bits for each byte, the same for all digits, and for all that are in no part."""
 
 
-def _pairs_of(text: str) -> Callable[[str], bool]:
-    """Whether a long text holds every pair of letters of a part, in any case. Most parts hold a pair that no trace does, and need not be looked for."""
+def _triples_of(text: str) -> Callable[[str], bool]:
+    """Whether a long text may hold a part in any case, by its triples of characters. Most parts have one that no trace has, and need not be looked for."""
     if len(text) < _LONG or not text.isascii():
         return bool
     import numpy as np
 
-    data, seen = text.encode(), np.zeros(1 << 16, bool)
-    for first in (0, 1):
-        seen[np.frombuffer(data, "<u2", (len(data) - first) // 2, first).astype(np.intp)] = True
-    pairs = seen.reshape(256, 256)  # by the second letter, then the first
-    upper, lower = slice(ord("A"), ord("Z") + 1), slice(ord("a"), ord("z") + 1)
-    pairs[lower] |= pairs[upper]
-    pairs[:, lower] |= pairs[:, upper]
-    return lambda part: all(pairs[ord(second), ord(first)] for first, second in pairwise(part.lower()))
+    kinds, seen = np.frombuffer(text.encode().translate(_KINDS), np.uint8), np.zeros(1 << 15, bool)
+    for at in range(0, len(kinds), _LONG):
+        piece = kinds[at : at + _LONG + 2].astype(np.uint16)
+        seen[piece[:-2] << 10 | piece[1:-1] << 5 | piece[2:]] = True
+
+    def may_hold(part: str) -> bool:
+        each = part.encode().translate(_KINDS)
+        return all(seen[one << 10 | two << 5 | three] for one, two, three in zip(each, each[1:], each[2:], strict=False))
+
+    return may_hold
 
 
 @cache

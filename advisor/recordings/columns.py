@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
+PIECE_ROWS = 1 << 17
+"""Rows of a large table that are worked on at once: so many fit the cache, and all of them would take as much memory as the table."""
+
 Rows = NDArray[np.bool_] | NDArray[np.integer[Any]] | slice
 """Which rows: a mask, their numbers, or a slice."""
 Objects = NDArray[np.object_]
@@ -64,13 +67,16 @@ class Categorical:
 
     def isin(self, texts: Iterable[object]) -> NDArray[np.bool_]:
         """Which rows hold any of the texts."""
-        asked = {*texts}
-        wanted = [code for code, text in enumerate(self.categories.tolist()) if text in asked]
-        return self.codes == wanted[0] if len(wanted) == 1 else np.isin(self.codes, wanted)
+        return self.matching({*texts}.__contains__)
 
     def matching(self, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
         """(n,) whether each row's text is wanted; each distinct text is asked for once."""
-        return np.array([*(bool(wanted(text)) for text in self.categories.tolist()), False], bool)[self.codes]
+        codes = [code for code, text in enumerate(self.categories.tolist()) if wanted(text)]
+        if len(codes) < 2:  # comparing all rows with a number takes a twentieth of looking each up
+            return self.codes == codes[0] if codes else np.zeros(len(self), bool)
+        chosen = np.zeros(len(self.categories) + 1, bool)
+        chosen[codes] = True
+        return chosen[self.codes]
 
     def without_unused(self) -> Categorical:
         """The same rows, without categories that none holds."""
@@ -116,7 +122,7 @@ class Table:
     @overload
     def __getitem__(self, key: Rows) -> Table: ...
     def __getitem__(self, key: Any) -> Any:
-        return self.columns[key] if isinstance(key, str) else Table({name: _chosen(column, key) for name, column in self.columns.items()})
+        return self.columns[key] if isinstance(key, str) else Table({name: chosen(column, key) for name, column in self.columns.items()})
 
     @property
     def ends(self) -> NDArray[np.float64]:
@@ -131,6 +137,10 @@ class Table:
     def select(self, *names: str) -> Table:
         """The columns of those names."""
         return Table({name: self.columns[name] for name in names})
+
+    def where(self, chosen: NDArray[np.bool_]) -> Table:
+        """The rows of a mask, in the same memory if it has all of them."""
+        return self if chosen.all() else self[chosen]
 
     def rows(self, *names: str) -> list[tuple[Any, ...]]:
         """Each row's values of some columns, of all without names."""
@@ -164,7 +174,7 @@ def objects(values: Sequence[Any] | Objects) -> Objects:
     return values if isinstance(values, np.ndarray) and values.dtype == object else made
 
 
-def _chosen(column: Column, rows: Rows) -> Column:
+def chosen(column: Column, rows: Rows) -> Column:
     """Rows of a column; a `constant` stays constant."""
     held = column.codes if isinstance(column, Categorical) else column
     if held.strides != (0,) or not len(held) or isinstance(rows, slice):
@@ -179,7 +189,18 @@ def constant(value: str | NDArray[Any], n: int) -> Column:
     return Categorical(np.broadcast_to(np.int8(0), n), [value]) if isinstance(value, str) else np.broadcast_to(value, n)
 
 
-def _without_repeats(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def of_type(values: NDArray[Any], dtype: str) -> Column:
+    """A column of numbers as another type; a `constant` stays constant."""
+    repeated = len(values) and values.strides == (0,)
+    return constant(values[0].astype(dtype), len(values)) if repeated else values.astype(dtype, copy=False)
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The distinct values of a column of numbers, in order."""
+    return np.unique(values[:1] if values.strides == (0,) else values)
+
+
+def without_repeats(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Arrays in a row; equal constants stay constant."""
     repeated = all(array.strides == (0,) for array in arrays) and len({array[:1].tobytes() for array in arrays if len(array)}) == 1
     if not repeated:
@@ -195,14 +216,14 @@ def concatenated(tables: Sequence[Table]) -> Table:
 def joined(columns: Sequence[Any]) -> Column:
     """Columns of the same kind, concatenated. Categories follow each other in the order in which the columns bring them."""
     if not isinstance(columns[0], Categorical):
-        return _without_repeats(columns)
+        return without_repeats(columns)
     number: dict[str, int] = {}
     codes = []
     for column in columns:
         renumbered = np.array([*(number.setdefault(text, len(number)) for text in column.categories.tolist()), -1], np.int32)
         whole = column.codes.strides == (0,) and len(column) > 0
         codes.append(np.broadcast_to(renumbered[column.codes[0]], len(column)) if whole else renumbered[column.codes])
-    return Categorical(_without_repeats(codes), list(number))
+    return Categorical(without_repeats(codes), list(number))
 
 
 def by_first_row(column: Categorical) -> tuple[NDArray[np.int64], Objects]:

@@ -48,13 +48,26 @@ def forest(to: Ints, deepest: int = DEEPEST) -> Forest:
     to: (n,) the row that each leads to; -1, and what is no row, is none.
     """
     n = len(to)
-    to = np.where((to >= 0) & (to < n), to, -1).astype(np.int64)
+    to = to.astype(np.int64)
+    to[(to < 0) | (to >= n)] = -1
     closing = _closing(to) if (to >= np.arange(n)).any() else np.empty(0, np.int64)
     to[closing] = -1
-    depth = over_ancestors(to, np.where(to >= 0, 1, 0), 0, np.add) if n > deepest else np.zeros(n, np.int64)
-    far = np.flatnonzero((depth > 0) & (depth % (deepest + 1) == 0))
+    far = np.empty(0, np.int64)
+    if n > deepest and _reaches(to, deepest):
+        depth = over_ancestors(to, np.where(to >= 0, 1, 0), 0, np.add)
+        far = np.flatnonzero((depth > 0) & (depth % (deepest + 1) == 0))
     to[far] = -1
     return Forest(to, len(closing), len(far))
+
+
+def _reaches(to: Ints, depth: int) -> bool:
+    """False only if every row reaches a root within that many links: a third of the work of counting them."""
+    jump = np.append(to, -1)  # what is no row leads to the last, which leads to itself
+    for _ in range(depth.bit_length() - 1):
+        jump = jump[jump]
+        if (jump < 0).all():
+            return False
+    return True
 
 
 def _closing(to: Ints) -> Ints:

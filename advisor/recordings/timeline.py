@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.knowledge.structs import replace
-from advisor.recordings.columns import Categorical, Column, Table, constant, objects
+from advisor.recordings.columns import Categorical, Column, Table, constant, objects, of_type
 from advisor.report.numbers import duration
 
 
@@ -281,8 +281,7 @@ def table(name: str, columns: Mapping[str, Any]) -> Table:
             return empty_column(dtype, n)
         if dtype == "str":
             return _categorical(columns[of])
-        values = np.asarray(columns[of])
-        return constant(values[0].astype(dtype), n) if n and values.strides == (0,) else values.astype(dtype, copy=False)
+        return of_type(np.asarray(columns[of]), dtype)
 
     return Table({of: column(of, dtype) for of, dtype in spec.items()})
 
@@ -349,7 +348,7 @@ class Timeline(msgspec.Struct, frozen=True):
         """Make a timeline from the tables at hand; the others are empty. Each is sorted by start, ties kept in order."""
         for name, spec in TABLES.items():
             made = tables[name] = tables[name] if name in tables else _empty(name)
-            if "start_us" in spec and (np.diff(made["start_us"]) < 0).any():
+            if "start_us" in spec and (made["start_us"][1:] < made["start_us"][:-1]).any():
                 tables[name] = made.sorted_by("start_us")
         return cls(source=source, devices=devices, base_ns=base_ns, **tables)
 

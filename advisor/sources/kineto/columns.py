@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.recordings.columns import Categorical
+from advisor.recordings.columns import PIECE_ROWS, Categorical, without_repeats
 
 INT64 = (-(1 << 63), (1 << 63) - 1)  # what a column holds
 _DIGITS = re.compile(r"-?\d+")
@@ -145,29 +145,48 @@ START, DURATION = "start_ns", "dur_ns"
 
 
 class _Parts(msgspec.Struct):
-    """Arrays to join, those of a piece into blocks first: large blocks go back to the system when freed."""
+    """The parts of a column, joined many at once into an array that grows in place: memory that is freed between others is not given back."""
 
+    whole: NDArray[Any] = msgspec.field(default_factory=lambda: np.zeros(0, np.int8))
     small: list[NDArray[Any]] = msgspec.field(default_factory=list)
-    blocks: list[NDArray[Any]] = msgspec.field(default_factory=list)
     _rows: int = 0
 
     def append(self, part: NDArray[Any]) -> None:
         self.small.append(part)
         self._rows += len(part)
-        if self._rows >= _BLOCK_ROWS:
+        if self._rows >= PIECE_ROWS:
             self._pack()
 
     def joined(self) -> NDArray[Any]:
+        """All rows; integers in the narrowest type that holds them, equal ones in the memory of a single one."""
         self._pack()
-        return self.blocks[0] if len(self.blocks) == 1 else np.concatenate(self.blocks)
+        return self.whole
 
     def _pack(self) -> None:
-        if self.small:
-            self.blocks.append(np.concatenate(self.small))
+        if not self._rows:
+            return
+        block, rows = _narrowed(without_repeats(self.small)), len(self.whole)
         self.small, self._rows = [], 0
+        if not rows or (block.strides == self.whole.strides == (0,) and block[0] == self.whole[0]):
+            self.whole = np.broadcast_to(block[0], rows + len(block)) if block.strides == (0,) else block
+            return
+        kind = np.result_type(block, self.whole)
+        if self.whole.dtype != kind or self.whole.strides == (0,):
+            self.whole = self.whole.astype(kind, order="C")
+        self.whole.resize(rows + len(block), refcheck=False)
+        self.whole[rows:] = block
 
 
-_BLOCK_ROWS = 1 << 17  # so that what is worked on fits the cache
+def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    """Integers in the narrowest type that holds them, equal ones in the memory of a single one."""
+    if values.dtype.kind != "i":
+        return values
+    low, high = values.min(), values.max()
+    kind = next(kind for kind in _WIDTHS if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return np.broadcast_to(low.astype(kind), len(values)) if low == high else values.astype(kind, copy=False)
+
+
+_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
 class Merger(msgspec.Struct):

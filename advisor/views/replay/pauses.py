@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with
 from advisor.knowledge import recording_cost
 from advisor.knowledge.shares import MOST
-from advisor.recordings.columns import Table
+from advisor.recordings.columns import PIECE_ROWS, Table
+
+Codes = NDArray[np.signedinteger[Any]]
 
 
 class Pauses(msgspec.Struct, frozen=True):
@@ -33,10 +37,8 @@ class Pauses(msgspec.Struct, frozen=True):
         the program, however rare.
         """
         limits = recording_cost.limits()
-        at, what = _edges(tables)
-        gaps = np.diff(at)
-        long = np.flatnonzero(gaps > limits.quiet_us)
-        first, last, lasts, odd = at[long], at[long + 1], gaps[long], np.zeros(len(long), bool)
+        edges, what, long, first, last = _edges(tables, limits.quiet_us)
+        lasts, odd = last - first, np.zeros(len(long), bool)
         if len(long):
             group, passes, pauses = _places(what, long)
             unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
@@ -44,33 +46,62 @@ class Pauses(msgspec.Struct, frozen=True):
             often = odd & (lasts > limits.rare_us)
             odd &= ~often | (often.sum() <= steps)
         first = first + limits.quiet_us
-        return cls(at[np.r_[True, gaps > 0][: len(at)]], (first[~odd], last[~odd]), (first[odd], last[odd]))
+        return cls(edges, (first[~odd], last[~odd]), (first[odd], last[odd]))
 
 
-def _places(what: Ints, long: Ints) -> tuple[Ints, Ints, Ints]:
+def _places(what: Codes, long: Ints) -> tuple[Ints, Ints, Ints]:
     """The place of each long pause, by the events before and after it. Then how often each place is passed, and how often with a long pause."""
-    before, after, count = what[:-1], what[1:], int(what.max()) + 1
-    known, group = np.unique(before[long] * np.int64(count) + after[long], return_inverse=True)
+    count = int(what.max()) + 1
+    known, group = np.unique(what[long] * np.int64(count) + what[long + 1], return_inverse=True)
     # Most events are at no such place: one look-up leaves them out, before pairs are made of the rest.
-    ends, begins = np.zeros(count, bool), np.zeros(count, bool)
-    ends[before[long]] = begins[after[long]] = True
-    some = np.flatnonzero(ends[before] & begins[after])
-    place = before[some] * np.int64(count) + after[some]
-    found = np.searchsorted(known, place)
-    here = known[np.minimum(found, len(known) - 1)] == place
-    return group, np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
+    ends, begins, passes = np.zeros(count, bool), np.zeros(count, bool), np.zeros(len(known), np.int64)
+    ends[what[long]] = begins[what[long + 1]] = True
+    for at in range(0, len(what), PIECE_ROWS):
+        before, after = what[at : at + PIECE_ROWS], what[at + 1 : at + 1 + PIECE_ROWS]
+        before = before[: len(after)]
+        some = np.flatnonzero(ends[before] & begins[after])
+        place = before[some] * np.int64(count) + after[some]
+        found = np.searchsorted(known, place)
+        here = known[np.minimum(found, len(known) - 1)] == place
+        passes += np.bincount(found[here], minlength=len(known))
+    return group, passes, np.bincount(group, minlength=len(known))
 
 
-def _edges(tables: Sequence[Table]) -> tuple[Floats, Ints]:
-    """When each event begins and ends, in order, and what does: a number for each name and end of it."""
-    times: list[Floats] = []
-    names: list[Ints] = []
-    first = 0
-    for table in tables:
-        start, codes = table["start_us"], np.int32(first) + 2 * table["name"].codes.astype(np.int32)
-        times += [start, start + table["dur_us"]]
-        names += [codes, codes + np.int32(1)]
-        first += 2 * len(table["name"].categories)
-    at = np.concatenate(times)
-    order = np.argsort(at, kind="stable")
-    return at[order], np.concatenate(names)[order]
+def _edges(tables: Sequence[Table], quiet_us: float) -> tuple[Floats, Codes, Ints, Floats, Floats]:
+    """When any event begins or ends, in order, each time once. (n,) what does at each edge: a number for each name and end of it. Then the edges before long
+    pauses, and where these begin and end.
+
+    The tables are in order of start.
+    """
+    n, names = 2 * sum(map(len, tables)), 2 * sum(len(table["name"].categories) for table in tables)
+    times = np.empty(n)
+    what: Codes = np.empty(n, np.int16 if names < 1 << 15 else np.int32)
+    cuts = max((table["start_us"] for table in tables), key=len)[PIECE_ROWS::PIECE_ROWS].tolist()
+    opened = [(np.empty(0), np.empty(0, what.dtype)) for _ in tables]  # ends of events that began before, beyond a cut
+    pauses: list[tuple[Ints, Floats, Floats]] = []
+    rows, done, kept, before = [0] * len(tables), 0, 0, -np.inf
+    for cut in [*cuts, np.nan]:  # nothing is beyond the last
+        at: list[Floats] = []
+        of: list[Codes] = []
+        first = 0
+        for i, table in enumerate(tables):
+            piece = slice(rows[i], int(np.searchsorted(table["start_us"], cut)))
+            start, end = table.bounds(piece)
+            begins = table["name"].codes[piece].astype(what.dtype) * 2 + first
+            end, ends = np.concatenate([opened[i][0], end]), np.concatenate([opened[i][1], begins + 1])
+            later = end >= cut
+            opened[i] = end[later], ends[later]
+            at += [start, end[~later]]
+            of += [begins, ends[~later]]
+            rows[i], first = piece.stop, first + 2 * len(table["name"].categories)
+        time = np.concatenate(at)
+        order = np.argsort(time, kind="stable")
+        time = time[order]
+        what[done : done + len(time)] = np.concatenate(of)[order]
+        previous = np.concatenate([[before], time])[:-1]
+        new, long = time[time > previous], np.flatnonzero((time - previous > quiet_us) & (previous > -np.inf))
+        pauses.append((done + long - 1, previous[long], time[long]))
+        times[kept : kept + len(new)] = new
+        done, kept, before = done + len(time), kept + len(new), time[-1] if len(time) else before
+    places, since, until = map(np.concatenate, zip(*pauses, strict=True))
+    return times[:kept], what, places, since, until

@@ -134,9 +134,9 @@ class HostCost(msgspec.Struct, frozen=True):
         """That of a recorded schedule; None if the host's part was not recorded or nobody knows the recorder's cost."""
         # Frames of another trace of the same run were not recorded in this one.
         python_calls = timeline.python_calls[:0] if timeline.source.borrowed else timeline.python_calls
-        frames = [f.select("name", "start_us", "dur_us")[host.on_threads(f)] for f in (timeline.cpu_ops, timeline.api_calls, python_calls)]
+        tables = (timeline.cpu_ops, timeline.api_calls, python_calls, timeline.annotations)
+        *frames, marks = (f.select("name", "start_us", "dur_us").where(host.on_threads(f)) for f in tables)
         ops, calls, python = (f["start_us"] for f in frames)
-        marks = timeline.annotations.select("name", "start_us", "dur_us")[host.on_threads(timeline.annotations)]
         # The last step that was recorded only closes the window.
         pauses = Pauses.create([*frames, marks], steps.steps + steps.repeats, host.data_loading)
         edges = pauses.edges_us
@@ -289,7 +289,8 @@ def _empty_call_us(python: Table, edges: Floats, steps: Steps) -> float | None:
     if not len(python):
         return None
     start = python["start_us"]
-    rows = np.flatnonzero(python["name"].matching(recording_cost.DOES_NOTHING.match) & steps.issued_at(start))
+    rows = np.flatnonzero(python["name"].matching(recording_cost.DOES_NOTHING.match))
+    rows = rows[steps.issued_at(start[rows])]
     if len(rows) < FEWEST_CALLS:
         return None
     end = start[rows] + python["dur_us"][rows]

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, nest
+from advisor.recordings.columns import PIECE_ROWS
 from advisor.recordings.links import Forest, forest
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import thread_ids
@@ -33,10 +34,14 @@ def _rows_of(numbers: Ints, wanted: Ints) -> Ints:
     """The first row with each number that is wanted, -1 if none has it or it is negative."""
     largest = max(int(numbers.max()), -1)
     if largest < _SPREAD * len(numbers):
-        rows = np.full(largest + 2, -1)
-        counted = np.flatnonzero(numbers >= 0)[::-1]  # of rows with one number the first is written last
-        rows[numbers[counted]] = counted
-        found: Ints = rows[np.where((wanted >= 0) & (wanted <= largest), wanted, largest + 1)]
+        rows, found = np.full(largest + 2, -1), np.empty(len(wanted), np.int64)
+        pieces = [slice(at, at + PIECE_ROWS) for at in range(0, len(numbers), PIECE_ROWS)]
+        for piece in reversed(pieces):
+            counted = np.flatnonzero(numbers[piece] >= 0)[::-1]  # of rows with one number the first is written last
+            rows[numbers[piece][counted]] = counted + piece.start
+        for piece in pieces:
+            number = wanted[piece]
+            found[piece] = rows[np.where((number >= 0) & (number <= largest), number, largest + 1)]
         return found
     order = np.argsort(numbers, kind="stable")
     at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(order) - 1)]
