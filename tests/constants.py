@@ -28,7 +28,10 @@ class Constant:
 
 
 def numbers(value: ast.expr) -> int:
-    """How many numbers a value is made of, 0 where it is made of anything else: `3 << 20` is one, `(1.0, 0.5)` two, as `{"a": 1.0, "b": 0.5}` is."""
+    """How many numbers a value is made of, 0 where it is made of anything else: `3 << 20` is one, `(1.0, 0.5)` two, as `{"a": 1.0, "b": 0.5}` is.
+
+    Names in a tuple stand for what was counted elsewhere: `(MOST, 3.0)` is one.
+    """
     if isinstance(value, (ast.Tuple, ast.List, ast.Set)):
         return _all(value.elts)
     if isinstance(value, ast.Dict):
@@ -37,7 +40,7 @@ def numbers(value: ast.expr) -> int:
 
 
 def _all(values: Iterable[ast.expr]) -> int:
-    found = [numbers(value) for value in values]
+    found = [numbers(value) for value in values if not isinstance(value, (ast.Name, ast.Attribute))]
     return sum(found) if all(found) else 0
 
 
@@ -54,10 +57,12 @@ def constants(text: str, path: str) -> Iterator[Constant]:
     lines, explained = text.splitlines(), -1
     body = ast.parse(text).body
     for statement, after in zip(body, [*body[1:], None], strict=False):
-        if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None or not (count := numbers(statement.value)):
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
             continue
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-        if isinstance(target, ast.Subscript):
+        target, value = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target, statement.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        count = sum(map(numbers, value.elts)) if several else numbers(value)
+        if isinstance(target, ast.Subscript) or not count:
             continue
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)

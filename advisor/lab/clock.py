@@ -13,6 +13,10 @@ from ..errors import require
 SETTLED_STEPS = 5
 """Number of steps that are compared with as many earlier steps: few enough to show a slow trend, many enough to hide an outlier."""
 
+MAX_TIMED = 500  # steps: a mean of more gains nothing
+MAX_TIMED_S = 20.0  # nobody waits longer for a mean
+FEWEST_TIMED = 5  # steps, however slow: fewer have no spread
+
 SETTLED_WITHIN = 0.1
 """Step times vary by some 5 % from run to run of five; twice that is still a change."""
 

@@ -20,6 +20,9 @@ from ..errors import UsageError, require
 from ..report.numbers import counted, duration, interval
 from . import frameworks, profilers, recorded
 from .clock import (
+    FEWEST_TIMED,
+    MAX_TIMED,
+    MAX_TIMED_S,
     SETTLED_STEPS,
     StepClock,
     compilations,
@@ -47,10 +50,6 @@ TIMED_S = 0.3
 
 LOCKSTEP_SETTLE = 20
 """Steps that ranks wait beyond the warm-up, all as many, whether or not they have settled before."""
-
-MAX_TIMED = 500  # a mean of more gains nothing
-MAX_TIMED_S = 20.0  # nobody waits longer for a mean
-FEWEST_TIMED = 5  # however slow: fewer have no spread
 
 PATIENCE_S = 60.0
 """Maximum wait of a thread that ends the recording, for writes of the steps' own thread between two steps."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ..errors import UsageError
 from ..report.numbers import counted
 from . import frameworks, recorded
-from .clock import SETTLED_STEPS, median, settled
+from .clock import MAX_TIMED, SETTLED_STEPS, median, settled
 from .guard import Guard, said_of
 from .options import Options
 from .ranks import rank_and_world
@@ -31,8 +31,6 @@ ROUNDS = 8
 
 ROUND_S = 0.05
 """A run takes at least so long, that the wait at its end does not count, or as many steps as were asked for."""
-
-MOST_STEPS = 500  # as `record.MAX_TIMED`
 
 
 def runs_jax() -> bool:
@@ -167,7 +165,7 @@ class JaxRun:
 
     def _time(self) -> Generator[None]:
         """Steps as the program runs them, the host ahead of the devices."""
-        each = min(max(self.options.timed // ROUNDS, round(ROUND_S / self._usual_s), 2), MOST_STEPS // ROUNDS)
+        each = min(max(self.options.timed // ROUNDS, round(ROUND_S / self._usual_s), 2), MAX_TIMED // ROUNDS)
         for _ in range(ROUNDS):
             _synchronize()
             began = time.perf_counter()

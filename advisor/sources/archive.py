@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import tarfile
 
 _ZIP_MAGIC = b"PK\x03\x04"
-_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_TAR_BLOCK = 512  # bytes: POSIX tar
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257  # POSIX tar
 
 _RECORDING = re.compile(r"\.(?:json|sqlite|pickle|pb|ncu-rep|csv)(?:\.gz|\.zst)?$")
 """Names of recordings: other files in an archive, such as a log, are ignored."""
@@ -53,7 +52,7 @@ def unpacked(file: BinaryIO, path: str, max_bytes: int) -> Packed | None:
     file.seek(0)
     if zipped:
         return _guarded(_of_zip, file, path, max_bytes)
-    tarred = Stream(file).peek(_TAR_BLOCK)[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
+    tarred = Stream(file).peek(_TAR_MAGIC_AT + len(_TAR_MAGIC)).endswith(_TAR_MAGIC)
     file.seek(0)
     return _guarded(_of_tar, file, path, max_bytes) if tarred else None
 

@@ -6,6 +6,9 @@ LONGEST_NS = 7 * 86_400 * 10**9
 LARGEST = 1 << 62
 """As large a time, size or count leaves room for sums in int64; in nanoseconds it is centuries."""
 
+MOST_DEVICES = 1 << 12
+"""No node has as many; traces that number processes by device give the host's larger numbers."""
+
 LONGEST_VARINT = 10
 """Bytes of 64 bits, seven each."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from advisor.lab.ablation.mechanisms import Mechanism
 from advisor.lab.ablation.run import MOST_TRACES, Effect, Prediction, Tried
 from advisor.lab.ablation.traces import seen_by
+from advisor.lab.verify import RESAMPLES
 from advisor.report.numbers import counted
 
 MOVED = 0.005
@@ -25,7 +26,7 @@ FEWEST_STILL = 12
 NOTHING = 0.1
 """Points of mean error. A mechanism has no effect if its interval is within this on either side, however many predictions change."""
 
-LEVEL, DRAWS = 0.9, 2000
+LEVEL, DRAWS = 0.9, RESAMPLES
 """Of the bootstrap's interval, and how often it draws."""
 
 FITTED_TO = 12

@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from .. import frameworks, profilers
-from ..clock import StepClock, compilations, device_in_use, device_name, peak_memory, reset_peak_memory, settled
+from ..clock import (
+    FEWEST_TIMED,
+    MAX_TIMED,
+    MAX_TIMED_S,
+    SETTLED_STEPS,
+    StepClock,
+    compilations,
+    device_in_use,
+    device_name,
+    peak_memory,
+    reset_peak_memory,
+    settled,
+)
 from ..find_steps import StepFinder
 from ..guard import Guard, said_of
 from ..in_program import PRIVATE, say
@@ -25,13 +37,9 @@ from .kernels import KernelCount
 from .watch import Watch
 
 FILE = "tried.json"
-SETTLED_AFTER = 5
-"""Steps without a new graph after which a program compiles no more."""
+TIMED_S = 1.0
+"""Steps are timed for at least a second."""
 
-TIMED_S, MOST_S, MOST_TIMED = 1.0, 20.0, 400
-"""Steps are timed for at least a second, for some hundreds of steps at most, and for no longer than a user waits."""
-
-FEWEST = 5  # steps timed, however slow
 MOST_WARMUP = 100  # steps: whoever has not settled by then does not
 RANKS_WARMUP = 30
 """Ranks warm up for as many steps each, as none may stop before another."""
@@ -174,7 +182,7 @@ class Timed:
         """Whether a graph was made in the last steps, of a program that is to be timed. Ranks stop after the same step, whatever each has compiled."""
         if self.world_size > 1 or self.steps_seen > MOST_WARMUP:
             return False
-        return self._graphs[-1] != self._graphs[max(0, len(self._graphs) - 1 - SETTLED_AFTER)] and self.steps_seen >= (self._warmup or 0)
+        return self._graphs[-1] != self._graphs[max(0, len(self._graphs) - 1 - SETTLED_STEPS)] and self.steps_seen >= (self._warmup or 0)
 
     def _settled(self) -> int | None:
         """This step if it ends the warm-up, else None."""
@@ -192,7 +200,7 @@ class Timed:
         if self._last is not None or self.world_size > 1:
             return self.steps_seen >= (self._last or warmup + int(self._asked["timed"]))
         timed, spent_s = self.steps_seen - warmup, self._ended_s[-1] - self._ended_s[warmup - 1]
-        return timed >= MOST_TIMED or (spent_s >= TIMED_S and timed >= self._asked["timed"]) or (spent_s >= MOST_S and timed >= FEWEST)
+        return timed >= MAX_TIMED or (spent_s >= TIMED_S and timed >= self._asked["timed"]) or (spent_s >= MAX_TIMED_S and timed >= FEWEST_TIMED)
 
     def _read(self) -> None:
         self._device = device_in_use()

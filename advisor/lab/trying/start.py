@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from advisor.errors import Terminated, UsageError
+from advisor.lab.clock import FEWEST_TIMED
 from advisor.lab.find_steps import Steps
 from advisor.lab.in_program import MARK
 from advisor.lab.injection import environment
 from advisor.lab.interventions.catalogue import Intervention
 from advisor.lab.launch import given, run_to_end, signal_of
 from advisor.lab.recorded import said
-from advisor.lab.trying.inside import FEWEST, FILE
+from advisor.lab.trying.inside import FILE
 from advisor.lab.verify import STOPPED, end_of
 from advisor.sources import cores
 
@@ -91,7 +92,7 @@ class Ran:
     def warmup(self) -> int:
         """Steps before those that were timed; of a program that ended in its warm-up a third of what there are."""
         steps, warmup = int(self.said["steps"]), self.said["warmup"]
-        return int(warmup) if warmup is not None and steps - warmup >= FEWEST else max(1, steps // 3)
+        return int(warmup) if warmup is not None and steps - warmup >= FEWEST_TIMED else max(1, steps // 3)
 
     @property
     def last(self) -> int:
@@ -147,7 +148,7 @@ class Runner:
                 or "the program ended and no step was found in it\n  Steps end with the optimizer's step. Without an optimizer they end with backward, without gradients with the outermost module's forward. See --steps.",
             )
         kept = max(found, key=lambda one: (one["world_size"] > 1, -one["rank"], one["steps"]))
-        if kept["steps"] < FEWEST + 2:
+        if kept["steps"] < FEWEST_TIMED + 2:
             return Ran(wall_s, failed=f"the program ended after {kept['steps']} steps, of which none can be timed")
         return Ran(wall_s, kept, ranks=[one for one in found if one["world_size"] > 1])
 

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.intervals import Ints
+from advisor.sources.limits import LONGEST_VARINT
 
 Bytes = NDArray[np.uint8]
 
 PADDING = bytes(16)
 """Bytes after the data, so that a number cut off by the end is read and refused, not sought outside."""
 
-_LONGEST_SHIFT = 63  # bits: the last of a varint's ten bytes
+_LONGEST_SHIFT = 7 * (LONGEST_VARINT - 1)  # bits
 
 
 class Fields(NamedTuple):

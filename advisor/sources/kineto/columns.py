@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from advisor.recordings.columns import PIECE_ROWS, Categorical, without_repeats
 
-INT64 = (-(1 << 63), (1 << 63) - 1)  # what a column holds
+INT64 = np.iinfo(np.int64)  # what a column holds
 _DIGITS = re.compile(r"-?\d+")
 
 # float64 holds microseconds to half a nanosecond below this, so that rounding is exact.
@@ -79,7 +79,7 @@ def integer(value: Any, missing: int = -1) -> int:
         value = int(value) if np.isfinite(value) else missing
     elif not isinstance(value, int):
         return missing
-    if INT64[0] <= value <= INT64[1]:
+    if INT64.min <= value <= INT64.max:
         return int(value)
     return (value & ((1 << 64) - 1)) - (1 << 64) if 0 < value < 1 << 64 else missing
 

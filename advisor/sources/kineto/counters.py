@@ -9,14 +9,12 @@ import msgspec
 import numpy as np
 
 from advisor.sources.kineto.columns import START, Column, strings
-from advisor.sources.limits import LARGEST
+from advisor.sources.limits import LARGEST, MOST_DEVICES
 
 TABLE = "gpu_metrics"
 _COUNTER = re.compile(rb'"ph"\s*:\s*"C"')
 _QUOTED = re.compile(rb'C"(?<="C")')
 """The mark alone, found in a third of the time that `in` takes, which looks for the last quote first."""
-_MOST_DEVICES = 1 << 12
-"""Processes are numbered by device; the host's have larger numbers."""
 _VALUE = "value"
 """The name of an argument with the only number of its event."""
 
@@ -49,7 +47,7 @@ def counters(piece: bytes) -> dict[str, Column]:
 
 def _rows(event: _Event) -> list[tuple[int, int, str, float]]:
     """Start in ns, device, name and value of each number."""
-    if not isinstance(event.pid, int) or not 0 <= event.pid < _MOST_DEVICES or not isinstance(event.args, dict) or not _is_number(event.ts):
+    if not isinstance(event.pid, int) or not 0 <= event.pid < MOST_DEVICES or not isinstance(event.args, dict) or not _is_number(event.ts):
         return []
     called = event.name if isinstance(event.name, str) else ""
     start = event.ts * 1000

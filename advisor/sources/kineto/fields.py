@@ -50,7 +50,7 @@ MARKS = {("i", "[memory]"): "memory", ("I", "[memory]"): "memory", ("M", "thread
 HALVES = "BE"
 """Phases of spans that are recorded in two events."""
 
-MISSING = INT64[0]
+MISSING = INT64.min
 """An optional integer that was not recorded."""
 
 Kind = Literal["integer", "float", "text", "either", "label", "raw"]

@@ -22,7 +22,6 @@ QUEUED = 2
 
 # The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
 _PIPE_BYTES = 1 << 20
-_F_SETPIPE_SZ = 1031  # linux/fcntl.h
 _READY, _MALFORMED, _FAILED = b"ready", b"malformed", b"failed"
 _EXACT, _LENIENT = b"\1", b"\0"
 
@@ -143,5 +142,5 @@ def _answer(request: bytes) -> bytes:
 def _widen(pipe: int) -> None:
     import fcntl
 
-    with contextlib.suppress(OSError):  # Linux alone can, and it only saves waiting
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
+    with contextlib.suppress(OSError, AttributeError):  # Linux alone can, and it only saves waiting
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

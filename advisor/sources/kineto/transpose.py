@@ -44,7 +44,7 @@ OF_A_RANK = re.compile(r"(?P<rank>\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9}(?!\d))[\W
 """SGLang merges profiles as `[TP00-DP01] 4100`, scripts as `rank0_4100`."""
 
 _FLOWS = "XsftC"  # and spans and counters
-_UNSIGNED_NONE = (1 << 32) - 1  # -1 as CUPTI's uint32
+_UNSIGNED_NONE = np.iinfo(np.uint32).max  # -1 as CUPTI's uint32
 _INT32 = np.iinfo(np.int32)
 
 

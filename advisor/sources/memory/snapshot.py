@@ -40,7 +40,7 @@ _ALLOCATED = ("active_allocated",)
 _IN_USE = ("active_pending_free", "active_awaiting_free")
 _MOST_BYTES = 1 << 50
 """A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
-_NO_LINE = (1 << 64) - 1
+_NO_LINE = int(np.iinfo(np.uint64).max)
 """The line number that torch writes for a C++ frame with an unknown line: -1 without a sign."""
 
 

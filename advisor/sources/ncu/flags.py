@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from advisor.recordings.kernel_profiles import Flags
 from advisor.sources.ncu.elf import sections_of
 
-NOTE, OWNER, TYPE = ".note.nv.tkinfo", b"NVIDIA Corp\0", 2000
+NOTE, OWNER, TYPE = ".note.nv.tkinfo", b"NVIDIA Corp\0", 2000  # an ELF note in which ptxas leaves its options
 
 _ARCH = re.compile(r"(?:^|\s)(?:-arch|--gpu-name)[ =](sm_\d{2,3}[a-z]?)(?=\s|$)")
 _LEVEL = re.compile(r"(?:^|\s)(?:-O ?|--opt-level[ =])([0-4])(?=\s|$)")

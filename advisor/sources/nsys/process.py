@@ -10,7 +10,7 @@ from advisor.sources.nsys.tables import Database
 
 # Ids of CUDA fit into these many bits: correlation ids are uint32 that go up from 1, stream ids are uint32.
 _CORRELATION_BITS, _STREAM_BITS = 40, 32
-_NO_STREAM = 2**32 - 1
+_NO_STREAM = np.iinfo(np.uint32).max
 
 
 class Processes:

@@ -10,11 +10,11 @@ import numpy as np
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import LeftOut, Timeline
+from advisor.sources.limits import MOST_DEVICES
 from advisor.sources.nsys.tables import ABSENT, Database, categorical
 from advisor.sources.rocprof.parts import blocks, copies, kernels, markers, timeline
 
 _MARKER = "UserMarker"
-_MOST_GPUS = 1 << 16  # no node has as many
 _KERNELS, _COPY, _FILL = ("KernelExecution", "Task"), "Copy", "Fill"
 """Types of ops; a task is a kernel of a graph."""
 
@@ -52,7 +52,7 @@ def _ops(db: Database, texts: dict[int, str], calls: dict[str, Ints]) -> tuple[l
     place = {
         "start_ns": c["start"],
         "end_ns": c["end"],
-        "device": np.where((c["gpuId"] >= 0) & (c["gpuId"] < _MOST_GPUS), c["gpuId"], 0),
+        "device": np.where((c["gpuId"] >= 0) & (c["gpuId"] < MOST_DEVICES), c["gpuId"], 0),
         "stream": stream,
         "correlation": of_call,
     }

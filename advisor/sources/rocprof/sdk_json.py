@@ -12,7 +12,7 @@ from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.recordings.timeline import Device, LeftOut, Timeline
 from advisor.sources.json_pieces import pieces
-from advisor.sources.limits import LARGEST
+from advisor.sources.limits import LARGEST, MOST_DEVICES
 from advisor.sources.nsys.tables import categorical
 from advisor.sources.opened import Opened
 from advisor.sources.rocprof.parts import RECORD, blocks, copies, kernels, markers, timeline
@@ -105,7 +105,6 @@ class _File(msgspec.Struct):
 
 
 _GPU = 2  # rocprofiler_agent_type_t
-_MOST_GPUS = 1 << 16  # no node has as many
 
 
 _Columns = dict[str, Ints]
@@ -145,7 +144,7 @@ def read(opened: Opened) -> Timeline:
 def _timeline(process: _Process, records: dict[str, _Columns], hsa: int, path: str, size: int) -> Timeline:
     strings = process.strings
     agents = {agent.id.handle: agent for agent in process.agents if agent.type == _GPU}
-    order = {handle: agent.logical_node_type_id if 0 <= agent.logical_node_type_id < _MOST_GPUS else at for at, (handle, agent) in enumerate(agents.items())}
+    order = {handle: agent.logical_node_type_id if 0 <= agent.logical_node_type_id < MOST_DEVICES else at for at, (handle, agent) in enumerate(agents.items())}
     names = {one.kernel_id: one.formatted_kernel_name or one.kernel_name for one in process.kernel_symbols}
     messages = {one.key: one.value for one in strings.marker_api}
     marker, rccl, hip = records["marker_api"], records["rccl_api"], records["hip_api"]
