@@ -16,7 +16,8 @@ PART = ".advisor-"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says where nothing more can be written."""
 
-_HEAD_BYTES = 2048  # of a file that may be one of ours: they say so at their beginning
+HEAD_BYTES = 4096
+"""In which files that advisor writes, and every format that is told by its bytes, say what they are."""
 
 _VERSION = rb"\d+\.\d+\.\d+[\w.+-]{0,40}"
 _OURS = re.compile(
@@ -63,7 +64,7 @@ def of_system(error: OSError) -> AdvisorError:
 def begins_as_ours(path: Path) -> bool:
     """Whether a file on this machine does."""
     with path.open("rb") as file:
-        return is_ours(file.read(_HEAD_BYTES))
+        return is_ours(file.read(HEAD_BYTES))
 
 
 def write_whole(target: Path, data: bytes) -> None:

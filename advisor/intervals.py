@@ -17,6 +17,7 @@ Mask = NDArray[np.bool_]
 Spans = tuple[Floats, Floats]
 
 NANOSECOND_US = 1e-3  # what no clock resolves
+CLOCKS_APART_US = 5.0  # by as much the clocks of a host and its devices differ, which profilers align by sampling
 EMPTY: Spans = (np.empty(0), np.empty(0))
 
 

@@ -6,12 +6,13 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.measured_costs import costs
+from advisor.knowledge.shares import UNUSUAL
 from advisor.views.groups import Groups
 from advisor.views.replay.gpu_work import GpuWork
 
 HIDDEN = costs("overlap")
 
-WAITING = 1.5
+WAITING = UNUSUAL
 """A collective that takes longer than this many times the shortest one like it waits for other ranks in the rest."""
 
 

@@ -10,16 +10,13 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.op_tokens import plain
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import NAMED, counted, duration
 from advisor.report.wording.period import PER_STEP
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.recomputed import Recomputed
-
-NAMED = 4
-"""Ops of a region that a summary names."""
 
 
 @rule("recomputation", min_saving_share=0.03)

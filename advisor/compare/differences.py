@@ -11,7 +11,7 @@ import msgspec
 
 from advisor.compare.model import Difference
 from advisor.knowledge.collectives import Collective
-from advisor.knowledge.shares import LITTLE
+from advisor.knowledge.shares import LITTLE, UNUSUAL
 from advisor.report.model import Report
 from advisor.report.numbers import counted, interval, three
 from advisor.report.recording import Prediction
@@ -19,7 +19,7 @@ from advisor.report.recording import Prediction
 FLOPS_SHARE = LITTLE
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
 
-OTHER_WORK, SAME_MODULES, SAME_OPS = 1.5, 0.2, 0.4
+OTHER_WORK, SAME_MODULES, SAME_OPS = UNUSUAL, 0.2, 0.4
 """Steps are of different programs if FLOPs differ by more than half, and less than a fifth of the time is in modules of the same names, or two fifths in
 ops. A fix that renames everything, such as compiling, keeps FLOPs; a larger batch keeps names.
 """

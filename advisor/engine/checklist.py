@@ -8,7 +8,7 @@ import msgspec
 
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.op_tokens.families import PRODUCTS, of_engine, tensor_core
-from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL
+from advisor.knowledge.shares import HARDLY_ANY, LITTLE, MOST, NEARLY_ALL, WELL_USED
 from advisor.report.finding import BytesSaved
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Answer, Report
@@ -20,7 +20,7 @@ BUSY, EXPOSED, IN_THE_WAY = NEARLY_ALL, LITTLE, HARDLY_ANY
 """A GPU that works nine tenths of the step leaves little to gain by feeding it better; exposed communication of a tenth is not work;
 what holds a twentieth of the step can be told from the noise of an unprofiled run."""
 
-NEAR_ROOF, KNOWN, COMPILED = 0.6, MOST, LITTLE
+NEAR_ROOF, KNOWN, COMPILED = WELL_USED, MOST, LITTLE
 """Large products reach 70 to 90 % of datasheet rates; a mean speaks for the rest where half of the time is known; one generated
 kernel in ten is a compiled model, one in 768 a compiled helper."""
 

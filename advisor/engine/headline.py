@@ -36,7 +36,7 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
-from advisor.views.trace.steps import Steps
+from advisor.views.trace.steps import FEWEST_LEFT, Steps
 from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unexecuted_launches import captured_calls
 from advisor.views.trace.unseen import Unseen
@@ -51,7 +51,7 @@ class Judgement(NamedTuple):
     why: str = ""
 
 
-FEWEST_OPS = 8
+FEWEST_OPS = FEWEST_LEFT
 """A window that holds fewer GPU ops than this does not show how a program runs, though it repeats."""
 
 IDLE_CAPTURE = VIRTUALLY_ALL

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from advisor.compare.model import Interval
-from advisor.report.brief import Brief, Quoted
+from advisor.report.brief import BRIEF_BYTES, Brief, Quoted
 from advisor.report.finding import AnySaving, Code, Severity
 from advisor.report.serving import Phase
 
-FIRST_BYTES = 2_000
+FIRST_BYTES = BRIEF_BYTES
 """Of a first answer: it is read into a context window, and says how to ask for more."""
 REPLY_BYTES = 8_000
 """Of a cut answer: counts of omitted rows, and how to request them."""

@@ -21,5 +21,8 @@ CONSIDERABLE = 0.25
 WELL_USED = 0.6
 """Of its peak: from there ncu calls a resource well used (`SOLBottleneck`)."""
 
+UNUSUAL = 1.5
+"""Times as much as usual: the spread of the same work does not reach as far."""
+
 SEVERAL = 1.5
 """A step, in the mean: with fewer it has a single one."""

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.lab import tables
 from advisor.sources import load
 from advisor.views.replay.replay import Replay
 from advisor.views.workspace import Workspace
 
-TOLERANCE = 0.05
+TOLERANCE = HARDLY_ANY
 """A repeated measurement of a step differs by about this much: a step this close to an interval's end is inside."""
 
 GPU_BOUND = 0.85

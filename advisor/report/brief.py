@@ -10,7 +10,7 @@ import msgspec
 from advisor.report.encoded import as_json
 from advisor.report.finding import AnySaving, Finding, Severity
 from advisor.report.model import SCHEMA, Kind, Report
-from advisor.report.numbers import cut, whole_clauses
+from advisor.report.numbers import NAMED, cut, whole_clauses
 from advisor.report.priorities import first_findings
 from advisor.report.recording import READ_INSTEAD, Prediction
 
@@ -18,10 +18,6 @@ BRIEF = 1
 """The version of this form: fields are added within one, and never renamed."""
 BRIEF_BYTES = 2_000
 """Of the JSON at most."""
-THINGS = 3
-"""To do, at most: a list that is longer is a report."""
-RANKS = 4
-"""Of a finding, the culprit first."""
 _TEXTS = (240, 160, 100, 60, 30)
 """Characters of a text, the most of these with which all fits."""
 
@@ -102,7 +98,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 def brief(report: Report, limit: int = BRIEF_BYTES) -> bytes:
     """JSON of at most `limit` bytes, which are some hundred at least: texts are cut if they do not fit, and then findings are left out. A command is whole or not there."""
-    chosen = [*first_findings(report, THINGS)]
+    chosen = [*first_findings(report)]
     for count in range(len(chosen), -1, -1):
         for most in _TEXTS:
             made = as_json(_brief(report, chosen[:count], most), indent=-1)
@@ -142,7 +138,7 @@ def _finding(found: Finding, most: int) -> BriefFinding:
         fix=BriefFix(cut(found.fix.title, most), (whole_clauses(found.fix.steps[0], most),)),
         from_trace=Quoted(at=cut(at, most)),
         decide_with=_whole(found.decide_with, most),
-        ranks=found.ranks[:RANKS],
+        ranks=found.ranks[:NAMED],
     )
 
 

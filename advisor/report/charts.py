@@ -14,6 +14,12 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 
+PIXELS = 400
+"""About as wide as a chart is: of more points or parts nobody sees each."""
+
+ROWS = 200
+"""Rows of a table that anybody looks through; the rest is counted together."""
+
 
 class Lane(msgspec.Struct, frozen=True):
     """A host thread, a GPU stream, or the idle time of a GPU."""

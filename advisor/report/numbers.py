@@ -164,6 +164,10 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+NAMED = 4
+"""Things that a sentence names before it counts the rest."""
+
+
 def counted(number: float, noun: str, plural: str = "") -> str:
     """`1 check`, `3 checks`; a mean count to the next whole one."""
     number = round(number)

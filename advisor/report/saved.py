@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from advisor.errors import TraceError
+from advisor.files import HEAD_BYTES
 from advisor.knowledge.secrets import masked_each, shown
 from advisor.report.model import SCHEMA, Report
 from advisor.report.priorities import why_excluded
 
-_HEAD = 4096  # bytes: a report says what it is in its first keys
 _NEEDED = {"trace": ("window", "time"), "tpu": ("window", "time"), "memory": ("memory",)}
 """What a report of a kind never lacks."""
 _RECORDING = "recording.json"
@@ -30,7 +30,7 @@ def read_report(path: Path) -> Report:
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
     except (msgspec.DecodeError, ValueError) as error:
-        if is_report(path) and b'"brief":' in data[:_HEAD]:
+        if is_report(path) and b'"brief":' in data[:HEAD_BYTES]:
             raise TraceError(
                 f"{path} is a report in short", "Save a whole report: advisor analyze TRACE --format json -o report.json, without --brief"
             ) from None
@@ -81,7 +81,7 @@ def is_report(path: Path) -> bool:
     """Whether a file begins as our JSON does: its schema, then the version that wrote it."""
     try:
         with path.open("rb") as file:
-            head = b"".join(file.read(_HEAD).split())
+            head = b"".join(file.read(HEAD_BYTES).split())
     except OSError:
         return False
     return head.startswith(b'{"schema":') and b'"advisor":' in head

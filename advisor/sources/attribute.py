@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.shares import VIRTUALLY_ALL
 from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Categorical, Table, concatenated
 from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, table
@@ -20,7 +21,7 @@ from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, table
 _STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
 _CARRIED = ("dims", "types", "strides", "concrete", "kernel_file", "call_stack", "module")
 
-MATCHED_ENOUGH = 0.95
+MATCHED_ENOUGH = VIRTUALLY_ALL
 """Of a light trace's ops. With fewer matches, its steps and the deep steps did different work."""
 
 COMPARED = 4000

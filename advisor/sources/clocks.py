@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import CLOCKS_APART_US, Floats, Ints
 from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 
 LEAST_LAUNCH_US = 3.0
 """No kernel starts sooner after its launch began. At least 3.3 µs in some 130 recordings of A100, H100, H200, MI210 and MI300, by three profilers."""
-
-ADRIFT_US = 5.0
-"""Ops that seem to start this much before their launch are no effect of clock sampling: the check of clocks reports them."""
 
 FEWEST_LAUNCHES = 10
 """With fewer launches no clock is corrected: a record may be damaged."""
@@ -23,7 +20,7 @@ AMONG_FASTEST = 0.001
 
 def aligned(timeline: Timeline) -> Timeline:
     """The timeline with each device's times moved later as its fastest launches require. Unchanged if these are slow enough, as in most recordings,
-    or if a device is further off than `ADRIFT_US`."""
+    or if a device is further off than `CLOCKS_APART_US`."""
     took, device = _launch_us(timeline)
     behind = {number: us for number in np.unique(device).tolist() if (us := _clock_lag_us(took[device == number])) > 0}
     if not behind:
@@ -52,7 +49,7 @@ def _clock_lag_us(took: Floats) -> float:
     if len(took) < FEWEST_LAUNCHES:
         return 0.0
     fastest = float(np.quantile(took, AMONG_FASTEST, method="higher"))
-    return LEAST_LAUNCH_US - fastest if -ADRIFT_US <= fastest < LEAST_LAUNCH_US else 0.0
+    return LEAST_LAUNCH_US - fastest if -CLOCKS_APART_US <= fastest < LEAST_LAUNCH_US else 0.0
 
 
 def _lag_of_devices(device: Ints, behind: dict[int, float]) -> Floats:

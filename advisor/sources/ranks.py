@@ -15,6 +15,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.files import is_ours
+from advisor.knowledge.formats import HEAD_BYTES
 from advisor.knowledge.shares import HARDLY_ANY, MOST
 from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
@@ -240,7 +241,6 @@ def _by_names(labels: Sequence[str]) -> list[int | None]:
     return numbers if len(set(numbers)) == len(numbers) else [None] * len(labels)
 
 
-_HEAD_BYTES = 1 << 16  # in which a trace says of which rank it is
 _RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,18})(?!\d)')
 
 
@@ -263,7 +263,7 @@ def _rank_inside(path: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def head(path: str, size: int = _HEAD_BYTES) -> bytes:
+def head(path: str, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of a file, unpacked; b"" if it cannot be read."""
     try:
         with open_binary(path)[0] as file:

@@ -44,7 +44,7 @@ _GZIP = _Packing((GZIP_MAGIC,), lambda: igzip_lib.IgzipDecompressor(flag=igzip_l
 _ZSTD = _Packing((ZSTD_MAGIC, *ZSTD_SKIPPABLE), zstd.ZstdDecompressor, "zstd -dk")
 
 
-_READ = 1 << 18  # bytes at once: more reads no faster
+READ_BYTES = 1 << 18  # bytes at once: more reads no faster
 _MOST_READ = 1 << 26
 """Greatest number of bytes read at once: Python allocates the requested size before it knows how much there is."""
 _FED = 1 << 14
@@ -119,7 +119,7 @@ class Stream:
         self._ready = data[n:]
         return data[:n]
 
-    def _read_file(self, n: int = _READ) -> bytes:
+    def _read_file(self, n: int = READ_BYTES) -> bytes:
         try:
             block = self._file.read(n)
         except OSError as error:
@@ -130,7 +130,7 @@ class Stream:
         return block
 
     def _plain(self, n: int) -> bytes:
-        block, self._input = self._input or self._read_file(min(max(n, _READ), _MOST_READ)), b""
+        block, self._input = self._input or self._read_file(min(max(n, READ_BYTES), _MOST_READ)), b""
         self._ended = not block
         return block
 

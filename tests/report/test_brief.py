@@ -10,11 +10,11 @@ import jsonschema
 import msgspec
 import pytest
 
-from advisor.report.brief import BRIEF_BYTES, THINGS, brief
+from advisor.report.brief import BRIEF_BYTES, brief
 from advisor.report.encoded import as_json
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.report.priorities import first_findings
+from advisor.report.priorities import MOST, first_findings
 from advisor.report.schema import brief_schema
 from tests.command import advisor
 from tests.paths import ROOT
@@ -78,7 +78,7 @@ def test_texts_as_long_as_they_come_make_it_no_longer() -> None:
     made = msgspec.structs.replace(report, findings=(long,) * 9, source=msgspec.structs.replace(report.source, path="/" + "é" * 4_000))
     data = brief(made)
     short = json.loads(data)
-    assert len(data) <= BRIEF_BYTES and 0 < len(short["findings"]) <= THINGS and short["findings"][0]["decide_with"] == ""
+    assert len(data) <= BRIEF_BYTES and 0 < len(short["findings"]) <= MOST and short["findings"][0]["decide_with"] == ""
     assert short["left_out"] == 9 - len(short["findings"])
 
 

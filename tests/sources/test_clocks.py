@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from advisor.sources.clocks import ADRIFT_US, FEWEST_LAUNCHES, LEAST_LAUNCH_US, aligned
+from advisor.intervals import CLOCKS_APART_US
+from advisor.sources.clocks import FEWEST_LAUNCHES, LEAST_LAUNCH_US, aligned
 from advisor.views.health.events import causality
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -38,7 +39,7 @@ def test_a_clock_that_is_behind_is_set_by_the_fastest_launch():
     [
         (0, 20, "launches take as long as they do"),
         (-5, 20, "a clock that is ahead shows slow launches, which there are"),
-        (5.5 + ADRIFT_US + 1, 20, "what is that far off is for the check of clocks"),
+        (5.5 + CLOCKS_APART_US + 1, 20, "what is that far off is for the check of clocks"),
         (5, FEWEST_LAUNCHES - 1, "few launches tell no clock"),
     ],
 )

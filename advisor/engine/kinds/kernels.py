@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from advisor.engine.grade import Weight
-from advisor.engine.kernel_checklist import kernel_checklist
+from advisor.engine.kernel_checklist import NOTHING, kernel_checklist
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
@@ -74,10 +74,6 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     return sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -cost(f.finding), f.finding.rule))
 
 
-NEXT_TO_NOTHING = 0.001
-"""Of the measured time: a kernel of less matters in no program that launches the others as often."""
-
-
 def _weighed(found: Judged, total_us: float, whole: bool) -> Judged:
     """The finding, no more severe than its kernel's share of the measured time lets it be, and that said. How often the program launches each
     is not known, and of a collection of kernels each may be the point, so that a small share makes it medium, not nothing. So does a report
@@ -87,7 +83,7 @@ def _weighed(found: Judged, total_us: float, whole: bool) -> Judged:
     if share >= MEDIUM_SHARE:
         most: Severity = "high" if whole else "medium"
         return found._replace(finding=msgspec.structs.replace(finding, severity=max(finding.severity, most, key=SEVERITIES.index)))
-    most = "medium" if share >= NEXT_TO_NOTHING else "low"
+    most = "medium" if share >= NOTHING else "low"
     told = f"{finding.summary.rstrip('.')}. The kernel takes {percent(share)} of the measured time."
     severity = max(finding.severity, most, key=SEVERITIES.index)
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY_CHARACTERS else finding.summary))

@@ -9,7 +9,7 @@ from advisor.knowledge.release import release
 from advisor.recordings.recording import Recording
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.model import Headline, Report
-from advisor.report.numbers import percent, threshold
+from advisor.report.numbers import NAMED, percent, threshold
 from advisor.report.numbers import share as part_of
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, DeviceTime, Health, Idle, Recorded, SourceInfo, Window
 from advisor.report.step import Rates, Work
@@ -22,8 +22,6 @@ from advisor.views.workspace import Workspace
 RECORD = "with jax.profiler.trace('log'): several steps of the same kind, a jax.profiler.StepTraceAnnotation('train', step_num=i) around each"
 KNOWN = 0.8
 """FLOPs of the rest may be a fifth more: a rate is then still told to one figure."""
-_NAMED = 4
-"""Categories that the headline names."""
 _HELD_UP = {"communication": "communication-bound", "copy": "copy-bound", "idle": "idle"}
 
 
@@ -118,7 +116,7 @@ def _headline(time: TpuTime, tables: TpuTables, step_us: float, steps: TpuSteps)
     }
     whole = sum(spent.values())
     most = max(spent, key=lambda name: spent[name])
-    named = ", ".join(f"{row.name} {percent(row.share)}" for row in tables.categories[:_NAMED] if row.share >= 0.01)
+    named = ", ".join(f"{row.name} {percent(row.share)}" for row in tables.categories[:NAMED] if row.share >= 0.01)
     what = "profile" if steps.basis == "whole" else "step"
     busy = f"Ops run for {percent(part_of(whole - spent['idle'], whole))} of the {what}" + (f": {named}." if named else ".")
     why = {

@@ -8,14 +8,14 @@ from typing import Any
 from .applied import Applied
 from .outermost import wrap_outermost
 
-_LEAST_CAPABILITY = (8, 0)
+AMPERE = (8, 0)
 """The first GPUs with TF32 and bfloat16 in their matrix units, Ampere."""
 
 
 def _new_enough() -> bool:
     import torch
 
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= _LEAST_CAPABILITY
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= AMPERE
 
 
 def matmul_precision(applied: Applied) -> None:

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from advisor.engine.run import analyze
 from advisor.errors import AdvisorError, TraceError
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.lab.stability import reasons, slower
 from advisor.lab.stability.changes import CHANGES, Change
 from advisor.lab.stability.events import Recorded, read, traces_below
@@ -23,7 +24,7 @@ from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.report.numbers import percent
 
-MOVED = 0.05
+MOVED = HARDLY_ANY
 """A saving that moves by more than five points of the step is another saving."""
 
 

@@ -16,7 +16,7 @@ Verdict = Literal["equal", "differs", "not-checked"]
 UNIT: Mapping[str, float] = {"exact": 0.0, "rounding": 2.0**-23, "tf32": 2.0**-11, "bf16": 2.0**-8}
 """The size of a rounding, in the type that an intervention may compute in; nothing if it changes no arithmetic."""
 
-HALF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-11}
+HALF: Mapping[str, float] = {"bfloat16": UNIT["bf16"], "float16": UNIT["tf32"], "tf32": UNIT["tf32"]}
 """The same of a program that computes in such a type by itself: in it the order of a sum shows."""
 
 OF_LOSS, OF_GRADIENT = 16, 64

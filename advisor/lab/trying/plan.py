@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from advisor.lab.interventions.arithmetic import AMPERE
 from advisor.lab.interventions.catalogue import Intervention, intervention, interventions
 from advisor.lab.trying.result import Elsewhere, Predicted
 from advisor.lab.trying.start import Ran
 from advisor.report.finding import NO_DIFFERENCE, Finding, Saving
 from advisor.report.model import Report
-
-_AMPERE = (8, 0)  # compute capability
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def unfit(chosen: Intervention, ran: Ran) -> str:
     said = ran.said
     has = {
         "cuda": (said["device_kind"] == "cuda", "it needs a CUDA device, and the program used none"),
-        "ampere": (said["device_kind"] == "cuda" and tuple(said["capability"]) >= _AMPERE, "it needs a GPU of compute capability 8.0 or more"),
+        "ampere": (said["device_kind"] == "cuda" and tuple(said["capability"]) >= AMPERE, "it needs a GPU of compute capability 8.0 or more"),
         "training": (said["trains"], "the program has no optimizer"),
         "loader": (True, ""),
         "ranks": (said["world_size"] > 1, "the program has one rank"),

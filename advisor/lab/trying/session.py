@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from advisor.engine.run import report_of
 from advisor.errors import AdvisorError, Terminated, TraceError, UsageError
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.lab.interventions.catalogue import Intervention, Numerics, intervention, interventions
 from advisor.lab.launch import launch
@@ -32,7 +33,7 @@ STACK_RUNS = 2
 """Runs of each side as a fix is added to the kept fixes. Its own gain is known by then, and these are pooled with earlier runs."""
 NUMBERS = 60
 """Steps after the warm-up with compared numbers, in a run of their own: enough to show drift, and soon over."""
-NOISY, SEEN = 0.05, 2.2
+NOISY, SEEN = HARDLY_ANY, 2.2
 """Two runs that differ by more than a twentieth are worth a note. A gain of this multiple of their difference is significant for three runs against
 four, by Student's interval of 99 %."""
 CUT = 60

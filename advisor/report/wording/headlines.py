@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.knowledge.shares import LITTLE
+from advisor.report.finding import LOW_SHARE
 from advisor.report.host_time import HostTime
 from advisor.report.numbers import counted, cut, duration, percent, threshold
 from advisor.report.wording.checks import check_name
@@ -21,7 +22,7 @@ def no_gpu_work(was_asked_for: str) -> str:
     return f"The trace records no GPU work{f' that was read: {was_asked_for}' if was_asked_for else ''}."
 
 
-WORTH_SAYING = 0.01
+WORTH_SAYING = LOW_SHARE
 """Parts of a step without GPU work that are smaller are left out."""
 
 PHASES: dict[str, str] = {

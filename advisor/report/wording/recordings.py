@@ -8,8 +8,9 @@ import msgspec
 
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.knowledge.shares import HARDLY_ANY
+from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.model import DEVICE_BOUND, Kind, Report
-from advisor.report.numbers import counted, duration, percent, rough_duration, share, span
+from advisor.report.numbers import NAMED, counted, duration, percent, rough_duration, share, span
 from advisor.report.recording import DeviceTime, Prediction
 from advisor.report.step import HOST_LINKS, PathPart
 from advisor.report.wording.savings import step_noun
@@ -45,7 +46,7 @@ _LINKS = {
     "host": "other CPU code",
 }
 
-MENTIONED = 0.02
+MENTIONED = NO_DIFFERENCE
 """Profiler overhead that changes a step by less than this is not mentioned."""
 
 BUSY = 0.75
@@ -175,11 +176,8 @@ def without_profiler(true: Prediction, recorded_us: float) -> str:
 def unseen(report: Report) -> str:
     """Work that was launched, or is in the file, and is in no figure; "" where all of it is."""
     rows = [f"{row.what}: {row.count:,}{'' if row.us is None else f', {duration(row.us)}'}" for row in report.unseen]
-    more = [f"{counted(len(rows) - _MOST_UNSEEN, 'more kind')}"] if len(rows) > _MOST_UNSEEN else []
-    return f"Not included in any figure: {'; '.join((*rows[:_MOST_UNSEEN], *more))}." if rows else ""
-
-
-_MOST_UNSEEN = 4  # as many fit a sentence
+    more = [f"{counted(len(rows) - NAMED, 'more kind')}"] if len(rows) > NAMED else []
+    return f"Not included in any figure: {'; '.join((*rows[:NAMED], *more))}." if rows else ""
 
 
 def measured(report: Report) -> str:

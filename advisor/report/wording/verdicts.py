@@ -7,15 +7,10 @@ from typing import Literal
 import msgspec
 
 from advisor.report.model import Report
-from advisor.report.numbers import as_precise_as, counted, duration, interval, rough_duration, speedup, speedups
+from advisor.report.numbers import NAMED, as_precise_as, counted, duration, interval, rough_duration, speedup, speedups
 from advisor.report.recording import READ_INSTEAD
 from advisor.report.wording.checks import check_name, check_subject
-
-WIDE = 0.1
-"""A step whose range is wider than this share of it is said as about so much."""
-
-_FEW = 4
-"""Checks that a line names."""
+from advisor.report.wording.savings import WIDE
 
 
 def step_now(report: Report) -> str:
@@ -72,7 +67,7 @@ def trust(report: Report) -> Trust:
     failed = [check_name(h.check) for h in report.health if h.status == "failed"]
     degraded = [check_name(h.check) for h in report.health if h.status == "degraded"]
     broken = f"{counted(len(report.failed), 'rule')} failed with an error"
-    checks = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:_FEW])}." if failed else ""
+    checks = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:NAMED])}." if failed else ""
     if report.host_time and head.judged_reason == "no-gpu-work":
         return Trust("degraded", "CPU time only", "The trace holds no GPU work, so no rule about the GPU could look.")
     if head.judged == "no":
@@ -85,7 +80,7 @@ def trust(report: Report) -> Trust:
         return Trust("unknown", "Unknown", "No check was run.")
     if degraded:
         return Trust(
-            "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} {'is' if len(degraded) == 1 else 'are'} weak: {', '.join(degraded[:_FEW])}."
+            "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} {'is' if len(degraded) == 1 else 'are'} weak: {', '.join(degraded[:NAMED])}."
         )
     return Trust(
         "ok",

@@ -10,14 +10,17 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from advisor.sources.protobuf import numbers_of
+
 _CUDNN = re.compile(r"^__cudnn\$fmha\w*$")
 _TE = re.compile(r"^te_fused_attn_(forward|backward)_ffi$")
 _ATTRIBUTE = re.compile(r"\b(\w{1,40}) = (-?\d{1,9}) : i64\b")
 _SIZES = ("input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim")
 _FORWARD, _BACKWARD = 2, 5
 """Products of scores' size: queries by keys and scores by values; backward the scores once more and the gradients of four operands."""
-_CAUSAL_TE, _FULL_TE = (2, 4), (0,)
-"""NVTE_Mask_Type: causal from the top left and the bottom right, and none; the others pad."""
+_MASK = numbers_of("NVTE_Mask_Type")
+_CAUSAL_TE = _MASK.NVTE_CAUSAL_MASK, _MASK.NVTE_CAUSAL_BOTTOM_RIGHT_MASK
+"""From the top left and the bottom right."""
 _MASKS = {"NO_MASK": False, "CAUSAL": True, "": False}
 """Whether a mask of cuDNN's is causal. Of others, which pad, it is not known how much is left."""
 
@@ -69,7 +72,7 @@ def _transformer_engine(settings: str) -> _Call | None:
     said = {name: int(value) for name, value in _ATTRIBUTE.findall(settings)}
     batch, heads, queries, keys, query, value = (said.get(name, 0) for name in _SIZES)
     mask = said.get("mask_type", -1)
-    if mask not in (*_CAUSAL_TE, *_FULL_TE):
+    if mask not in (*_CAUSAL_TE, _MASK.NVTE_NO_MASK):
         return None
     # The window counts keys to the left of a query, which sees itself too; -1 is none.
     left = said.get("window_size_left", -1)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+LARGEST_BINARY = 1 << 22
+"""Bytes of a binary that are looked at: a Triton kernel's has some ten thousand, a library's many millions."""
+
 _ELF = b"\x7fELF\x02\x01"
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from advisor.sources.ncu.elf import sections_of
-
-_LARGEST = 1 << 22
-"""Bytes of a table that are read: a kernel has some thousand rows."""
+from advisor.sources.ncu.elf import LARGEST_BINARY, sections_of
 
 
 class Line(NamedTuple):
@@ -31,7 +28,7 @@ def _first_line(binary: memoryview) -> Line | None:
     sections = sections_of(binary)
     if sum(name.startswith(".text.") for name in sections) != 1 or ".debug_line" not in sections:
         return None
-    return _Table(sections[".debug_line"][:_LARGEST]).first()
+    return _Table(sections[".debug_line"][:LARGEST_BINARY]).first()
 
 
 class _Table:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from advisor.errors import TraceError
 from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import Dim, Flags, KernelProfile, KernelProfiles, counted
+from advisor.sources.ncu.elf import LARGEST_BINARY
 from advisor.sources.ncu.flags import flags_of
 from advisor.sources.ncu.lines import Line, first_line
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
 from advisor.sources.sniff import NCU_MAGIC
-from advisor.sources.stream import Stream
+from advisor.sources.stream import READ_BYTES, Stream
 
-_SKIP = 1 << 20  # bytes read at once where nothing is kept
 _LARGEST = 1 << 30
 """Bytes of a header or payload: a whole profile of a kernel has about a million, the largest strings a few."""
 
@@ -123,17 +123,13 @@ def results(stream: Stream, binaries: dict[int, Binary] | None = None) -> Iterat
             rest = rest[4 + size :]
 
 
-_LARGEST_BINARY = 1 << 22
-"""Bytes of a source that are looked at: a Triton kernel's binary has some ten thousand, a library's many millions."""
-
-
 def _note_each(stream: Stream, payload: int, binaries: dict[int, Binary]) -> int:
     """Note facts from the binaries in a block of sources. Returns the number of bytes read."""
     done = 0
     while payload - done >= 4:
         size = _size(stream)
         done += 4
-        if size > min(payload - done, _LARGEST_BINARY):
+        if size > min(payload - done, LARGEST_BINARY):
             break
         with suppress(ValueError):  # a source that cannot be read costs its line and flags, and nothing else
             _note(_take(stream, size), binaries)
@@ -168,7 +164,7 @@ def _take(stream: Stream, n: int) -> memoryview:
 
 def _skip(stream: Stream, n: int) -> None:
     while n > 0:
-        n -= len(_take(stream, min(n, _SKIP)))
+        n -= len(_take(stream, min(n, READ_BYTES)))
 
 
 def _strings(table: memoryview) -> list[str]:

@@ -13,7 +13,7 @@ from advisor.errors import TraceError
 from advisor.intervals import Mask
 from advisor.knowledge import formats
 from advisor.recordings.timeline import GpuKind, ReadIssue, Source, Timeline, table
-from advisor.report.numbers import counted, percent
+from advisor.report.numbers import NAMED, counted, percent
 from advisor.sources.json_pieces import Readable, pieces
 from advisor.sources.limits import LARGEST, LONGEST_NS
 from advisor.sources.sniff import refused
@@ -28,7 +28,6 @@ _MOST_LANES = 1 << 48
 """Streams that are pointers stay below; an event without a valid lane does not."""
 _PROCESS = 0
 """The host's: Proton records its own alone."""
-_MOST_NAMED = 6  # as many fit a sentence
 
 
 class _Event(msgspec.Struct):
@@ -259,9 +258,9 @@ def _intra_kernel_error(events: list[_Event], path: str) -> TraceError:
 
 def _shares(spent: dict[tuple[str, str], float]) -> Iterator[str]:
     """`of kernel add: load 20 %, store 80 %`."""
-    for kernel in list(dict.fromkeys(kernel for kernel, _ in spent))[:_MOST_NAMED]:
+    for kernel in list(dict.fromkeys(kernel for kernel, _ in spent))[:NAMED]:
         of = {scope: us for (of, scope), us in spent.items() if of == kernel}
         whole = sum(of.values()) or 1.0
         ranked = sorted(of.items(), key=lambda item: -item[1])
-        rest = f" and {counted(len(of) - _MOST_NAMED, 'other scope')}" if len(of) > _MOST_NAMED else ""
-        yield f"of kernel {kernel} its warps' time is in {', '.join(f'{scope} {percent(us / whole)}' for scope, us in ranked[:_MOST_NAMED])}{rest}"
+        rest = f" and {counted(len(of) - NAMED, 'other scope')}" if len(of) > NAMED else ""
+        yield f"of kernel {kernel} its warps' time is in {', '.join(f'{scope} {percent(us / whole)}' for scope, us in ranked[:NAMED])}{rest}"

@@ -12,7 +12,7 @@ from advisor.intervals import EMPTY, Floats, Ints, overlap_with
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
+from advisor.report.charts import PIXELS, CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.finding import BytesSaved, Finding
 from advisor.views.charts import memory, queue
 from advisor.views.charts.slices import Cutter
@@ -35,7 +35,6 @@ MOMENTS = 12
 """Findings after these are small: their numbers say enough."""
 WHOLE = 1_500_000
 """Of the whole trace: what a page zooms through."""
-LEAVES = 400  # of the icicle: the next is no wider than a pixel
 FAR_SPREAD = 3.0
 """A step further from the median than this many robust standard deviations is an outlier ..."""
 FAR_SHARE = HARDLY_ANY
@@ -152,10 +151,10 @@ def _leaves(timeline: Timeline, origins: Origins, kernels: Kernels, inside: Ints
     groups, us, longest = _grouped(keys, frame["dur_us"][inside])
     names, categories = frame["name"].categories, (*origins.names, "")
     made = []
-    for group in longest[:LEAVES].tolist():
+    for group in longest[:PIXELS].tolist():
         where, first, last, name, family = (int(key[groups.first[group]]) for key in keys)
         made.append(_leaf(places[where], (categories[first], categories[last], str(names[name])), FAMILIES[family].value, us[group], groups.rows[group]))
-    smaller = longest[LEAVES:]
+    smaller = longest[PIXELS:]
     family_of = kernels.family[inside][groups.first[smaller]]
     return (*made, *(_rest(smaller[family_of == family], FAMILIES[family].value, us, groups) for family in np.unique(family_of).tolist()))
 
@@ -185,10 +184,10 @@ def _host_leaves(timeline: Timeline, ops: Ops, steps: Steps, table: OpTable) -> 
     keys = place, ops.names[ops.outermost[rows]], ops.names[rows]
     groups, us, longest = _grouped(keys, table.host_self_us[rows])
     made = []
-    for group in longest[:LEAVES].tolist():
+    for group in longest[:PIXELS].tolist():
         where, outer, op = (int(key[groups.first[group]]) for key in keys)
         made.append(_leaf(places[where], (ops.categories[outer], ops.categories[op]), "host", us[group], groups.rows[group]))
-    smaller = longest[LEAVES:]
+    smaller = longest[PIXELS:]
     return (*made, *([_rest(smaller, "host", us, groups)] if len(smaller) else []))
 
 

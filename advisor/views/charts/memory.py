@@ -8,12 +8,10 @@ import numpy as np
 from advisor.intervals import Ints
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
-from advisor.report.charts import MemoryCurve
+from advisor.report.charts import PIXELS, MemoryCurve
 from advisor.report.memory import TracedMemory
 from advisor.views.trace.steps import Steps
 
-POINTS = 600
-"""Of a curve: a chart is about this many pixels wide."""
 _HOST = 0
 """The `device_type` of host memory."""
 
@@ -60,7 +58,7 @@ def _running(changes: Ints) -> Ints:
 
 
 def _curve(device: int, rows: Table, steps: Steps, summed: bool) -> MemoryCurve:
-    stretch = ((rows["start_us"] - steps.start_us) / (steps.end_us - steps.start_us) * POINTS).astype(np.int64)
+    stretch = ((rows["start_us"] - steps.start_us) / (steps.end_us - steps.start_us) * PIXELS).astype(np.int64)
     begins = np.flatnonzero(np.r_[True, np.diff(stretch) > 0])
     used, held = (np.maximum.reduceat(rows[name], begins) for name in ("allocated_bytes", "reserved_bytes"))
     return MemoryCurve(device, rows["start_us"][begins], used, held, peak_bytes=int(rows["allocated_bytes"].max()), summed=summed)

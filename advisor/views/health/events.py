@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.intervals import union
+from advisor.intervals import CLOCKS_APART_US, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import HARDLY_ANY
@@ -16,9 +16,6 @@ from advisor.views.health.grades import FEW, HOST, MANY, graded
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
-
-CAUSALITY_SLACK_US = 5.0
-"""A GPU op may seem to start this much before its launch: host and device clocks are aligned by sampling."""
 
 SKEWED = HARDLY_ANY
 """Clocks that disagree by less than what tells more than 95 % of the idle time leave the cause of the gaps known."""
@@ -39,7 +36,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     if not known.any():
         return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST, reason="nothing-to-check")
     early = launches.start_us[known] - timeline.gpu_ops["start_us"][known]
-    bad, slack = int((early > CAUSALITY_SLACK_US).sum()), f"up to {CAUSALITY_SLACK_US:g} µs is tolerated"
+    bad, slack = int((early > CLOCKS_APART_US).sum()), f"up to {CLOCKS_APART_US:g} µs is tolerated"
     if not bad:
         of, before = counted(len(early), "GPU op"), int((early > 0).sum())
         some = f"{before:,} of {of} start before their launch, by up to {three(early.max())} µs ({slack})"
@@ -52,7 +49,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             touches=HOST,
             reason="within-threshold" if before else "absent",
             measured=max(float(early.max()), 0.0),
-            threshold=CAUSALITY_SLACK_US,
+            threshold=CLOCKS_APART_US,
             unit="us",
         )
     failed = bad / int(known.sum()) > MANY and _in_doubt(timeline, steps, float(early.max())) > SKEWED
@@ -65,7 +62,7 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
         reason="beyond-threshold",
         measured=float(early.max()),
-        threshold=CAUSALITY_SLACK_US,
+        threshold=CLOCKS_APART_US,
         unit="us",
     )
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from advisor.recordings.snapshot import Action, Ints, MemorySnapshot
+from advisor.report.charts import PIXELS, ROWS
 from advisor.report.memory import HeldRow, Memory, MemoryCurve, MemoryDevice, SegmentRow
 from advisor.views.memory.attribution import CATEGORIES, Attribution, Category
 from advisor.views.memory.history import DeviceMemory, MemoryHistory
@@ -17,11 +18,6 @@ from advisor.views.memory.patterns import Leaks
 from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.steps import MemorySteps
 
-POINTS = 400
-"""Of the curve: a chart is about this many pixels wide."""
-ROWS = 200
-"""Of the table at the peak; the rest is one row of its category."""
-SEGMENTS = 300  # drawn, the largest: the next are no wider than a pixel
 PIECES = 60
 """Blocks of a segment that are drawn."""
 
@@ -117,7 +113,7 @@ def _curve(device: DeviceMemory, category: Ints) -> MemoryCurve | None:
     n = len(device.events)
     if n < 2:
         return None
-    edges = np.unique(np.linspace(0, n, POINTS + 1).astype(int))
+    edges = np.unique(np.linspace(0, n, PIXELS + 1).astype(int))
     highest = [start + int(np.argmax(device.allocated[start:end])) for start, end in itertools.pairwise(edges.tolist())]
     at = np.unique(np.r_[0, highest, device.peak, n - 1])
     sizes = device.allocations.size
@@ -152,7 +148,7 @@ def _segments(device: DeviceMemory) -> Iterable[SegmentRow]:
     held = np.flatnonzero(device.at_peak)
     held = held[np.argsort(a.address[held], kind="stable")]
     addresses = a.address[held]
-    for address, (size, large, stream) in sorted(spans.items(), key=lambda item: -item[1][0])[:SEGMENTS]:
+    for address, (size, large, stream) in sorted(spans.items(), key=lambda item: -item[1][0])[:PIXELS]:
         first, last = np.searchsorted(addresses, [address, address + size])
         inside = held[first:last]
         inside = np.sort(inside[np.argsort(-a.size[inside], kind="stable")][:PIECES])

@@ -7,14 +7,12 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.intervals import Floats
+from advisor.report.charts import ROWS
 from advisor.report.ranks import CollectiveMoment, RankMoment, RankSpan, RankStep, WaitRow
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.summary import STRIP, RankSummary
-
-PAIRS = 200
-"""Pairs of a report at most, those that wait longest."""
 
 SHOWN_RANKS = 24
 """Ranks around a collective: half of them the last to come, half the first; others of the job if there is room."""
@@ -48,7 +46,7 @@ def rank_steps(job: Job) -> list[tuple[RankStep, ...]]:
 def wait_rows(job: Job) -> tuple[WaitRow, ...]:
     """Who waits for whom, most first."""
     rank, late, us = job.waits_for
-    order = np.argsort(-us, kind="stable")[:PAIRS]
+    order = np.argsort(-us, kind="stable")[:ROWS]
     return tuple(WaitRow(rank=job.numbers[rank[i]], waits_for=job.numbers[late[i]], wait_us=float(us[i])) for i in order.tolist() if us[i] > 0)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.knowledge.collectives import bus_factor, link_gbps
+from advisor.report.charts import ROWS
 from advisor.report.ranks import CollectiveRow
 from advisor.views.groups import Groups
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.job import Job
-
-ROWS = 200
-"""Rows of a report at most, those with most time."""
 
 
 def bus_gbps(job: Job) -> np.ndarray:

@@ -11,6 +11,7 @@ from advisor.intervals import NANOSECOND_US, Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import Timeline
+from advisor.report.charts import PIXELS
 from advisor.report.step import Part, PartKind
 from advisor.views.groups import Groups
 from advisor.views.replay.replay import Replay
@@ -19,9 +20,6 @@ from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.origins import Origins
 from advisor.views.trace.steps import Steps
-
-PARTS = 400
-"""Parts kept; the rest is one part a family, so that the parts still sum to the step."""
 
 _REPEAT = re.compile(r"_\d+$")
 _WRAPPER = "OptimizedModule"
@@ -102,7 +100,7 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
     np.minimum.at(since, groups.of, since_us)
     order = np.argsort(-us, kind="stable")
     titles, shapes = frame["name"].categories, origins.shapes
-    kept = order[:PARTS][np.argsort(since[order[:PARTS]], kind="stable")]
+    kept = order[:PIXELS][np.argsort(since[order[:PIXELS]], kind="stable")]
     first = groups.first[kept]
     parts = [
         Part(
@@ -119,7 +117,7 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
             *(column[first].tolist() for column in (*keys, shape)), calls[kept].tolist(), us[kept].tolist(), strict=True
         )
     ]
-    smaller = order[PARTS:]
+    smaller = order[PIXELS:]
     k, family = kind[groups.first[smaller]], kernels.family[rows][groups.first[smaller]]
     rest = Groups.by_keys(k, family)
     merged = rest.sums(calls=calls[smaller], us=us[smaller])

@@ -10,15 +10,13 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.recordings.timeline import Timeline
+from advisor.report.charts import ROWS
 from advisor.report.kernels import KernelRow, Occupancy
 from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.origins import Origins
 from advisor.views.trace.steps import Steps
-
-ROWS = 200
-"""Rows kept; the rest is one row, so that the table still sums to the whole."""
 
 
 def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:

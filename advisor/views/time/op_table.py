@@ -8,9 +8,9 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask, levels, nest, walk
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
+from advisor.report.charts import ROWS
 from advisor.report.step import OpRow
 from advisor.views.groups import Groups
-from advisor.views.time.kernel_table import ROWS
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.captured_graphs import CapturedGraphs
 from advisor.views.trace.ops import Ops, thread_ids

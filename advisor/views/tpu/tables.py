@@ -9,14 +9,13 @@ import numpy as np
 from advisor.intervals import NANOSECOND_US
 from advisor.recordings.columns import Categorical, Table
 from advisor.recordings.tpu import TpuProfile
+from advisor.report.charts import PIXELS
 from advisor.report.kernels import KernelRow
 from advisor.report.step import CategoryRow, Part
 from advisor.views.groups import Groups
 from advisor.views.tpu.core_time import TpuTime
 from advisor.views.tpu.steps import TpuSteps
 
-PARTS = 500
-"""Ops that a comparison distinguishes; the rest of each category is one part."""
 _WAITS = "waiting for other cores"
 
 
@@ -130,10 +129,10 @@ def _parts(data: Table, share: float) -> list[Part]:
     order = np.argsort(-sums["us"], kind="stable")
     kind, category, name, scope = (key[groups.first[order]] for key in keys)
     us, calls = sums["us"][order] * share, sums["calls"][order] * share
-    parts = [Part(kind[at], name[at], family=category[at], op=scope[at], calls=float(calls[at]), us=float(us[at])) for at in range(min(len(order), PARTS))]
-    smaller = Groups.by_keys(kind.codes[PARTS:], category.codes[PARTS:])
-    left = smaller.sums(us=sums["us"][order[PARTS:]], calls=sums["calls"][order[PARTS:]])
+    parts = [Part(kind[at], name[at], family=category[at], op=scope[at], calls=float(calls[at]), us=float(us[at])) for at in range(min(len(order), PIXELS))]
+    smaller = Groups.by_keys(kind.codes[PIXELS:], category.codes[PIXELS:])
+    left = smaller.sums(us=sums["us"][order[PIXELS:]], calls=sums["calls"][order[PIXELS:]])
     return parts + [
         Part(kind[at], "smaller ops", family=category[at], calls=float(calls * share), us=float(us * share))
-        for at, us, calls in zip((PARTS + smaller.first).tolist(), left["us"], left["calls"], strict=True)
+        for at, us, calls in zip((PIXELS + smaller.first).tolist(), left["us"], left["calls"], strict=True)
     ]

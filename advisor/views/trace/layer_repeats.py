@@ -7,7 +7,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import HARDLY_ANY, VIRTUALLY_ALL
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.trace.launches import Launches, computing_ops
@@ -63,7 +63,7 @@ def _enclosing_spans(frame: Table, start_us: float, end_us: float) -> Mask:
     return (start <= start_us) & (start + frame["dur_us"] > end_us)
 
 
-ON_ONE_THREAD = 0.95
+ON_ONE_THREAD = VIRTUALLY_ALL
 """A repeat may start with the last kernel before the backward pass, because the cut of the sequence is arbitrary."""
 
 

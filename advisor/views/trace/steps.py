@@ -11,7 +11,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.op_tokens.families import Family, family
-from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, UNUSUAL
 from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import GpuKind, Timeline
@@ -28,7 +28,7 @@ from advisor.views.trace.unexecuted_launches import first_that_lost
 
 _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 
-OUTLIER = 1.5
+OUTLIER = UNUSUAL
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
 
 TAKES_MEMORY, FEWEST_AFTER = HARDLY_ANY, 2
