@@ -108,7 +108,7 @@ typedef struct {
     int32_t code;
 } Interned;
 
-typedef enum { NUL, WHOLE, UNSIGNED, REAL, STRING, JSON } Type;
+typedef enum { NUL, WHOLE, UNSIGNED, REAL, STRING, JSON, NANOSECONDS } Type; /* NANOSECONDS: of a time with a point, whole */
 
 typedef struct {
     Span span; /* of a string what is between the quotes, else all of the value */
@@ -146,6 +146,7 @@ typedef struct {
     Value values[2][MAX_FIELDS];
     uint64_t seen[2];
     Column category;     /* distinct categories of spans */
+    int32_t latest;      /* the last one's */
     Counted *counted;    /* of each */
     size_t counted_capacity;
     Interned *interned;
@@ -340,13 +341,40 @@ static bool as_float(Value *value) {
     return isfinite(value->real);
 }
 
-static const char *number(const char *p, const char *end, Value *value) {
+static const uint64_t TENS[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+
+/* Past the digits at p, which are appended to `number` (modulo 2^64), eight at once where that many bytes are there. */
+static inline const char *digits_past(const char *p, const char *end, uint64_t *number) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    while (end - p >= 8) {
+        uint64_t text;
+        memcpy(&text, p, 8);
+        text ^= 0x3030303030303030u; /* digits become 0 to 9; of another byte, the highest bit of `other` is set */
+        uint64_t other = ((text & 0x7F7F7F7F7F7F7F7Fu) + 0x7676767676767676u) | text;
+        other &= 0x8080808080808080u;
+        int count = other ? __builtin_ctzll(other) >> 3 : 8;
+        if (count == 0) return p;
+        text <<= 64 - 8 * count; /* zeros in front instead of what follows */
+        text = (text * 10 + (text >> 8)) & 0x00FF00FF00FF00FFu;
+        text = (text * 100 + (text >> 16)) & 0x0000FFFF0000FFFFu;
+        text = (text * 10000 + (text >> 32)) & 0xFFFFFFFFu;
+        *number = *number * TENS[count] + text;
+        p += count;
+        if (count < 8) return p;
+    }
+#endif
+    while (p < end && is_digit(*p)) *number = *number * 10 + (uint64_t)(*p++ - '0');
+    return p;
+}
+
+/* A number; of a time in microseconds, also its nanoseconds where they are whole. */
+static const char *number(const char *p, const char *end, Value *value, bool time) {
     const char *start = p;
     uint64_t digits = 0;
     bool negative = *p == '-';
     p += negative;
     const char *first = p;
-    while (p < end && is_digit(*p)) digits = digits * 10 + (uint64_t)(*p++ - '0');
+    p = digits_past(p, end, &digits);
     ptrdiff_t count = p - first;
     if (count == 0 || (*first == '0' && count > 1)) return NULL;
     if (count > 19) { /* 64 bits may not hold it */
@@ -367,38 +395,50 @@ static const char *number(const char *p, const char *end, Value *value) {
     value->type = REAL;
     ptrdiff_t decimals = 0;
     if (*p == '.') {
-        const char *point = p++;
-        while (p < end && is_digit(*p) && count + (p - point) < 19) digits = digits * 10 + (uint64_t)(*p++ - '0');
-        decimals = p - point - 1;
+        const char *point = p + 1;
+        p = digits_past(point, end, &digits);
+        decimals = p - point;
         if (decimals == 0) return NULL;
     }
-    bool plain = p == end || (!is_digit(*p) && *p != 'e' && *p != 'E');
+    bool plain = count + decimals <= 19 && (p == end || (*p != 'e' && *p != 'E'));
     if (!plain && !(p = number_end(start, end))) return NULL;
     value->span = (Span){start, (size_t)(p - start)};
-    if (plain && digits <= (uint64_t)1 << 53) { /* both are exact, so the quotient is rounded once */
-        value->real = (double)digits / POWERS[decimals];
-        if (negative) value->real = -value->real;
+    if (!plain || digits > (uint64_t)1 << 53) return as_float(value) ? p : NULL;
+    if (time && decimals <= 3) {
+        value->type = NANOSECONDS;
+        value->whole = (int64_t)(digits * TENS[3 - decimals]);
+        if (negative) value->whole = -value->whole;
         return p;
     }
-    return as_float(value) ? p : NULL;
+    value->real = (double)digits / POWERS[decimals]; /* both are exact, so the quotient is rounded once */
+    if (negative) value->real = -value->real;
+    return p;
 }
 
 /* ---- memory ---- */
 
+static inline uint64_t eight_bytes(const char *text) {
+    uint64_t bytes;
+    memcpy(&bytes, text, 8);
+    return bytes;
+}
+
+static inline uint64_t folded(uint64_t one, uint64_t other) {
+    unsigned __int128 product = (unsigned __int128)one * other;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static uint64_t hash_of(const char *text, size_t length) {
-    const uint64_t multiplier = 0x9E3779B97F4A7C15u;
-    uint64_t hash = length * multiplier, part;
-    while (length >= 8) {
-        memcpy(&part, text, 8);
-        hash = (hash ^ part) * multiplier;
-        hash ^= hash >> 29;
-        text += 8;
-        length -= 8;
+    const uint64_t odd = 0x9E3779B97F4A7C15u;
+    uint64_t hash = ~(length * odd), first = 0, last = 0;
+    for (; length > 16; length -= 16, text += 16) hash = folded(eight_bytes(text) ^ odd, eight_bytes(text + 8) ^ hash);
+    if (length >= 8) {
+        first = eight_bytes(text);
+        last = eight_bytes(text + length - 8);
+    } else {
+        for (size_t i = 0; i < length; i++) first = first << 8 | (unsigned char)text[i];
     }
-    part = 0;
-    memcpy(&part, text, length);
-    hash = (hash ^ part) * multiplier;
-    return hash ^ hash >> 32;
+    return folded(first ^ odd, last ^ hash);
 }
 
 static bool grow(void **memory, size_t *capacity, size_t needed, size_t size) {
@@ -566,14 +606,24 @@ static bool put(Decoder *self, Table *table, Column *column, Value *value, size_
     return column->code[row] >= 0;
 }
 
-/* Nanoseconds of microseconds exactly as advisor.sources.kineto.columns.nanoseconds rounds them; false where it would look twice. */
-static bool nanoseconds(const Decoder *self, const Value *value, int64_t *ns) {
-    double us = value->type == WHOLE ? (double)value->whole : value->real;
-    if (value->type != WHOLE && value->type != REAL) return false;
-    if (!(fabs(us) < (value->type == WHOLE ? self->valid_below : self->exact_below))) return false;
-    double whole = floor(us), fraction = us - whole;
-    *ns = (int64_t)whole * 1000 + (int64_t)rint(fraction * 1000);
-    return true;
+/* Nanoseconds of microseconds exactly as advisor.sources.kineto.columns.nanoseconds rounds them; false where it would look twice.
+   Below `exact_below` a float is nearer to its microseconds than half a nanosecond: what has three decimals rounds to them. */
+static inline bool nanoseconds(const Decoder *self, const Value *value, int64_t *ns) {
+    switch (value->type) {
+    case NANOSECONDS:
+        *ns = value->whole;
+        return fabs((double)value->whole) < self->exact_below * 1000;
+    case WHOLE:
+        *ns = (int64_t)((uint64_t)value->whole * 1000);
+        return fabs((double)value->whole) < self->valid_below;
+    case REAL:
+        if (!(fabs(value->real) < self->exact_below)) return false;
+        double whole = floor(value->real), fraction = value->real - whole;
+        *ns = (int64_t)whole * 1000 + (int64_t)rint(fraction * 1000);
+        return true;
+    default:
+        return false;
+    }
 }
 
 enum { PH, CAT, TS, DUR, NAME, PID, TID }; /* the event's own fields stand first in the schema, in this order */
@@ -620,8 +670,12 @@ static bool add_span(Decoder *self) {
     Value *value = &self->values[EVENT][CAT];
     if (!(self->seen[EVENT] >> CAT & 1) || value->type != STRING || value->escaped) return false;
     size_t known = self->category.text_count;
-    int32_t code = intern(self, &self->category, value->span);
-    if (code < 0) return false;
+    int32_t code = self->latest;
+    if ((size_t)code >= known || !is(value, self->category.texts[code].at, self->category.texts[code].length)) {
+        code = intern(self, &self->category, value->span);
+        if (code < 0) return false;
+        self->latest = code;
+    }
     if ((size_t)code == known) {
         if (!grow((void **)&self->counted, &self->counted_capacity, known + 1, sizeof *self->counted)) return !(self->no_memory = true);
         self->counted[code] = (Counted){NO_TABLE, 0};
@@ -689,7 +743,7 @@ static const char *take(const char *p, const char *end, char kind, Value *value)
         return literal(p, end, "null", 4);
     }
     if (*p != '-' && !is_digit(*p)) return NULL;
-    p = number(p, end, value);
+    p = number(p, end, value, kind == STARTS || kind == LASTS);
     if (!p || kind == TEXT || kind == PHASE || kind == CATEGORY) return NULL;
     return kind == EITHER && value->type == REAL ? NULL : p;
 }

@@ -36,10 +36,11 @@ _GENERATED = names_of("generated_by_triton")
 _JAX = expression(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
 NAMED_BY_TORCH = names_of("by_torch")
 _SERVERS = {
-    "vLLM": expression(r"(^|[/\\(])vllm/|^(void )?vllm::"),
-    "SGLang": expression(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
-    "TensorRT-LLM": expression(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
+    "vLLM": ("vllm", expression(r"(^|[/\\(])vllm/|^(void )?vllm::")),
+    "SGLang": ("sgl", expression(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::")),
+    "TensorRT-LLM": ("llm", expression(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels")),
 }
+"""Names of servers, by what all matches hold, which is looked for first in all names together, and the expression."""
 
 # Names of devices, calls and kernels that only ROCm has.
 _AMD = names_of("by_amd")
@@ -125,7 +126,8 @@ def _any_name(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
 
 def _server(names: Iterable[str]) -> str:
     texts = list(names)
-    return next((name for name, pattern in _SERVERS.items() if _any_name(pattern, texts)), "")
+    together = "\n".join(texts)
+    return next((name for name, (part, pattern) in _SERVERS.items() if part in together and _any_name(pattern, texts)), "")
 
 
 def _maker(timeline: Timeline, gpu: Iterable[str]) -> tuple[Maker, Accelerator]:

@@ -285,16 +285,24 @@ def test_names_that_were_made_to_meet_in_one_place_are_given_back(monkeypatch: p
     """Its table of texts would take time in proportion to their number, for each of them: its hash is no secret."""
     numbers = np.arange(3_000_000)
     letters = np.stack([ord("a") + numbers // 26**place % 26 for place in range(8)], axis=1).astype(np.uint8)
-    multiplier = np.uint64(0x9E3779B97F4A7C15)
-    hashes = (np.full(1, 8, np.uint64) * multiplier ^ letters.view(np.uint64)[:, 0]) * multiplier
-    hashes = (hashes ^ hashes >> np.uint64(29)) * multiplier
-    hashes ^= hashes >> np.uint64(32)
+    odd, half = 0x9E3779B97F4A7C15, np.uint64(0xFFFFFFFF)
+    one, other = (letters.view(np.uint64)[:, 0] ^ np.uint64(mask) for mask in (odd, ~(8 * odd) % 2**64))
+    (high, low), (above, below) = ((word >> np.uint64(32), word & half) for word in (one, other))
+    middle = high * below + (low * below >> np.uint64(32))
+    hashes = one * other ^ (high * above + (middle >> np.uint64(32)) + ((middle & half) + low * above >> np.uint64(32)))  # both halves of 128 bits
     meeting = letters[hashes % np.uint64(4096) == 0][:600]
     names = [bytes(name).decode() for name in meeting]
     assert len(names) == 600
     monkeypatch.setattr(native, "DECODER", native._made())  # whose table has not grown
     assert not assert_alike(text_of(*(x("cpu_op", name, 1) for name in names)))
     assert assert_alike(text_of(*(x("cpu_op", name, 1) for name in names[:500])))
+
+
+@installed
+@settings(max_examples=examples(300), deadline=None)
+@given(st.sampled_from(["", "-"]), st.integers(0, 1 << 44) | st.sampled_from([(1 << 43) - 1, 1 << 43]), st.from_regex(r"(\.[0-9]{1,5})?", fullmatch=True))
+def test_times_of_any_length(sign: str, us: int, decimals: str) -> None:
+    assert_alike(X.replace('"ts":5', f'"ts":{sign}{us}{decimals}').encode() + b"}")
 
 
 @installed
