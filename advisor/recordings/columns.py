@@ -35,7 +35,7 @@ class Categorical:
     def __init__(self, codes: Any, categories: Sequence[str] | Objects) -> None:
         self.categories = objects(categories)
         narrow = np.int8 if len(categories) < 1 << 7 else np.int16 if len(categories) < 1 << 15 else np.int32
-        self.codes: NDArray[np.signedinteger[Any]] = np.asarray(codes).astype(narrow, copy=False)
+        self.codes: NDArray[np.signedinteger[Any]] = of_type(np.asarray(codes), narrow)
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> Categorical:
@@ -189,15 +189,22 @@ def constant(value: str | NDArray[Any], n: int) -> Column:
     return Categorical(np.broadcast_to(np.int8(0), n), [value]) if isinstance(value, str) else np.broadcast_to(value, n)
 
 
-def of_type(values: NDArray[Any], dtype: str) -> Column:
+def of_type(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     """A column of numbers as another type; a `constant` stays constant."""
-    repeated = len(values) and values.strides == (0,)
-    return constant(values[0].astype(dtype), len(values)) if repeated else values.astype(dtype, copy=False)
+    return row_by_row(lambda each: each.astype(dtype, copy=False), values)
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The distinct values of a column of numbers, in order."""
     return np.unique(values[:1] if values.strides == (0,) else values)
+
+
+def row_by_row(made: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> NDArray[Any]:
+    """What a function makes of columns, row by row; of constants alone a constant."""
+    n = len(columns[0])
+    if not n or any(column.strides != (0,) for column in columns):
+        return made(*columns)
+    return np.broadcast_to(made(*(column[:1] for column in columns))[0], n)
 
 
 def without_repeats(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -248,6 +255,17 @@ def numbered(values: Any) -> tuple[NDArray[np.int64], Any]:
         number: dict[Any, int] = {}
         codes = np.fromiter((number.setdefault(value, len(number)) for value in values.tolist()), np.int64, len(values))
         return codes, objects(list(number))
+    n = len(values)
+    if n and values.strides == (0,):
+        return np.broadcast_to(np.int64(0), n), values[:1]
+    if n and values.dtype.kind == "i" and int(values.max()) - (low := int(values.min())) < n:
+        which = values - low
+        first = np.full(int(which.max()) + 1, n)
+        first[which[::-1]] = np.arange(n)[::-1]  # of equal rows the first is written last
+        known = np.flatnonzero(first < n)
+        order = known[np.argsort(first[known])]
+        first[order] = np.arange(len(order))
+        return first[which], (order + low).astype(values.dtype)
     known, first, which = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), np.int64)

@@ -41,14 +41,14 @@ def _launch_us(timeline: Timeline) -> tuple[Floats, Ints]:
     first, behind = (np.searchsorted(numbers[order], wanted, side=side) for side in ("left", "right"))
     known = (wanted >= 0) & (behind - first == 1)
     launched = calls["start_us"][order[first[known]]]
-    return ops["start_us"][known] - launched, ops["device"][known].astype(np.int64)
+    return ops["start_us"][known] - launched, ops["device"][known]
 
 
 def _clock_lag_us(took: Floats) -> float:
     """The least delay of a device's clock; 0 if launches do not show any."""
     if len(took) < FEWEST_LAUNCHES:
         return 0.0
-    fastest = float(np.quantile(took, AMONG_FASTEST, method="higher"))
+    fastest = float(np.quantile(took, AMONG_FASTEST, method="higher", overwrite_input=True))
     return LEAST_LAUNCH_US - fastest if -CLOCKS_APART_US <= fastest < LEAST_LAUNCH_US else 0.0
 
 

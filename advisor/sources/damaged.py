@@ -11,6 +11,7 @@ import re
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
@@ -48,33 +49,36 @@ def mended(timeline: Timeline) -> Timeline:
 
 
 class _Launched(msgspec.Struct, frozen=True):
-    """For each GPU op: start_us and end_us of its call, minus infinity if unknown. waited_us: the end of a later wait for the device, infinite if
-    there was none. extent_us: the recorded time of the host, until over_us."""
+    """For each GPU op: the row of its call, -1 if unknown, and its start_us, then minus infinity. waited_us: the end of a later wait for the device,
+    infinite if there was none. extent_us: the recorded time of the host, until over_us."""
 
+    calls: Queued
+    call: NDArray[np.int32]
     start_us: Floats
-    end_us: Floats
     waited_us: Floats
     extent_us: float
     over_us: float
 
     @classmethod
     def create(cls, work: Queued, calls: Queued) -> _Launched:
-        start, end, waited = (np.full(len(work.numbers), value) for value in (-np.inf, -np.inf, np.inf))
+        n = len(work.numbers)
+        waited = np.broadcast_to(np.inf, n)
         if not len(calls.numbers):
-            return cls(start, end, waited, np.inf, np.inf)
+            return cls(calls, np.broadcast_to(np.int32(-1), n), np.broadcast_to(-np.inf, n), waited, np.inf, np.inf)
         order = np.lexsort((calls.start_us, calls.numbers))
-        at = np.minimum(np.searchsorted(calls.numbers[order], work.numbers), len(order) - 1)
-        known = (calls.numbers[order][at] == work.numbers) & (work.numbers >= 0)
-        start[known], end[known] = calls.start_us[order][at][known], calls.end_us[order][at][known]
+        at = order[np.minimum(np.searchsorted(calls.numbers, work.numbers, sorter=order), len(order) - 1)]
+        known = (calls.numbers[at] == work.numbers) & (work.numbers >= 0)
+        call, start = np.where(known, at, -1).astype(np.int32), np.where(known, calls.start_us[at], -np.inf)
+        del order, at
         names = calls.table["name"]
         waits = np.array([bool(_WAITS_FOR_DEVICE.match(plain(name))) for name in names.categories], bool)[names.codes]
         # A wait is for its own device, and which that is the call does not say.
         if waits.any() and len(np.unique(work.table["device"])) == len(np.unique(calls.table["pid"])) == 1:
             began = np.argsort(calls.start_us[waits], kind="stable")
             over = np.minimum.accumulate(calls.end_us[waits][began][::-1])[::-1]
-            waited[known] = np.r_[over, np.inf][np.searchsorted(calls.start_us[waits][began], start[known], side="right")]
+            waited = np.where(known, np.r_[over, np.inf][np.searchsorted(calls.start_us[waits][began], start, side="right")], np.inf)
         over_us = float(calls.end_us.max())
-        return cls(start, end, waited, over_us - float(calls.start_us.min()), over_us)
+        return cls(calls, call, start, waited, over_us - float(calls.start_us.min()), over_us)
 
     def misplaced(self, work: Queued) -> Mask:
         """Ops that begin before their launch, and before ops of their stream that were launched earlier: with wrong clocks they would keep their
@@ -87,9 +91,14 @@ class _Launched(msgspec.Struct, frozen=True):
 
     def race(self, work: Queued, before: int | None, row: int, after: int | None) -> bool:
         """Whether two threads launched into a stream at once: then the numbers of their calls do not show their order."""
-        overtakes = before is not None and work.start_us[row] < work.start_us[before] and self.start_us[row] < self.end_us[before]
-        overtaken = after is not None and work.start_us[after] < work.start_us[row] and self.start_us[after] < self.end_us[row]
+        overtakes = before is not None and work.start_us[row] < work.start_us[before] and self.start_us[row] < self._end_us(before)
+        overtaken = after is not None and work.start_us[after] < work.start_us[row] and self.start_us[after] < self._end_us(row)
         return bool(overtakes or overtaken)
+
+    def _end_us(self, row: int) -> float:
+        """When the call of an op ends, minus infinity if that is unknown."""
+        call = self.call[row]
+        return float(self.calls.start_us[call] + self.calls.dur_us[call]) if call >= 0 else -np.inf
 
 
 def _only_row(wrong: Mask) -> Mask:
@@ -100,23 +109,26 @@ def _only_row(wrong: Mask) -> Mask:
 def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     """Ops that overlap the next op of their stream, or a wait for them, by more than the whole recording. And kernels unlike the others of their name
     that end after the next op, long after a wait, or after all host work. With their latest possible ends."""
-    ops = work.table
-    kernel, after = (work.following(among) for among in ((ops["kind"] == GpuKind.KERNEL.value), np.ones(len(ops), bool)))
-    until_us = np.minimum(after.start_us, launched.waited_us)
-    endless = work.end_us > np.minimum(after.end_us, launched.waited_us) + launched.extent_us
-    over, waited, beyond = (
-        work.end_us > limit_us
-        for limit_us in (kernel.end_us + SLACK_US, launched.waited_us + SLACK_US, np.full(len(ops), launched.over_us + launched.extent_us))
-    )
+    ops, end_us = work.table, work.end_us
+
+    def of(rows: NDArray[np.int32], times_us: Floats) -> Floats:
+        """The times of what follows each row, infinite if nothing does."""
+        return np.where(rows < 0, np.inf, times_us[rows])
+
+    after = work.following(np.ones(len(ops), bool))
+    endless = end_us > np.minimum(of(after, end_us), launched.waited_us) + launched.extent_us
+    until_us = np.minimum(of(after, work.start_us), launched.waited_us)
+    kernel = work.following(ops["kind"] == GpuKind.KERNEL.value)
+    over, waited, beyond = end_us > of(kernel, end_us) + SLACK_US, end_us > launched.waited_us + SLACK_US, end_us > launched.over_us + launched.extent_us
     if not (suspect := over | waited | beyond).any():
         return endless, until_us
     name, usual_us = ops["name"].codes, np.zeros(len(ops["name"].categories))
     np.maximum.at(usual_us, name[~suspect], work.dur_us[~suspect])
     usual_us = usual_us[name]
     unlike = (work.dur_us > FAR * usual_us) & ((usual_us > 0) | _only_row(over))
-    waited &= work.end_us - launched.waited_us > FAR * usual_us
+    waited &= end_us - launched.waited_us > FAR * usual_us
     over, beyond = _computing(ops, (over | waited) & unlike), _computing(ops, beyond & unlike & (usual_us > 0))
-    until_us = np.minimum(until_us, np.where(over, kernel.start_us, np.inf))
+    until_us = np.minimum(until_us, np.where(over, of(kernel, work.start_us), np.inf))
     return over | beyond | endless, np.minimum(until_us, np.where(beyond, work.start_us + usual_us, np.inf))
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.shares import HARDLY_ANY
-from advisor.recordings.columns import Table
+from advisor.recordings.columns import Table, joined, row_by_row
 from advisor.recordings.columns import numbered as numbers_of
 from advisor.recordings.timeline import ReadIssue
 from advisor.report.numbers import counted, duration
@@ -27,13 +27,6 @@ SLACK_US = 10.0
 
 Race = Callable[[int | None, int, int | None], bool]
 """Whether the order of a row and those numbered before and after it is unknown."""
-
-
-class Following(NamedTuple):
-    """When what follows each row begins and ends, infinite if nothing does."""
-
-    start_us: Floats
-    end_us: Floats
 
 
 class Queued(msgspec.Struct):
@@ -53,8 +46,9 @@ class Queued(msgspec.Struct):
     def create(cls, place: tuple[str, str], numbered: dict[str, Table]) -> list[Queued]:
         """Of each table by the column that numbers it; a queue is a place, with the same number in all of them."""
         tables = list(numbered.values())
-        (outer, _), (inner, known) = (numbers_of(np.concatenate([table[column] for table in tables])) for column in place)
-        queues = np.split(outer * (len(known) + 1) + inner, np.cumsum([len(table) for table in tables])[:-1])
+        (outer, _), (inner, known) = (numbers_of(joined([table[column] for table in tables])) for column in place)
+        queue = row_by_row(lambda outer, inner: outer * (len(known) + 1) + inner, outer, inner)
+        queues = np.split(queue, np.cumsum([len(table) for table in tables])[:-1])
         columns = [[table[column] for column in (number, "start_us", "dur_us")] for number, table in numbered.items()]
         return [cls(table, number, queue, start, dur) for table, queue, (number, start, dur) in zip(tables, queues, columns, strict=True)]
 
@@ -73,15 +67,22 @@ class Queued(msgspec.Struct):
         queues, first = np.unique(self.queue[order], return_index=True)
         return dict(zip(queues.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else {}
 
-    def following(self, among: Mask) -> Following:
-        """Of each of some rows the next of them in its queue. Rows that share a number, as nodes of a graph, do not follow each other."""
-        rows = np.flatnonzero(among)
-        rows = rows[np.lexsort((self.start_us[rows], self.queue[rows]))]
-        row, after = rows[:-1], rows[1:]
-        follows = (self.queue[row] == self.queue[after]) & ((self.numbers[row] != self.numbers[after]) | (self.numbers[row] < 0))
-        start, end = np.full(len(among), np.inf), np.full(len(among), np.inf)
-        start[row[follows]], end[row[follows]] = self.start_us[after[follows]], self.end_us[after[follows]]
-        return Following(start, end)
+    def following(self, among: Mask) -> NDArray[np.int32]:
+        """(n,) the row after each of some rows in its queue, of these, or -1. Rows that share a number, as nodes of a graph, do not follow each other."""
+        rows = np.flatnonzero(among).astype(np.int32)
+        if self.moved_us:
+            rows = rows[np.argsort(self.start_us[rows], kind="stable")]
+        if self.queue.strides != (0,):
+            rows = rows[np.argsort(self.queue[rows], kind="stable")]
+        number = self.numbers[rows]
+        follows = (number[:-1] != number[1:]) | (number[:-1] < 0)
+        del number
+        queue = self.queue[rows]
+        follows &= queue[:-1] == queue[1:]
+        del queue
+        found = np.full(len(among), -1, np.int32)
+        found[rows[:-1][follows]] = rows[1:][follows]
+        return found
 
     def out_of_turn(self) -> Mask:
         """The fewest rows without which the numbers rise in every queue."""

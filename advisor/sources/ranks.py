@@ -299,9 +299,10 @@ def split(timeline: Timeline) -> list[Timeline]:
 
     Host tables go to the process with the calls that launched the device's work. A process is ranked by its device."""
     ops = timeline.gpu_ops
-    talks = np.array([bool(_COMMUNICATES.search(name)) for name in ops["name"].categories], bool)[ops["name"].codes]
+    if (ops["device"] == ops["device"][:1]).all():
+        return [timeline]
     owner = _owners(timeline)
-    if len(owner) < 2 or {*ops["device"][talks].tolist()} != {*owner}:
+    if len(owner) < 2 or {*ops["device"][ops["name"].matching(_COMMUNICATES.search)].tolist()} != {*owner}:
         return [timeline]
     return [_only_rank(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
 
@@ -332,7 +333,7 @@ def _owners(timeline: Timeline) -> dict[int, int]:
     may: dict[int, set[int]] = {number: set() for number in np.unique(device).tolist()}
     early: dict[int, set[int]] = {number: set() for number in may}
     for process in np.unique(calls["pid"]).tolist():
-        of = calls[calls["pid"] == process].sorted_by("correlation")
+        of = calls.select("correlation", "start_us")[calls["pid"] == process].sorted_by("correlation")
         keys, start = of["correlation"], of["start_us"]
         at = np.minimum(np.searchsorted(keys, ops["correlation"]), len(keys) - 1)
         launched = tied & (keys[at] == ops["correlation"])
@@ -389,9 +390,12 @@ OTHERS = HARDLY_ANY
 def of_busiest_process(timeline: Timeline) -> Timeline:
     """Among processes that do not communicate, the process with the most device time, and the left out processes. A step belongs to a single process,
     without work of others."""
-    ops, calls = timeline.gpu_ops, timeline.api_calls[timeline.api_calls["correlation"] >= 0]
+    ops, calls = timeline.gpu_ops, timeline.api_calls.select("pid", "correlation")
+    if not len(ops) or (calls["pid"] == calls["pid"][:1]).all():
+        return timeline
+    calls = calls[calls["correlation"] >= 0]
     pids, of_call = np.unique(calls["pid"], return_inverse=True)
-    if len(pids) < 2 or not len(ops):
+    if len(pids) < 2:
         return timeline
     order = np.argsort(calls["correlation"], kind="stable")
     keys, owners = calls["correlation"][order], of_call[order]

@@ -15,7 +15,7 @@ from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api, formats
 from advisor.knowledge.cuda_errors import NOT_READY, cuda_error
-from advisor.recordings.columns import Table
+from advisor.recordings.columns import Table, row_by_row
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline
 from advisor.report.numbers import counted
@@ -157,7 +157,7 @@ def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dic
     return {
         "start_ns": c["start"], "end_ns": c["end"], "name": categorical(c["nameId"], used), "pid": pid,
         "tid": processes.tid(c["globalTid"]), "correlation": processes.correlation(c["correlationId"], pid),
-        "error": np.where(c["returnValue"] == NOT_READY, 0, c["returnValue"]),
+        "error": row_by_row(lambda returned: np.where(returned == NOT_READY, 0, returned), c["returnValue"]),
     }  # fmt: skip
 
 

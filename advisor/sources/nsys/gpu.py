@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.recordings.columns import row_by_row
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant
@@ -73,18 +74,26 @@ def _kernels(db: Database, texts: dict[int, str], processes: Processes) -> dict[
     shape = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
     memory = ("staticSharedMemory", "dynamicSharedMemory")
     c = db.integers(KERNELS, (*PLACE, *names, *shape, *memory, "graphId", "graphNodeId"), needs=TIMES)
-    name = np.where(c["shortName"] >= 0, c["shortName"], c["mangledName"])
+    name = _first_recorded(*(c.pop(each) for each in names))
     return {
         **placed(c, processes),
         "kind": constant(GpuKind.KERNEL.value, len(c["start"])),
-        "name": categorical(np.where(c["demangledName"] >= 0, c["demangledName"], name), texts),
-        "grid_blocks": _volume(c["gridX"], c["gridY"], c["gridZ"]),
-        "block_threads": _volume(c["blockX"], c["blockY"], c["blockZ"]),
+        "name": categorical(name, texts),
+        "grid_blocks": row_by_row(_volume, c.pop("gridX"), c.pop("gridY"), c.pop("gridZ")),
+        "block_threads": row_by_row(_volume, c.pop("blockX"), c.pop("blockY"), c.pop("blockZ")),
         "registers": c["registersPerThread"],
-        "shared_bytes": c["staticSharedMemory"].clip(0) + c["dynamicSharedMemory"].clip(0),
+        "shared_bytes": row_by_row(lambda static, dynamic: static.clip(0) + dynamic.clip(0), *(c.pop(each) for each in memory)),
         "graph_id": c["graphId"],
         "graph_node_id": c["graphNodeId"],
     }
+
+
+def _first_recorded(*columns: Ints) -> Ints:
+    """The first of some numbers in each row that is recorded; the last if none is."""
+    *others, made = columns
+    for column in reversed(others):
+        made = column if (column >= 0).all() else np.where(column >= 0, column, made)
+    return made
 
 
 def _volume(x: Ints, y: Ints, z: Ints) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.recordings.columns import numbered
+from advisor.recordings.columns import numbered, row_by_row
 from advisor.sources.nsys.tables import Database
 
 # Ids of CUDA fit into these many bits: correlation ids are uint32 that go up from 1, stream ids are uint32.
@@ -29,19 +29,19 @@ class Processes:
 
     def pid(self, global_id: Ints) -> Ints:
         """nsys packs process and thread into a number: 24 bits each, below the virtual machine's. Not recorded stays so."""
-        return np.where(global_id >= 0, (global_id >> 24) & 0xFFFFFF, -1)
+        return row_by_row(lambda ids: np.where(ids >= 0, (ids >> 24) & 0xFFFFFF, -1), global_id)
 
     def tid(self, global_id: Ints) -> Ints:
         """The thread of a packed number."""
-        return np.where(global_id >= 0, global_id & 0xFFFFFF, -1)
+        return row_by_row(lambda ids: np.where(ids >= 0, ids & 0xFFFFFF, -1), global_id)
 
     def correlation(self, ids: Ints, pid: Ints) -> Ints:
         """Correlation ids made unique among all processes; not recorded stays so.
 
         Rows of an export without a process (no globalPid) count as the first process's."""
         inverse, used = numbered(pid)
-        index = np.array([self._order.setdefault(int(p), len(self._order)) if p >= 0 else 0 for p in used] or [0], np.int64)
-        return np.where(ids >= 0, ids + (index[inverse] << _CORRELATION_BITS), ids)
+        index = np.array([self._order.setdefault(int(p), len(self._order)) if p >= 0 else 0 for p in used], np.int64)
+        return np.where(ids >= 0, ids + (index[inverse] << _CORRELATION_BITS), ids) if index.any() else ids
 
     def device(self, ids: Ints, pid: Ints) -> Ints:
         """The physical GPU, if the export maps a process's first, second, … GPU to it."""
@@ -49,14 +49,14 @@ class Processes:
         first = _first_rows(inverse, len(used))
         pairs = zip(pid[first].tolist(), ids[first].tolist(), strict=True)
         known = np.array([self._physical.get(pair, pair[1]) for pair in pairs] or [0], np.int64)
-        return known[inverse]
+        return row_by_row(known.__getitem__, inverse)
 
     def stream(self, ids: Ints, device: Ints, pid: Ints) -> Ints:
         """Streams of a GPU: as CUDA numbers them, but for the second process that uses the same number on the same GPU."""
         inverse, used = numbered(_packed(_packed(pid, device), ids))
         first = _first_rows(inverse, len(used))
         made = [self._own_stream(d, s, p) for d, s, p in zip(device[first].tolist(), ids[first].tolist(), pid[first].tolist(), strict=True)]
-        return np.array(made or [0], np.int64)[inverse]
+        return row_by_row(np.array(made or [0], np.int64).__getitem__, inverse)
 
     def _own_stream(self, device: int, stream: int, pid: int) -> int:
         if stream < 0 or stream >= _NO_STREAM:
@@ -70,11 +70,13 @@ def _packed(a: Ints, b: Ints) -> Ints:
     """A number for each pair, in as few bits as there are distinct values."""
     code_a, _ = numbered(a)
     code_b, values = numbered(b)
-    return code_a * max(len(values), 1) + code_b
+    return row_by_row(lambda a, b: a * max(len(values), 1) + b, code_a, code_b)
 
 
 def _first_rows(inverse: Ints, n: int) -> Ints:
     """The first row of each group."""
+    if n == 1:
+        return np.zeros(1, np.int64)
     first = np.empty(n, np.int64)
     first[inverse[::-1]] = np.arange(len(inverse))[::-1]
     return first

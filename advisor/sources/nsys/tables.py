@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints
-from advisor.recordings.columns import Categorical, numbered
+from advisor.recordings.columns import Categorical, numbered, row_by_row
 from advisor.sources.nsys.log import merged, uri
 
 ROWS = 1 << 16
@@ -104,7 +104,7 @@ class Database:
                 block = flat.reshape(-1, len(wanted)).T
                 rows += block.shape[1]
                 for part, column in zip(parts, block, strict=True):
-                    part.append(np.ascontiguousarray(column))
+                    part.append(_packed(column))
         except (ValueError, TypeError, OverflowError):
             raise self.not_numbers(table, columns, where) from None
         made: dict[str, Any] = {c: np.broadcast_to(dtype(NOT_RECORDED), rows) for c in columns if c not in have}
@@ -125,13 +125,21 @@ class Database:
         return self._connection.execute(f"SELECT {', '.join(expressions)} FROM {_quoted(table)}{' WHERE ' + where if where else ''}")
 
 
+def _packed(block: np.ndarray) -> np.ndarray:
+    """A copy of a block, in the memory of a single value if all are equal, and in half of it if 32 bits hold them."""
+    if (block == block[0]).all():
+        return np.broadcast_to(block[0], len(block))
+    small = block.dtype == np.int64 and np.iinfo(np.int32).min <= block.min() and block.max() <= np.iinfo(np.int32).max
+    return block.astype(np.int32 if small else block.dtype)
+
+
 def _whole(blocks: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
     """Blocks of a column in a row, in the memory of a single value if all are equal."""
     if not blocks:
         return np.empty(0, dtype)
-    if all((block == blocks[0][0]).all() for block in blocks):
+    if all(block.strides == (0,) and block[0] == blocks[0][0] for block in blocks):
         return np.broadcast_to(blocks[0][0], sum(map(len, blocks)))
-    return np.concatenate(blocks)
+    return np.concatenate(blocks, dtype=dtype)
 
 
 def _quoted(name: str) -> str:
@@ -187,7 +195,7 @@ def categorical(codes: Ints, texts: dict[int, str]) -> Categorical:
     categories = list(dict.fromkeys(names))
     place = {name: i for i, name in enumerate(categories)}
     lookup = np.array([place[name] for name in names] or [0], np.int32)
-    return Categorical(lookup[inverse], categories=categories or [""])
+    return Categorical(row_by_row(lookup.__getitem__, inverse), categories=categories or [""])
 
 
 def constant(text: str, n: int) -> Categorical:
