@@ -199,6 +199,13 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     return np.unique(values[:1] if values.strides == (0,) else values)
 
 
+def compact(values: NDArray[Any]) -> NDArray[Any]:
+    """The same column, as a constant if all rows are equal."""
+    first = values[:1]
+    alike = len(first) and (values == first if first[0] == first[0] else np.isnan(values)).all()
+    return np.broadcast_to(first[0], len(values)) if alike else values
+
+
 def row_by_row(made: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> NDArray[Any]:
     """What a function makes of columns, row by row; of constants alone a constant."""
     n = len(columns[0])

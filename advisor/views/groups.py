@@ -29,8 +29,11 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
         """(n_groups,) the sum of each column over each group; NaN counts as nothing. In the machine's widest floats: the same times in
         another order are as long, but for the rarest."""
         order, begins = self._in_order
-        exact = {name: np.nan_to_num(column)[order].astype(np.longdouble) for name, column in columns.items()}
-        return {name: np.add.reduceat(column, begins).astype(np.float64) if len(begins) else np.empty(0) for name, column in exact.items()}
+        if not len(begins):
+            return {name: np.empty(0) for name in columns}
+        # One column after the other: the widest floats of all of them would be the most memory that an analysis takes.
+        exact = ((name, np.nan_to_num(column)[order].astype(np.longdouble)) for name, column in columns.items())
+        return {name: np.add.reduceat(column, begins).astype(np.float64) for name, column in exact}
 
     def least(self, values: np.ndarray) -> np.ndarray:
         """(n_groups,) the smallest of each group's values."""

@@ -7,7 +7,8 @@ Profiler overhead in the host's part counts as `profiler`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy as np
 from advisor.intervals import EMPTY, NANOSECOND_US, Floats, Ints, Spans, joined, overlap_with, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
-from advisor.recordings.columns import Table
+from advisor.recordings.columns import Table, compact
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import Partition
@@ -60,7 +61,7 @@ class Gaps(msgspec.Struct, frozen=True):
 
     def together_us(self, *causes: str) -> Floats:
         """(n,) µs of each gap that some of the causes take together."""
-        return np.sum([self.causes[cause] for cause in causes], axis=0)
+        return _together(self.causes, causes)
 
     def main_causes(self, rows: Ints | int) -> Any:
         """(n,) the cause that takes most of each of these gaps; of one gap, its."""
@@ -95,11 +96,14 @@ class Gaps(msgspec.Struct, frozen=True):
         least_us = max(steps.steps * replay.true_step.recorded_us - slowest_us, 0.0)
         for part in partition.devices:
             start, end, next_op, recorded = gaps_of_device(timeline, launches, host, part.device, part.idle)
-            most, _ = _to_profiler(recorded, least_us)
-            causes, moved_us = _to_profiler(recorded, replay.true_step.recording_us * steps.steps)
-            by_device[part.device] = {c: float(causes[c].sum()) for c in CAUSES}
             if part is main:
-                kept, recording_us, most_us = (start, end, next_op, causes), moved_us, {c: float(most[c].sum()) for c in CAUSES}
+                shares, _ = _stretched(recorded, least_us)
+                most_us = {cause: float(_true(recorded, cause, shares).sum()) for cause in CAUSES}
+            shares, moved_us = _stretched(recorded, replay.true_step.recording_us * steps.steps)
+            causes = Table({cause: compact(_true(recorded, cause, shares)) for cause in CAUSES})
+            by_device[part.device] = {cause: float(causes[cause].sum()) for cause in CAUSES}
+            if part is main:
+                kept, recording_us = (start, end, next_op, causes), moved_us
         return cls(*kept, by_device, max(steps.steps * replay.true_step.in_trace_us, 1e-9), recording_us, replay.recorded.steps, most_us, slowest_us)
 
 
@@ -125,9 +129,9 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
     causes["host"] += np.where(~blocked & ~prompt, after, 0.0)
     causes["dependency"] += np.where(known & ~starved, end - start, 0.0)
     # Rounding in the interval sums must not break the law that a gap's causes sum to it.
-    unknown = causes["unknown"] + (end - start - np.sum(list(causes.values()), axis=0))
+    unknown = causes["unknown"] + (end - start - reduce(np.add, causes.values()))
     causes["unknown"] = np.where(np.abs(unknown) > 1e-6, unknown, np.maximum(unknown, 0.0))
-    return start, end, next_op, Table(causes)
+    return start, end, next_op, Table({cause: compact(us) for cause, us in causes.items()})
 
 
 def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Floats:
@@ -169,13 +173,27 @@ def _of_host(timeline: Timeline, host: HostActivity, waits: Spans) -> dict[str, 
     return causes
 
 
-def _to_profiler(recorded: Table, recording_us: float) -> tuple[Table, float]:
-    """With what recording added moved from the causes that it lengthens to its own, the same share of every gap, and how much it was."""
-    left, causes = recording_us, recorded
+def _stretched(recorded: Table, recording_us: float) -> tuple[list[float], float]:
+    """Shares of the causes in `STRETCHED`, the same of every gap, that recording added, and how much that is."""
+    left, shares = recording_us, []
     for names in STRETCHED:
-        held = np.sum([causes[name] for name in names], axis=0)
-        whole = float(held.sum())
-        share = min(left / whole, 1.0) if whole > 0 else 0.0
-        causes = causes.with_columns(profiler=causes["profiler"] + share * held, **{name: causes[name] * (1 - share) for name in names})
-        left -= share * whole
-    return causes, recording_us - left
+        whole = float(_together(recorded, names).sum())
+        shares.append(min(left / whole, 1.0) if whole > 0 else 0.0)
+        left -= shares[-1] * whole
+    return shares, recording_us - left
+
+
+def _true(recorded: Table, cause: str, shares: list[float]) -> Floats:
+    """(n,) µs of a cause with those shares moved to `profiler`."""
+    moved: Floats = recorded[cause]
+    for names, share in zip(STRETCHED, shares, strict=True):
+        if cause == "profiler":
+            moved = moved + share * _together(recorded, names)
+        elif cause in names:
+            moved = moved * (1 - share)
+    return moved
+
+
+def _together(causes: Table, names: Sequence[str]) -> Floats:
+    """(n,) µs of several causes."""
+    return reduce(np.add, [causes[name] for name in names])

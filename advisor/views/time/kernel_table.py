@@ -101,15 +101,19 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
     op, dur, copied = origins.inner[inside], frame["dur_us"][inside], frame["bytes"][inside]
     code, family, precision = frame["name"].codes[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by_keys(code, family, precision)
-    amounts = {
-        "occupancy": frame["occupancy_pct"][inside] * dur,
-        "sms": _active_sms(timeline, inside) * dur,
-        "bytes": np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
-        "flops": roofline.flops[inside],
+
+    def mean(amount: Floats) -> Floats:
+        sums = groups.sums(amount=amount, us=np.where(np.isnan(amount), 0.0, dur))
+        return _ratio(sums["amount"], sums["us"])
+
+    columns = {
+        "total": groups.sums(us=dur)["us"],
+        "occupancy": mean(frame["occupancy_pct"][inside] * dur),
+        "sms": mean(_active_sms(timeline, inside) * dur),
+        "bytes": mean(np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside])),
+        "flops": mean(roofline.flops[inside]),
     }
-    sums = groups.sums(total=dur, **amounts, **{f"of_{name}": np.where(np.isnan(amount), 0.0, dur) for name, amount in amounts.items()})
-    columns = {"total": sums["total"], **{name: _ratio(sums[name], sums[f"of_{name}"]) for name in amounts}}
-    order = np.argsort(-sums["total"], kind="stable")
+    order = np.argsort(-columns["total"], kind="stable")
     first = groups.first[order]
     fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
     fitting = np.flatnonzero(~np.isnan(fits["theoretical"]))[::-1]

@@ -14,7 +14,7 @@ from advisor.intervals import Floats, Ints, Mask, innermost, over_ancestors
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import Cost, op_cost
 from advisor.knowledge.op_tokens.families import Family
-from advisor.recordings.columns import Categorical, Table
+from advisor.recordings.columns import Categorical, Table, compact
 from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
 from advisor.views.groups import Groups, distinct
@@ -74,7 +74,7 @@ class Roofline(msgspec.Struct, frozen=True):
             replayed = _captured(captured, frame, computes)
             flops, moved = (np.where(captured.op >= 0, theirs, own) for own, theirs in zip((flops, moved), replayed, strict=True))
         reached, peak = (_limits(flops, moved, device, kernels.precision, peaks, rates_of) for rates_of in (_reached, _peak))
-        return cls(flops, moved, at, reached, peak, peaks)
+        return cls(compact(flops), compact(moved), compact(at), compact(reached), compact(peak), peaks)
 
 
 def _parts(of: Ints, dur_us: Floats, counted: Mask | None = None) -> Floats:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
-from advisor.recordings.columns import Categorical
+from advisor.recordings.columns import Categorical, row_by_row
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence, SourceLine
 from advisor.views.trace.launches import Launches
@@ -43,7 +43,7 @@ class CompiledLines(msgspec.Struct, frozen=True):
             lines.setdefault(SourceLine(file=str(file), line=int(line)), len(lines)) if file and (modules[module] > 1 or not stacks) else -1
             for module, file, line in rows
         ]
-        return cls(np.array([*of_row, -1], np.int64)[timeline.gpu_ops["compiled"]], tuple(lines))
+        return cls(row_by_row(np.array([*of_row, -1], np.int64).__getitem__, timeline.gpu_ops["compiled"]), tuple(lines))
 
 
 ROWS = 8

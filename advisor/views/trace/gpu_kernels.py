@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.op_tokens.families import Family, family, precision
-from advisor.recordings.columns import Categorical
+from advisor.recordings.columns import Categorical, row_by_row
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.ops import Ops
@@ -45,7 +45,7 @@ class Kernels(msgspec.Struct, frozen=True):
         # Names repeat, so each distinct (kernel, op, input types, collective, compiled op) is judged once.
         types = timeline.cpu_ops["types"]
         op_rows = ops.of_gpu
-        unknown = np.full(len(frame), -1)
+        unknown = np.broadcast_to(np.int64(-1), len(frame))
         keys = (
             frame["name"].codes,
             ops.codes(op_rows),
@@ -75,4 +75,4 @@ class Kernels(msgspec.Struct, frozen=True):
 def _codes(timeline: Timeline, column: str) -> Ints:
     """(n_gpu,) codes of the compiler's description of each op, -1 without one."""
     codes = timeline.compiled_ops[column].codes.astype(np.int64)
-    return np.r_[codes, -1][timeline.gpu_ops["compiled"]]
+    return row_by_row(np.r_[codes, -1].__getitem__, timeline.gpu_ops["compiled"])

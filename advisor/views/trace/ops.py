@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask, innermost, nest, over_ancestors
 from advisor.intervals import outermost as the_outermost
-from advisor.recordings.columns import Table
+from advisor.recordings.columns import Table, row_by_row
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
@@ -66,7 +66,7 @@ class Ops(msgspec.Struct, frozen=True):
 
     def codes(self, rows: Ints) -> Ints:
         """Category codes of the names of ops by their rows, -1 for -1."""
-        return np.r_[self.names, -1][rows]
+        return row_by_row(np.r_[self.names, -1].__getitem__, rows)
 
     def enclosing(self, rows: Ints, pattern: re.Pattern[str]) -> Ints:
         """The outermost op with such a name around, or equal to, each of these rows; -1 if there is none."""
@@ -75,14 +75,17 @@ class Ops(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:
         ops, calls = timeline.cpu_ops, timeline.api_calls
+        n, none = len(ops), np.int64(-1)
+        if not n:
+            of_call, of_gpu = (np.broadcast_to(none, len(rows)) for rows in (calls, launches.call))
+            return cls(np.empty(0, np.int64), of_call, of_gpu, np.empty(0, np.int64), np.empty(0, np.int64), tuple(ops["name"].categories))
         start = np.r_[ops["start_us"], calls["start_us"]]
         end = start + np.r_[ops["dur_us"], calls["dur_us"]]
         parents = nest(thread_ids(ops, calls), start, end)
-        n = len(ops)
         # A driver call inside a runtime call belongs to the op around both.
         rows = np.arange(len(parents))
         op = over_ancestors(parents, np.where(rows < n, rows, -1), -1, innermost)
-        around = np.where(parents >= 0, op[parents], -1) if len(parents) else parents
+        around = np.where(parents >= 0, op[parents], -1)
         parent, of_call = around[:n], around[n:]
         outermost = over_ancestors(parent, np.arange(n), -1, the_outermost)
         launcher = launches.call

@@ -72,6 +72,6 @@ def _named(places: list[Place], place: Ints, annotated: AnnotatedGraphs, rows: I
 def _codes(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:
     """Of ops by their rows, -1 if there is none: the name, that of the outermost around them, and the dims."""
     if not len(ops.names):
-        return (np.full(len(rows), -1),) * 3
+        return (np.broadcast_to(np.int64(-1), len(rows)),) * 3
     dims = timeline.cpu_ops["dims"].codes.astype(np.int64)
     return tuple(np.where(rows >= 0, of[rows], -1) for of in (ops.names, ops.names[ops.outermost], dims))  # type: ignore[return-value]

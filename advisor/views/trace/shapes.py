@@ -14,6 +14,7 @@ from advisor.intervals import Ints
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.op_tokens import TORCH
 from advisor.knowledge.op_tokens.families import Family, op_family
+from advisor.recordings.columns import compact, row_by_row
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.gpu_kernels import Kernels
@@ -66,9 +67,10 @@ class Shapes(msgspec.Struct, frozen=True, eq=False, dict=True):
     def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels) -> Shapes:
         dims = timeline.cpu_ops["dims"]
         largest, broadcast = (np.array([*(of(text) for text in dims.categories), -1], np.int64) for of in (_largest, _broadcast))
-        code = np.r_[dims.codes, -1][ops.of_gpu]
+        code = row_by_row(np.r_[dims.codes, -1].__getitem__, ops.of_gpu)
         plain = np.array([*map(broadcasts, ops.categories), False], bool)[ops.codes(ops.of_gpu)]
-        return cls(largest[code], np.where(plain & kernels.in_families(Family.ELEMENTWISE), broadcast[code], largest[code]), timeline)
+        made = np.where(plain & kernels.in_families(Family.ELEMENTWISE), broadcast[code], largest[code])
+        return cls(compact(largest[code]), compact(made), timeline)
 
 
 def broadcasts(op_name: str) -> bool:

@@ -47,7 +47,7 @@ def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
     """Rows of the calls that launched something, one of each correlation id, and which of them left no GPU op. None of them did if the trace
     holds GPU ops but ties none to its launch: links were not recorded. Calls that failed launched nothing."""
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
-    rows = rows[~np.char.endswith(calls["name"][rows].texts().astype(str), "HostFunc") & ~captured_calls(calls, rows)]
+    rows = rows[~calls["name"].matching(lambda name: name.endswith("HostFunc"))[rows] & ~captured_calls(calls, rows)]
     rows = rows[~(calls["error"][rows] > 0)]
     # A driver call inside the runtime's, and the runtime's: of two rows of one launch only one is tied to the op.
     correlation = calls["correlation"]
