@@ -143,7 +143,6 @@ def history(
     from advisor.compare import history as kept
     from advisor.report.saved import captures
     from advisor.reports.history import formats
-    from advisor.sources import is_one_capture
 
     if commit is not None and add is None:
         raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
@@ -151,6 +150,8 @@ def history(
         format, single_output(output), formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory)
     )
     if add is not None:
+        from advisor.sources import is_one_capture
+
         there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()
         if (several := len(captures(add, is_one_capture))) > 1:
             raise UsageError(f"{add} holds {several} captures, but a commit has a single report", "Give the path of a single capture.")

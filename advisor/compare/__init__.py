@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TypeAlias
 
-import numpy as np
-
 from advisor.compare.differences import basis_of, differences_between, unknown_because
 from advisor.compare.findings import applied, finding_changes
-from advisor.compare.matching import match
 from advisor.compare.model import Comparison, Interval, Row, Side, Table, Verdict
-from advisor.compare.tables import Draws, Sampled, class_of, kernel_time, kernels_table, module_and_op, table
 from advisor.engine.analysis import Analysis, report_in
 from advisor.errors import UsageError
 from advisor.knowledge.release import release
@@ -31,6 +27,10 @@ def compare(before: _Captures, after: _Captures) -> Comparison:
     Raises UsageError if a side is empty or has no reports, if kinds differ or have no step, or if a report lacks the breakdown (saved by an earlier
     version).
     """
+    # Here, since a history needs neither these nor numpy.
+    from advisor.compare.matching import match
+    from advisor.compare.tables import Draws, Sampled, class_of, kernel_time, kernels_table, module_and_op, table
+
     before, after = _captures(before), _captures(after)
     kinds = sorted({report.kind for report in (*before, *after)})
     if len(kinds) > 1:
@@ -97,6 +97,8 @@ def _captures(side: _Captures) -> Sequence[Report]:
 
 
 def _side(reports: Sequence[Report]) -> Side:
+    import numpy as np
+
     steps = tuple(sum(p.us for p in r.breakdown) for r in reports)
     return Side(
         paths=tuple(r.source.path for r in reports),

@@ -24,9 +24,15 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 _COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
+TOLD = (
+    "schema", "advisor", "kind", "source", "devices", "window", "time", "headline", "findings", "breakdown", "work", "memory", "ranks", "collectives",
+)  # fmt: skip
+"""Fields of a report that a history says or compares: half of its bytes."""
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One saved report: when its commit was made, and which."""
+    """One saved report, as far as `TOLD`: when its commit was made, and which."""
 
     time: datetime
     commit: str
@@ -87,7 +93,7 @@ def read(directory: Path, ledger: Path | None = None) -> Trend:
         if (named := _named(path)) is None:
             skipped.append(path.name)
             continue
-        entry = Entry(*named, read_report(path))
+        entry = Entry(*named, read_report(path, TOLD))
         _check(entry.report, str(path))
         entries.append(entry)
     if not entries:

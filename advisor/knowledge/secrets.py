@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain
 
 from advisor.knowledge.expressions import expression
 
@@ -42,10 +43,7 @@ _HOLDS = {
 }
 """A substring of every text that matches. Looking for it takes a fiftieth of the expression's time."""
 _ANY_VENDOR = expression(rf"(?<![A-Za-z0-9_])(?:{'|'.join(_VENDORS.values())})")
-_STARTS = (
-    "hf_", "gh", "AKIA", "ASIA", "xox", "hooks.slack", "sk-", "AIza", "nvapi-", "r8_", "ya29.", "key-", "gl", "npm_", "pypi-", "dckr_", "dop_", "SG.", "dapi",
-    "sq0", "_live_", "_test_", "-----BEGIN", "eyJ",
-)  # fmt: skip
+_STARTS = tuple(chain.from_iterable(_HOLDS.values()))
 
 _WORDS = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "private_key",

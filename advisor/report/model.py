@@ -184,7 +184,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, data: bytes) -> Report:
         """Read a saved report. Raises msgspec.DecodeError or ValidationError if it is no report."""
-        return msgspec.convert(_upgraded(msgspec.json.decode(data)), cls)
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.ValidationError:
+            return msgspec.convert(_upgraded(msgspec.json.decode(data)), cls)
 
 
 def _upgraded(saved: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ _SNAPSHOTS = (".pickle", ".pickle.gz", ".pickle.zst")
 """Where a directory holds no others."""
 
 
-def read_report(path: Path) -> Report:
-    """A report saved with `--format json`. Raises TraceError if the file is no report, or of another schema."""
+def read_report(path: Path, told: tuple[str, ...] = ()) -> Report:
+    """A report saved with `--format json`. told: its fields, if the others are not needed: they are empty. Raises TraceError if the file is no report, or of
+    another schema."""
     try:
         data = path.read_bytes()
-        loaded = Report.from_json(data)
+        loaded = _with_fields(data, told) if told else Report.from_json(data)
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
     except (msgspec.DecodeError, ValueError) as error:
@@ -47,10 +49,31 @@ def read_report(path: Path) -> Report:
     return loaded if shown() else _without_secrets(loaded)
 
 
+@cache
+def _part(told: tuple[str, ...]) -> tuple[type[msgspec.Struct], dict[str, Any]]:
+    """A report of these fields alone, and the others that every report has."""
+    fields = msgspec.structs.fields(Report)
+    kept = ((f.name, f.type) if f.required else (f.name, f.type, msgspec.field(default=f.default)) for f in fields if f.name in told)
+    return msgspec.defstruct("Part", kept, kw_only=True), {f.name: () for f in fields if f.required and f.name not in told}
+
+
+def _with_fields(data: bytes, told: tuple[str, ...]) -> Report:
+    kind, others = _part(told)
+    try:
+        part = msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:  # as of an earlier advisor
+        return Report.from_json(data)
+    return Report(**others, **msgspec.structs.asdict(part))
+
+
 def _with_exclusions(report: Report) -> Report:
     """The report with a typed reason for each finding outside the combined estimate: earlier versions have only words."""
     findings = tuple(msgspec.structs.replace(f, excluded=why_excluded(f, counted=False)) if f.left_out and not f.excluded else f for f in report.findings)
     return msgspec.structs.replace(report, findings=findings)
+
+
+_HARMLESS: set[str] = set()
+"""Texts of which nothing was masked: reports of a program repeat most of theirs."""
 
 
 def _without_secrets(report: Report) -> Report:
@@ -62,14 +85,15 @@ def _without_secrets(report: Report) -> Report:
             found[value] = None
         elif isinstance(value, (list, tuple, dict)):
             waiting.extend(value.values() if isinstance(value, dict) else value)
-    texts = [*found]
+    texts = [text for text in found if text not in _HARMLESS]
     if (made := masked_each(texts)) == texts:
+        _HARMLESS.update(texts)
         return report
     as_shown = dict(zip(texts, made, strict=True))
 
     def walk(value: Any) -> Any:
         if isinstance(value, str):
-            return as_shown[value]
+            return as_shown.get(value, value)
         if isinstance(value, (list, tuple)):
             return [walk(item) for item in value]
         return {key: walk(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -111,15 +111,19 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     that end after the next op, long after a wait, or after all host work. With their latest possible ends."""
     ops, end_us = work.table, work.end_us
 
-    def of(rows: NDArray[np.int32], times_us: Floats) -> Floats:
+    def times_after(rows: NDArray[np.int32], times_us: Floats) -> Floats:
         """The times of what follows each row, infinite if nothing does."""
         return np.where(rows < 0, np.inf, times_us[rows])
 
     after = work.following(np.ones(len(ops), bool))
-    endless = end_us > np.minimum(of(after, end_us), launched.waited_us) + launched.extent_us
-    until_us = np.minimum(of(after, work.start_us), launched.waited_us)
+    endless = end_us > np.minimum(times_after(after, end_us), launched.waited_us) + launched.extent_us
+    until_us = np.minimum(times_after(after, work.start_us), launched.waited_us)
     kernel = work.following(ops["kind"] == GpuKind.KERNEL.value)
-    over, waited, beyond = end_us > of(kernel, end_us) + SLACK_US, end_us > launched.waited_us + SLACK_US, end_us > launched.over_us + launched.extent_us
+    over, waited, beyond = (
+        end_us > times_after(kernel, end_us) + SLACK_US,
+        end_us > launched.waited_us + SLACK_US,
+        end_us > launched.over_us + launched.extent_us,
+    )
     if not (suspect := over | waited | beyond).any():
         return endless, until_us
     name, usual_us = ops["name"].codes, np.zeros(len(ops["name"].categories))
@@ -128,7 +132,7 @@ def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
     unlike = (work.dur_us > FAR * usual_us) & ((usual_us > 0) | _only_row(over))
     waited &= end_us - launched.waited_us > FAR * usual_us
     over, beyond = _computing(ops, (over | waited) & unlike), _computing(ops, beyond & unlike & (usual_us > 0))
-    until_us = np.minimum(until_us, np.where(over, of(kernel, work.start_us), np.inf))
+    until_us = np.minimum(until_us, np.where(over, times_after(kernel, work.start_us), np.inf))
     return over | beyond | endless, np.minimum(until_us, np.where(beyond, work.start_us + usual_us, np.inf))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -104,13 +105,13 @@ def measure(args: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def reports_of(directory: Path, count: int) -> None:
-    """A history of that many commits, all with the report of a sample."""
+    """A history of that many commits, all with the report of a sample, each with figures of its own."""
     directory.mkdir()
     report = run(load(ROOT / "samples" / "launch-gap" / "slow.json.gz"), catalog().values()).to_json()
     first = datetime(2026, 1, 1)
     for number in range(count):
         stamp = (first + timedelta(hours=number)).strftime("%Y%m%dT%H%M%SZ")
-        (directory / f"{stamp}-{number:07x}.json").write_bytes(report)
+        (directory / f"{stamp}-{number:07x}.json").write_bytes(re.sub(rb"\d\.\d+", rb"\g<0>%03d" % number, report))
 
 
 VARIANTS: dict[str, dict[str, object]] = {

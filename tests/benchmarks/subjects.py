@@ -45,11 +45,15 @@ def history(path: str) -> None:
 
 
 def _command(*words: str) -> None:
-    """A command of advisor, its output thrown away."""
-    from advisor.cli import app
+    """A command of advisor as a shell starts it, its output thrown away."""
+    from advisor.cli import main
 
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    app([*words], standalone_mode=False)
+    sys.argv, sys.stdout = ["advisor", *words], open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
     sys.stdout = sys.__stdout__
 
 

@@ -178,3 +178,14 @@ def test_reports_without_steps_or_of_two_kinds_are_no_history(tmp_path):
     (tmp_path / "20260502T000000Z-c2.json").write_bytes(job.to_json())
     with pytest.raises(UsageError, match="kind job and trace"):
         history.read(tmp_path)
+
+
+@pytest.mark.parametrize("made", [healthy, launch_bound])
+def test_what_is_read_of_a_report_is_all_that_a_history_needs(tmp_path, monkeypatch, made):
+    """A history of whole reports says the same, also of a program on another device."""
+    others = msgspec.structs.replace(made(), devices=(), work=msgspec.structs.replace(made().work, flops=1e9))
+    for number, report in enumerate([made(), launch_bound(), others]):
+        history.add(tmp_path, report, f"c{number}", day(number + 1))
+    parts = [form.render(history.read(tmp_path)) for form in formats().values()]
+    monkeypatch.setattr(history, "TOLD", ())
+    assert parts == [form.render(history.read(tmp_path)) for form in formats().values()]

@@ -126,7 +126,7 @@ class Database:
 
 
 def _packed(block: np.ndarray) -> np.ndarray:
-    """A copy of a block, in the memory of a single value if all are equal, and in half of it if 32 bits hold them."""
+    """A copy of a block, in the memory of a single value if all are equal, and in 32 bits if they fit."""
     if (block == block[0]).all():
         return np.broadcast_to(block[0], len(block))
     small = block.dtype == np.int64 and np.iinfo(np.int32).min <= block.min() and block.max() <= np.iinfo(np.int32).max
