@@ -17,8 +17,9 @@ from advisor.rules.fixes import for_program, known_fix
 from advisor.views.ranks.communication import Communication, OneRank
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.time.device_time import total
+from advisor.views.trace.steps import FEWEST_LEFT
 
-FEWEST_OPS = 4
+FEWEST_OPS = FEWEST_LEFT
 """A recording of fewer is a piece of a trace."""
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, overlap_with
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.charts import PIXELS, CopyRow, Cut, Launched, Leaf, Picture, StepTimes
@@ -39,7 +39,7 @@ FAR_SPREAD = 3.0
 """A step further from the median than this many robust standard deviations is an outlier ..."""
 FAR_SHARE = HARDLY_ANY
 """... if it also differs by a twentieth: steadier steps than that make no difference to anybody."""
-MOST_FAR = 0.2
+MOST_FAR = CONSIDERABLE
 """Where more steps than this are far, the steps are of several kinds rather than outliers."""
 _FURTHEST_AHEAD = 1.5
 """The host's part of the step is drawn with the GPU's unless it ran so many periods before it."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, nest, over_ancestors
 from advisor.knowledge import cuda_api
+from advisor.knowledge.shares import NEARLY_ALL
 from advisor.recordings.columns import Categorical, Table, by_first_row, concatenated, joined
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut, Lane
@@ -35,7 +36,7 @@ _ROLES = {
 _CALL_KINDS = sorted({"call", *_ROLES.values()})
 _ROLE_KINDS = np.array([_CALL_KINDS.index(_ROLES.get(role, "call")) for role in cuda_api.ApiRole])
 _MODULE = "nn.Module: "
-AROUND = 0.85
+AROUND = NEARLY_ALL
 """Of the frames that are open for this much of a stretch only the innermost is shown: the others say nothing of it."""
 
 

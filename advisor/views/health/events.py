@@ -25,7 +25,7 @@ LINKED = 0.7
 
 EARLY_START_US = cost("early-start")
 
-ABOVE = 1.05
+ABOVE = 1 + HARDLY_ANY
 """A kernel that is faster than the datasheet allows by more than this is unknown by rounding: its work, its clock or its cache is."""
 
 

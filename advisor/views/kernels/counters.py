@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.knowledge.stalls import STALLS
 from advisor.recordings.kernel_profiles import KernelProfile
 
@@ -128,7 +129,7 @@ def atomics(kernel: KernelProfile) -> Atomics | None:
     return Atomics(operations, a_block, None if busiest is None else busiest / 100, None if mean is None else mean / 100)
 
 
-QUEUED = 0.2
+QUEUED = CONSIDERABLE
 """Busy share of the busiest atomic unit from which a kernel waits for it: float additions to a single address keep it busy for a third."""
 SPREAD = 4.0
 """How many times as busy as the mean of all slices that one is."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.recordings.snapshot import Action, SnapshotBeside
 from advisor.report.memory import Memory
 from advisor.views.memory.attribution import Attribution
@@ -20,7 +21,7 @@ from advisor.views.workspace import Workspace
 
 ROUNDS = FEWEST_REPEATS
 """Times that a cache is given back and asked for again, from which it is a habit."""
-IN_PIECES = 0.2
+IN_PIECES = CONSIDERABLE
 """Share of what is reserved that expandable segments would not need: rounding and caching cost healthy programs up to a sixth."""
 
 

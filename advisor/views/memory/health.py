@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import CONSIDERABLE, MOST
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.numbers import counted, percent, threshold
 from advisor.report.recording import Health
@@ -16,7 +16,7 @@ from advisor.views.memory.replay import MemoryReplay
 
 HISTORY = "torch.cuda.memory._record_memory_history(max_entries=1_000_000) before the model is made"
 STACKS = "torch.cuda.memory._record_memory_history(context='all', stacks='all')"
-OLDER_SHARE = 0.3
+OLDER_SHARE = CONSIDERABLE
 """Of the bytes at the peak: where more is older than the history, what holds the peak is largely a guess."""
 UNBALANCED = 0.001
 """Of the bytes held at the end: less changes no figure that is told."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, MOST, NEARLY_ALL
 from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory
@@ -68,7 +68,7 @@ class Chain(msgspec.Struct, frozen=True):
     rows: Ints
 
 
-MOST_GROWTH = 0.3
+MOST_GROWTH = CONSIDERABLE
 """By how much of itself such a buffer grows at a time; batches of other lengths differ by more."""
 
 
@@ -116,7 +116,7 @@ def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
         at = np.array(chain)
         # Each is made from the one before, so that one is still there.
         follows = (np.diff(a.born[at]) > 0) & (a.freed[at[:-1]] > a.born[at[1:]])
-        if len(at) > FEWEST_REPEATS and follows.mean() > 0.9:
+        if len(at) > FEWEST_REPEATS and follows.mean() > NEARLY_ALL:
             yield at
 
 

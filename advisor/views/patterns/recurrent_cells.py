@@ -11,7 +11,7 @@ from advisor.intervals import Ints, Mask, Spans
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
-from advisor.knowledge.shares import LITTLE
+from advisor.knowledge.shares import LITTLE, MOST
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -26,7 +26,7 @@ OTHER = LITTLE
 """Share of a loop's kernels outside cells: slices of the input, and their concatenation. With more, such as attention over earlier inputs, no library call
 covers the recurrence."""
 
-HEAD = 0.4
+HEAD = MOST
 """Share of GEMMs on the cells' state and their activations, if the loop has nothing else and their width excludes a way back into a cell: all passes can run
 together after it. A head and its activation next to a cell of three kernels are two fifths."""
 

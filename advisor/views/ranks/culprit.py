@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.shares import HARDLY_ANY, MOST, NEARLY_ALL
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import OWN, MedianParts
 from advisor.views.ranks.job import Job
@@ -22,10 +23,10 @@ CAUSES: dict[str, tuple[str, ...]] = {
 }
 """Name of an excess, and the parts of a rank's time that it sums."""
 
-STEADY = 0.4
+STEADY = MOST
 """A rank holds the job up steadily where its excess in every step is at least this share of its mean excess."""
 
-SAME_WORK = 1.05
+SAME_WORK = 1 + HARDLY_ANY
 """Ranks do the same work where kernels and threads they launch differ by less than this factor."""
 
 
@@ -101,7 +102,7 @@ def _excess(job: Job, at: int, parts: tuple[str, ...], totals: np.ndarray | None
     return float(spent[at]) - _other_ranks(spent, at)
 
 
-BETWEEN = 0.8
+BETWEEN = NEARLY_ALL
 """A host that is late mostly between steps, if nothing was launched yet, is waiting for what the step begins with."""
 
 

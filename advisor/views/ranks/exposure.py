@@ -7,6 +7,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Mask, intersect, length, overlap_with, union
 from advisor.knowledge.collectives import Collective
+from advisor.knowledge.shares import MOST
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.job import Job
 
@@ -56,7 +57,7 @@ class Exposure(msgspec.Struct, frozen=True):
         kinds = [KINDS[k] for k in matched.kind.tolist()]
         gathers = np.array([k in GATHERS for k in kinds], bool)
         reduces = np.array([k is Collective.ALL_REDUCE for k in kinds], bool)
-        whole = exposed >= 0.5 * matched.transfer_us
+        whole = exposed >= MOST * matched.transfer_us
         chosen = np.flatnonzero(job.in_window & whole & (exposed > 0) & (gathers | (reduces & serial)) & ~job.needed)
         at_once = np.flatnonzero(job.in_window & (exposed > 0) & job.needed)
         transfer_us, needed_us = (float(exposed[some].sum()) / count for some in (chosen, at_once))

@@ -61,6 +61,7 @@ def _repeated(core: TpuCore, profile: TpuProfile) -> TpuSteps | None:
     start = runs.start_us[runs.what == main]
     if len(start) < FEWEST_REPEATS or spent[main] < MOST_OF_TIME * spent.sum():
         return None
+    # The period is given, by the main program's runs: there is none to look for in the sequence of programs.
     # The last run ends the window: what follows it holds the end of the profile.
     return TpuSteps(float(start[0]), float(start[-1]), "detected", f"from each run of {profile.programs[main]} to the next", np.diff(start))
 

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
 from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens import has_token, names_of
-from advisor.knowledge.shares import MOST, VIRTUALLY_ALL
+from advisor.knowledge.shares import MOST, NEARLY_ALL, VIRTUALLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
@@ -257,7 +257,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     return found
 
 
-MOST_OF_THE_TIME, MOST_NAMED = 0.8, 3
+MOST_OF_THE_TIME, MOST_NAMED = NEARLY_ALL, 3
 """Ops are named until they hold this share of the time, and no more than so many: a label has to fit a line."""
 
 

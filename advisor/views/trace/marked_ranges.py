@@ -151,7 +151,7 @@ def _as_long(name: Ints, start: Floats, end: Floats) -> bool:
     since the first may compile. Of recurring numbers, as parts have, all medians but one must be.
     """
     lasts = np.maximum(end - start, 1e-9)
-    if not _alike(lasts).mean() >= 0.5:
+    if not _alike(lasts).mean() >= ALIKE:
         return False
     names, count = np.unique(name, return_counts=True)
     if np.median(count) < 2:
@@ -194,9 +194,12 @@ def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: F
 
 
 def _paces(start: Floats, end: Floats) -> bool:
-    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither."""
+    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither.
+
+    A pace is of times. `repeats` looks for the period of a sequence, and ranges of the same name have none.
+    """
     if (end - start).sum() >= COVERED * (end[-1] - start[0]):
         return True
     periods = np.diff(start)
     usual = float(np.median(periods))
-    return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
+    return bool((periods > usual / UNEVEN).mean() > NEARLY_ALL and (periods < usual * UNEVEN).mean() > NEARLY_ALL)

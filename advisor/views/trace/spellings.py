@@ -25,7 +25,7 @@ _PICKED = names_of("pick_label")
 _JOINED = names_of("concatenate")
 _PATTERNS = CELL, _SLICE, _PRODUCT, _LOG_SOFTMAX, _PICKED, _JOINED
 
-FEWEST = 4
+FEWEST = FEWEST_REPEATS
 """A pattern that comes less often in a step is no loop that is worth a call of its own."""
 
 NEAR = 6
