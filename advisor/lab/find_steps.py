@@ -22,6 +22,7 @@ from .backwards import Backwards
 from .forwards import FORWARDS, OutermostForwards
 from .guard import Guard, said_of
 from .in_program import say
+from .module_calls import wrap
 from .options import Options
 from .progress import Progress
 from .ranks import all_stop
@@ -150,11 +151,19 @@ class StepFinder:
         if self._steps == "auto" and any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
             return
 
-        def called(module: Module, args: Any, result: Any) -> None:
-            self.output(result)
-            self._step()
+        def around(call: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*args: Any, **kwargs: Any) -> Any:
+                result = None
+                try:
+                    result = call(*args, **kwargs)
+                    return result
+                finally:
+                    self.output(result)
+                    self._step()
 
-        self._handles.append(module.register_forward_hook(called, always_call=True))
+            return called
+
+        self._handles.append(_Undo(wrap(module, around)))
 
     def _step(self) -> None:
         if self._guard(self._recorded):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .module_calls import watch
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -15,44 +17,27 @@ is taken for one that updates its parameters itself: an optimizer is made sooner
 
 
 class OutermostForwards:
-    """Watches the calls of modules that no other module calls, and names the module with the most time.
-
-    A hook on all modules would cost each of them, and torch.compile would compile for it. So the hook exists only while no module runs."""
+    """Watches the calls of modules that no other module calls, and names the module with the most time."""
 
     def __init__(self, found: Callable[[Module], None]) -> None:
         self._found = found
         self._seconds: dict[int, float] = {}
         self._calls = 0
-        self._stopped = False
-        self._arm()
-
-    def stop(self) -> None:
+        self.stop = watch(self._entered)
         """Watch no longer."""
-        self._stopped = True
-        self._entry.remove()
 
-    def _arm(self) -> None:
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
-        self._entry = register_module_forward_pre_hook(self._entered)
-
-    def _entered(self, module: Module, args: Any) -> None:
+    def _entered(self, module: Module) -> Callable[[], None] | None:
         import torch
 
-        self._entry.remove()
-        start, counts = time.perf_counter(), not torch.is_grad_enabled()
+        if torch.is_grad_enabled():
+            return None
+        start = time.perf_counter()
 
-        def left(*_: Any) -> None:
-            handle.remove()
-            if self._stopped:
-                return
-            if counts:
-                self._seconds[id(module)] = self._seconds.get(id(module), 0.0) + time.perf_counter() - start
-                self._calls += 1
-                if self._calls >= FORWARDS and id(module) == max(self._seconds, key=self._seconds.__getitem__):
-                    self.stop()
-                    self._found(module)
-                    return
-            self._arm()
+        def left() -> None:
+            self._seconds[id(module)] = self._seconds.get(id(module), 0.0) + time.perf_counter() - start
+            self._calls += 1
+            if self._calls >= FORWARDS and id(module) == max(self._seconds, key=self._seconds.__getitem__):
+                self.stop()
+                self._found(module)
 
-        handle = module.register_forward_hook(left, always_call=True)
+        return left

@@ -214,6 +214,29 @@ def test_inference_is_timed_by_the_outermost_module_and_judged_by_what_it_return
     assert numerics.compare(base, twin, here.run(Asked((fault("wrong_dtype"),), **STEPS)), "rounding").verdict == "differs"
 
 
+COMPILED = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(64, 8)
+    def forward(self, x):
+        return self.inner(x).relu()
+net = Net().eval()
+MADE
+with torch.no_grad():
+    for _ in range(200):
+        net(torch.ones(4, 64))
+"""
+
+
+@pytest.mark.parametrize("made", ["net.compile(backend='eager')", "net = torch.compile(net, backend='eager')"])
+def test_inference_that_the_program_compiles_is_timed_and_nothing_of_ours_compiled(tmp_path, made):
+    ran = runner(tmp_path, COMPILED.replace("MADE", made)).run(Asked(**STEPS))
+    assert not ran.failed and len(ran.said["outputs"]) == 4
+    assert ran.said["graphs"][-1] == 1
+
+
 def test_compiled_code_computes_the_same_where_dropout_is_left_out(checked):
     here, base, twin = checked
     trial = here.run(Asked((intervention("compile"),), **STEPS, check=True))
