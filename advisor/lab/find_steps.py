@@ -151,7 +151,7 @@ class StepFinder:
         if self._steps == "auto" and any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
             return
 
-        def around(call: Callable[..., Any]) -> Callable[..., Any]:
+        def ending_a_step(call: Callable[..., Any]) -> Callable[..., Any]:
             def called(*args: Any, **kwargs: Any) -> Any:
                 result = None
                 try:
@@ -163,7 +163,7 @@ class StepFinder:
 
             return called
 
-        self._handles.append(_Undo(wrap(module, around)))
+        self._handles.append(_Undo(wrap(module, ending_a_step)))
 
     def _step(self) -> None:
         if self._guard(self._recorded):

@@ -1,7 +1,7 @@
 """Calls of modules that no other module calls, seen from around them.
 
-torch.compile traces the hooks of a module that is compiled in place (`module.compile()`), and would compile our code with it. So nothing here is a hook:
-`Module.__call__` and a module's `_compiled_call_impl` run around what is compiled. The latter is no part of a module's state, copies and pickles."""
+If a module is compiled in place (`module.compile()`), torch.compile traces its hooks, and would compile our code with it. So nothing here is a hook.
+`Module.__call__` and a module's `_compiled_call_impl` run around compiled code. The latter belongs to no state, copy or pickle of the module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _inside = threading.local()
 
 
 def watch(entered: Entered) -> Callable[[], None]:
-    """Call `entered` before each call of an outermost module. Returns what ends that. Others' calls cost nothing once nobody watches."""
+    """Call `entered` before each call of an outermost module. Returns what ends that. Once nobody watches, calls are torch's own."""
     import torch
 
     if not _WATCHING:

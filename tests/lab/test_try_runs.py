@@ -15,9 +15,10 @@ from advisor.lab.interventions.catalogue import Intervention, intervention
 from advisor.lab.trying import numerics
 from advisor.lab.trying.session import tried
 from advisor.lab.trying.start import Asked, Program, Runner, applied_in, not_applied_reason
+from advisor.lab.trying.watch import Watch
 from tests.paths import slow
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = slow
 
 TRAIN = """
@@ -212,6 +213,20 @@ def test_inference_is_timed_by_the_outermost_module_and_judged_by_what_it_return
     assert not base.said["trains"] and len(base.said["outputs"]) == 4
     assert numerics.compare(base, twin, here.run(Asked((intervention("autocast"),), **STEPS)), "bf16").verdict == "equal"
     assert numerics.compare(base, twin, here.run(Asked((fault("wrong_dtype"),), **STEPS)), "rounding").verdict == "differs"
+
+
+def test_tensors_that_a_compiler_traces_with_are_no_losses():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+    watch = Watch()
+    backward = watch.losing(lambda tensors: None)
+    with FakeTensorMode():
+        backward(torch.ones(()))
+    with FunctionalTensorMode():
+        backward(FunctionalTensor.to_functional(torch.ones(())))
+    backward(torch.full((), 3.0))
+    assert watch.said()["losses"] == [3.0]
 
 
 COMPILED = """

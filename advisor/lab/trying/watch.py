@@ -41,8 +41,8 @@ class Watch:
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        torch.autograd.backward = self._losing(torch.autograd.backward)
-        torch.autograd.grad = self._losing(torch.autograd.grad)
+        torch.autograd.backward = self.losing(torch.autograd.backward)
+        torch.autograd.grad = self.losing(torch.autograd.grad)
         register_optimizer_step_pre_hook(lambda optimizer, *_: self._tried(self._before_step, optimizer))
         register_optimizer_step_post_hook(lambda optimizer, *_: self._tried(self._after_step, optimizer))
 
@@ -59,7 +59,9 @@ class Watch:
         except Exception as error:
             self.failed = f"{type(error).__name__}: {str(error)[:200]}"
 
-    def _losing(self, backward: Any) -> Any:
+    def losing(self, backward: Any) -> Any:
+        """A function that computes gradients, which also keeps the scalars that it is called with."""
+
         @functools.wraps(backward)
         def called(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self._tried(self._keep_scalars, tensors)
@@ -73,7 +75,7 @@ class Watch:
         if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
             return
         for one in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
-            if one.numel() == 1 and len(self.losses) < MOST_LOSSES and not torch._C._functorch.is_functorch_wrapped_tensor(one):
+            if one.numel() == 1 and len(self.losses) < MOST_LOSSES and not _traced(one):
                 self.losses.append(one.detach().clone().reshape(()))
                 if torch.is_autocast_enabled(one.device.type) or one.dtype in (torch.bfloat16, torch.float16):
                     self._coarser(one.dtype if one.dtype != torch.float32 else torch.get_autocast_dtype(one.device.type))
@@ -140,6 +142,13 @@ def sample(tensors: Iterable[Any]) -> Any:
     with torch.no_grad():
         taken = [one.reshape(-1)[:: max(1, one.numel() // each)][:each].to(torch.float32, copy=True) for one in dense[:SAMPLED]]
         return torch.cat([one.to(taken[0].device) for one in taken])
+
+
+def _traced(tensor: Any) -> bool:
+    """Whether it stands for a tensor while a compiler or a function transform runs the program. Torch 2.11 traces gradients by this very call."""
+    import torch
+
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor) or type(tensor).__module__.startswith("torch._subclasses.")
 
 
 def _local(tensor: Any) -> Any:
