@@ -13,7 +13,7 @@ from advisor.engine.rule import Judged
 from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.timeline import Source
-from advisor.report.finding import HIGH_SHARE, LOW_SHARE, MEDIUM_SHARE, Finding, Saving, Severity
+from advisor.report.finding import HIGH_SHARE, LOW_SHARE, MEDIUM_SHARE, Finding, Severity
 from advisor.report.recording import Health
 from advisor.views.replay.edits import Edits, changes
 from advisor.views.replay.replay import Replay
@@ -88,21 +88,6 @@ def cut_short(found: Judged) -> Judged:
     return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity=at_most_low(finding), possible_why=why, decide_with=WHOLE_FILE))
 
 
-def clocked(found: Sequence[Judged]) -> list[Judged]:
-    """The findings of a program that keeps the pace of something outside, as possible ones: a shorter step then only waits longer."""
-    return [_clocked(f) for f in found]
-
-
-def _clocked(found: Judged) -> Judged:
-    finding = found.finding
-    if not finding.loud or not finding.shortens or not isinstance(finding.saving, Saving):
-        return found
-    why = "steps have a fixed period, so a timer or another process seems to limit the rate"
-    saving = msgspec.structs.replace(finding.saving, low_us=0.0)
-    unsure = msgspec.structs.replace(finding, status="possible", severity="low", saving=saving, possible_why=why, decide_with=BY_HAND)
-    return found._replace(finding=unsure)
-
-
 def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
     """The finding of a first pass, at most medium: later passes spend less time there, or none. brief: of the short rest after start-up, in which
     host gains are low because the host does one-time work in many small calls.
@@ -113,9 +98,6 @@ def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
     on_host = brief and edits is not None and rests_on_host(replay, found)
     severity: Severity = "low" if on_host else "medium"
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity))
-
-
-BY_HAND = "time the program with that change, or record the host with nsys --sample=process-tree and osrt tracing"
 
 
 def paced(found: Sequence[Judged]) -> list[Judged]:

@@ -19,7 +19,7 @@ from advisor.engine.rule import Found, Judged
 from advisor.engine.served import served
 from advisor.engine.served_load import load_beside, load_check
 from advisor.engine.together import best_together
-from advisor.engine.uncertainty import clocked, cut_short, doubted, first_seen, left_open, paced
+from advisor.engine.uncertainty import cut_short, doubted, first_seen, left_open, paced
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import Recipe, record_lines
@@ -43,7 +43,6 @@ from advisor.views.memory.attached_snapshot import MemoryBeside
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.joined import MemoryJoined
 from advisor.views.replay.edits import changes, combine
-from advisor.views.replay.external_pace import OutsideClock
 from advisor.views.replay.replay import Replay
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
@@ -201,7 +200,6 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     steps = workspace.get(Steps)
     alone = steps.repeats and steps.steps == 1
     found = paced([doubted(f, replay, workspace.get(Timeline).source, untold, alone) for f in found])
-    found = clocked(found) if workspace.get(OutsideClock).paces else found
     first = workspace.get(FirstPass)
     if first.only or first.taken or first.brief:
         found = [first_seen(f, replay, first.brief) for f in found]

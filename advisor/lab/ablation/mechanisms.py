@@ -377,12 +377,6 @@ MECHANISMS = (
         (Result("advisor.views.patterns.compiled_loops", "CompiledLoops.build", _no_compiled_loop),),
     ),
     Mechanism(
-        "external-pace",
-        "2026-11-22T22:58",
-        "a clock outside paces the steps",
-        (Result("advisor.views.replay.external_pace", "OutsideClock.build", _replaced_fields(paces=False)),),
-    ),
-    Mechanism(
         "released-memory",
         "2026-11-28T17:18",
         "host memory is given back behind copies",
