@@ -314,12 +314,6 @@ MECHANISMS = (
         (Result("advisor.views.patterns.device_syncs", "_judging", _empty_mask),),
     ),
     Mechanism(
-        "graph-breaks",
-        "2026-11-22T23:09",
-        "a read that cuts a compiled region costs what entering the next part takes",
-        (Result("advisor.views.patterns.device_syncs", "behind_breaks", _always(EMPTY)),),
-    ),
-    Mechanism(
         "passes-between-reads",
         "2026-11-27T12:53",
         "a graph holds one pass of a loop that reads after each",

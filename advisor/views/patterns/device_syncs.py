@@ -1,4 +1,4 @@
-"""Calls at which the host waits for a value or for the device, the step without them, and reads that cut a compiled graph in two."""
+"""Calls at which the host waits for a value or for the device, and the step without them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.intervals import Ints, Mask, Spans, joined, union
+from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS
@@ -19,41 +19,6 @@ from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.table_filters import matches, spans_of
-
-_REGION = names_of("compiled_region")
-
-
-def behind_breaks(calls: HostCalls, ops: Ops, reading: Mask) -> Spans:
-    """Host time from each read (a mask over ops) into the compiled region that resumes after it, and out of it.
-
-    torch.compile breaks the graph at a read and runs the rest as another compiled function inside the first region: guards and wrappers run before its
-    first launch. A single graph would not need them.
-    """
-    cpu, api = calls.timeline.cpu_ops, calls.timeline.api_calls
-    region, nested = ops.named(_REGION), ops.parent >= 0
-    nested[nested] = region[ops.parent[nested]]
-    resumed, reads = np.flatnonzero(region & nested), np.flatnonzero(reading & nested)
-    if not len(resumed) or not len(reads):
-        return union(np.empty(0), np.empty(0))
-    start, end = cpu.bounds()
-    # When each region's own part first and last launches.
-    at = np.flatnonzero(calls.op >= 0)
-    op = ops.outermost_where(nested & ~region)[calls.op[at]]
-    op = np.where(op >= 0, op, calls.op[at])
-    at, op = at[nested[op]], op[nested[op]]
-    first, last = end.copy(), end.copy()
-    last[ops.parent[op]] = 0.0
-    np.minimum.at(first, ops.parent[op], start[op])
-    np.maximum.at(last, ops.parent[op], end[op])
-    reads = reads[np.argsort(end[reads], kind="stable")]
-    before = np.searchsorted(end[reads], start[resumed], side="right") - 1
-    read = reads[np.maximum(before, 0)]
-    called = np.sort(api["start_us"][calls.rows])
-    directly = np.searchsorted(called, end[read]) == np.searchsorted(called, start[resumed])
-    cut = (before >= 0) & (ops.parent[read] == ops.parent[resumed]) & directly
-    resumed, read = resumed[cut], read[cut]
-    return union(np.r_[end[read], last[resumed]], np.r_[first[resumed], end[resumed]])
-
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
 WAITING_OPS = names_of("bring_to_host")
@@ -107,19 +72,18 @@ def given(work: GpuWork) -> Mask:
 
 def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None, *, with_lead: bool = False) -> Edit:
     """The waits disappear, with ops and Python calls that only wait, comparisons for a mask with a requested size, and gathers of a shape that is no longer
-    requested: their kernels and host time. If a wait breaks a compiled graph, so does the cost of entering the next part.
+    requested: their kernels and host time.
 
     also: (n_cpu,) other removed ops. with_lead: removes all launching time before each wait, not only the part of these ops and calls.
     """
     cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
-    reading = _waiting(ops, calls.op[waits])
-    doomed = reading | _judging(ops, calls, waits[sizing(ops, calls, waits)])
+    doomed = _waiting(ops, calls.op[waits]) | _judging(ops, calls, waits[sizing(ops, calls, waits)])
     if also is not None:
         doomed |= also
     gone = np.zeros(len(work.op), bool)
     known = work.op >= 0
     gone[known] = ops.outermost_where(doomed)[work.op[known]] >= 0
-    spans = joined(spans_of(cpu, doomed), spans_of(python, matches(python, _WAITING_CALLS)), behind_breaks(calls, ops, reading))
+    spans = joined(spans_of(cpu, doomed), spans_of(python, matches(python, _WAITING_CALLS)))
     at = np.flatnonzero(gone)
     return combine(WithoutWaits(waits), WithoutOps(at) if with_lead else FewerLaunches(at[:0], at, np.empty(0)), WithDispatch(replay.uncovered_share(spans)))
 

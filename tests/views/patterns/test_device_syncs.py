@@ -1,17 +1,12 @@
-"""What goes with a wait for a value: the ops around it, and the graph that it cuts."""
+"""What goes with a wait for a value: the ops around it."""
 
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.views.patterns.device_syncs import behind_breaks
-from advisor.views.replay.host_calls import HostCalls
-from advisor.views.trace.ops import Ops
-from tests.build import Trace
 from tests.rules.test_rules import found, repeat, widened
 
 PERIOD = 200
-REGION = "Torch-Compiled Region: "
 
 
 def masked(before="aten::eq"):
@@ -52,35 +47,6 @@ def test_a_branch_may_gain_nothing_as_the_work_of_both_ways_is_done():
     read, branch = (found("sync-stall", reading(*ops)).saving for ops in (("aten::item", "aten::_local_scalar_dense"), ("aten::is_nonzero", "aten::item")))
     assert read.low_us == widened("sync-stall", 35, 0, PERIOD)[0] and branch.low_us == 0
     assert read.expected_us == branch.expected_us == pytest.approx(48, abs=4)
-
-
-def broken(nested=True, eager=False):
-    """A region that launches, reads a value and goes on in a second region, in it or beside it."""
-    trace = Trace()
-    trace.op(f"{REGION}7/0", 0, 200 if nested else 90).op("aten::addmm", 10, 20).launch(20, 30, 40)
-    trace.op("aten::item", 60, 25).op("aten::_local_scalar_dense", 61, 23).launch(65, 70, 71).call("cudaStreamSynchronize", 70, 10)
-    if eager:
-        trace.op("aten::mul", 88, 8).launch(90, 95, 97)
-    trace.op("TorchDynamo Cache Lookup", 100, 15).op(f"{REGION}8/1", 120, 70)
-    trace.op("aten::addmm", 150, 20).launch(160, 170, 175).op("triton_poi_fused_add_0", 172, 8).launch(175, 180, 185)
-    return trace
-
-
-def cut(trace):
-    ops = trace.get(Ops)
-    reads = [i for i in range(len(ops.names)) if ops.name(i) in ("aten::item", "aten::_local_scalar_dense")]
-    spans = behind_breaks(trace.get(HostCalls), ops, [i in reads for i in range(len(ops.names))])
-    return list(zip(*(s.tolist() for s in spans), strict=True))
-
-
-def test_a_read_that_cuts_a_compiled_graph_costs_the_way_into_the_part_behind_it():
-    # From the read to the second part's first op, and from its last to its end.
-    assert cut(broken()) == [(85, 150), (180, 190)]
-
-
-@pytest.mark.parametrize("other", [{"nested": False}, {"eager": True}])
-def test_a_read_between_two_functions_or_followed_by_other_ops_cuts_no_graph(other):
-    assert cut(broken(**other)) == []
 
 
 def unasked(api="cudaMemcpyAsync", memory="pageable", then=None):
