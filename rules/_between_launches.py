@@ -17,11 +17,9 @@ from advisor.rules import fixes
 from advisor.rules._phrases import led_by
 from advisor.rules.fixes.host_work import host_work
 from advisor.views.groups import distinct
-from advisor.views.patterns.host_tensors import unsent_behind
 from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace import host_code
 from advisor.views.trace.compilation import Compilation
@@ -36,7 +34,6 @@ def between_launches(
     timeline: Timeline,
     steps: Steps,
     work: GpuWork,
-    calls: HostCalls | None,
     host: HostActivity,
     host_time: HostTime,
     compilation: Compilation,
@@ -89,7 +86,7 @@ def between_launches(
         edits=Edits(
             combine(host_time.cut_time(named, least), host_time.cut_time(guessed, 0.25)),
             combine(host_time.cut_time(whole, share), host_time.cut_time(guessed, 0.5)),
-            combine(host_time.cut_time(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
+            host_time.cut_time(joined(whole, guessed)),
         ),
         removes="CPU code between launches",
         # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes.
@@ -108,7 +105,3 @@ def between_launches(
             host_work(main, reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),
         ),
     )
-
-
-_MAKES_NOTHING = ("gc", "sleep", "generated")
-"""Kinds of work that leave nothing to send."""

@@ -10,7 +10,6 @@ from advisor.rules._between_launches import between_launches
 from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.host_activity import HostActivity
@@ -24,7 +23,6 @@ def host_bound(
     timeline: Timeline,
     steps: Steps,
     work: GpuWork,
-    calls: HostCalls | None,
     host: HostActivity,
     host_time: HostTime,
     compilation: Compilation,
@@ -79,7 +77,7 @@ def host_bound(
     """
     if served and served.known:
         return Clear(why="step-gap covers a server's work between steps")
-    own = between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
+    own = between_launches(timeline, steps, work, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own

@@ -96,7 +96,7 @@ def memcpy(
     count = work.a_step(copies.at)
     return Found(
         summary=f"{a_step(count, 'transfer', 'move')} {size(cost.bytes_moved / work.schedule.steps)}"
-        f"{at_rate(cost.bytes_moved, float(work.dur_us[copies.at].sum()))}, {memory}. {spent}{cost.made.told(work.schedule.steps, work.step_us)}{released.told(work.step_us)}.",
+        f"{at_rate(cost.bytes_moved, float(work.dur_us[copies.at].sum()))}, {memory}. {spent}{released.told(work.step_us)}.",
         edits=cost.edits,
         removes="exposed copies between host and GPU",
         least_share=min_value_share if cost.call and not cost.call.general else None,

@@ -347,18 +347,6 @@ MECHANISMS = (
         written_on="a set of twelve ordinary programs",
     ),
     Mechanism(
-        "host-tensors",
-        "2026-11-26T13:14",
-        "tensors made on the CPU and copied",
-        (Result("advisor.views.patterns.host_tensors", "MadeOnHost.create", lambda made, *_, **__: replace(made, copies=made.copies[:0], spans=EMPTY)),),
-    ),
-    Mechanism(
-        "sent-behind",
-        "2026-11-26T13:14",
-        "copies of what the host has just made go with that work",
-        (Result("advisor.views.patterns.host_tensors", "unsent_behind", _always(combine())),),
-    ),
-    Mechanism(
         "staged-copies",
         "2026-11-22T13:24",
         "arrays that JAX stages on the host",

@@ -12,7 +12,7 @@ from advisor.knowledge.op_tokens import TORCH
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.views.device_rates import DeviceRates
-from advisor.views.patterns.host_tensors import MadeOnHost, created_on_host
+from advisor.views.patterns.host_tensors import created_on_host
 from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.patterns.transfers import HostCopies, StagedCopies, us_a_step_inside
 from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
@@ -62,7 +62,6 @@ class CopyCost(msgspec.Struct, frozen=True):
     loader: bool
     created: float
     fetched: float
-    made: MadeOnHost
     call: HostWait | None
     edits: Edits
 
@@ -124,11 +123,10 @@ class CopyCosts(msgspec.Struct, frozen=True):
         issuing_us = sum(change.host_us for change in changes(work.schedule, WithoutOps(spare)))
         loader = len(self.host.data_loading[0]) > 0
         up = copies.to_device(work)
-        made = MadeOnHost.create(work, up[(pageable | blocking)[up]])
         # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
         staging_us = (copies.host_us(calls, main.idle) if calls else 0.0) + staged.us + released.us
         edits = copy_edits(
-            work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, made, released.gone, main.communication, WithoutOps(spare), loader
+            work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, released.gone, main.communication, WithoutOps(spare), loader
         )
         # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
         # A wait as recorded is shorter by what recording had the host do before it.
@@ -144,16 +142,15 @@ class CopyCosts(msgspec.Struct, frozen=True):
             launching_us=launching_us,
             paused_us=paused_us,
             at_most_us=min(exposed_us + launching_us + paused_us, max(likely, most)),
-            likely_at_most_us=min(exposed_us + launching_us + min(paused_us, staging_us + issuing_us + made.host_us(work.schedule.steps)), likely),
+            likely_at_most_us=min(exposed_us + launching_us + min(paused_us, staging_us + issuing_us), likely),
             bytes_moved=float(copies.bytes[at].clip(min=0).sum()),
             pageable=float(pageable[at].mean()),
             pinned=bool(pinned[at].all()),
             # What moves in no time may still be waited for, and each costs the host its call.
             many=bool(issuing_us > max(exposed_us, waited_us, MIN_WAIT_SHARE * work.step_us)),
             loader=loader,
-            created=max(created_on_host(work.timeline, work.ops, work.rows[up]), len(made.copies) / max(len(up), 1)),
+            created=created_on_host(work.timeline, work.ops, work.rows[up]),
             fetched=float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[at].sum()), 1e-9)),
-            made=made,
             call=sending_call(work, calls, self.launches, self.waited_calls, at) if calls else None,
             edits=edits,
         )
@@ -161,7 +158,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
 
 def copy_edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
-    staged: StagedCopies, made: MadeOnHost, unreleased: Edit, communication: Spans, packed: Edit, loader: bool,
+    staged: StagedCopies, unreleased: Edit, communication: Spans, packed: Edit, loader: bool,
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory with waits for D2H copies; on a separate stream, with small copies packed and host-made data made on the device; without any
     pageable copy."""
@@ -188,12 +185,12 @@ def copy_edits(
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
     own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
-    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), made.on_device(calls, replay, kept=False), unreleased)
+    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), unreleased)
     if staged.us:
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
-    away = combine(waits, WithoutOps(slow), WithDispatch(replay.uncovered_share(copying)), made.on_device(calls, replay, kept=True), unreleased)
+    away = combine(waits, WithoutOps(slow), WithDispatch(replay.uncovered_share(copying)), unreleased)
     return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
 
 

@@ -16,7 +16,6 @@ from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
 from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
-from advisor.views.patterns.host_tensors import MadeOnHost
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.launches import Launches
@@ -167,11 +166,10 @@ def _allocates(steps: Steps, calls: HostCalls) -> bool:
 
 def _waits_between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
     """Positions of waits between a step's first and last kernel; those for host data; and those that can move. Data can be sent before the first kernel if
-    nothing was read before. A few values are constants or follow from read values, also on the GPU, like tensors that the host makes of nothing. Waits
+    nothing was read before. A few values are constants or follow from read values, also on the GPU. Waits
     around them send a step's input and read its result, and stay outside."""
     copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
     free = copies & (size >= 0) & (size <= FEW_VALUES_BYTES)
-    free[MadeOnHost.create(work, np.flatnonzero(copies & ~free), of_nothing=True).copies] = True
     sending, small = (calls.held_by_copies(np.unique(work.schedule.op_call[some])) for some in (copies, free))
     found, sent = [np.empty(0, np.int64)], [np.empty(0, bool)]
     for step in np.unique(work.step):
