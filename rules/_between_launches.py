@@ -17,7 +17,6 @@ from advisor.rules import fixes
 from advisor.rules._phrases import led_by
 from advisor.rules.fixes.host_work import host_work
 from advisor.views.groups import distinct
-from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -39,7 +38,6 @@ def between_launches(
     compilation: Compilation,
     launches: Launches,
     program: Program,
-    released: ReleasedMemory,
     min_pause_us: float,
     min_steps_share: float,
 ) -> Outcome:
@@ -50,7 +48,7 @@ def between_launches(
     if not steps.repeats:
         return Clear(why="the trace has no repeated step, so the CPU work may be start-up")
     host_time = host_time.seen()
-    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans, released.spans)
+    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
     spans, works = host_code.own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
     if not len(works):
         if not seen and program.framework != "cuda":

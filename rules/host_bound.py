@@ -7,7 +7,6 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.rules._batches import made_anew
 from advisor.rules._between_launches import between_launches
-from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -28,7 +27,6 @@ def host_bound(
     compilation: Compilation,
     launches: Launches,
     program: Program,
-    released: ReleasedMemory,
     served: ServedWork | None,
     *,
     min_pause_us: float = 500.0,
@@ -77,7 +75,7 @@ def host_bound(
     """
     if served and served.known:
         return Clear(why="step-gap covers a server's work between steps")
-    own = between_launches(timeline, steps, work, host, host_time, compilation, launches, program, released, min_pause_us, min_steps_share)
+    own = between_launches(timeline, steps, work, host, host_time, compilation, launches, program, min_pause_us, min_steps_share)
     batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own

@@ -10,7 +10,6 @@ from advisor.rules._phrases import a_step
 from advisor.rules.fixes import for_program
 from advisor.rules.fixes.copying import Copied, copying
 from advisor.views.patterns import copy_costs
-from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.patterns.transfers import HostCopies, StagedCopies
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
@@ -26,7 +25,6 @@ def memcpy(
     work: GpuWork,
     costs: copy_costs.CopyCosts,
     staged: StagedCopies,
-    released: ReleasedMemory,
     witness: Witness,
     program: Program,
     *,
@@ -96,7 +94,7 @@ def memcpy(
     count = work.a_step(copies.at)
     return Found(
         summary=f"{a_step(count, 'transfer', 'move')} {size(cost.bytes_moved / work.schedule.steps)}"
-        f"{at_rate(cost.bytes_moved, float(work.dur_us[copies.at].sum()))}, {memory}. {spent}{released.told(work.step_us)}.",
+        f"{at_rate(cost.bytes_moved, float(work.dur_us[copies.at].sum()))}, {memory}. {spent}.",
         edits=cost.edits,
         removes="exposed copies between host and GPU",
         least_share=min_value_share if cost.call and not cost.call.general else None,

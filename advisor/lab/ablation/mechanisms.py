@@ -358,12 +358,6 @@ MECHANISMS = (
         "turns of a loop that XLA runs",
         (Result("advisor.views.patterns.compiled_loops", "CompiledLoops.build", _no_compiled_loop),),
     ),
-    Mechanism(
-        "released-memory",
-        "2026-11-28T17:18",
-        "host memory is given back behind copies",
-        (Result("advisor.views.patterns.released_memory", "ReleasedMemory.build", _replaced_fields(spans=EMPTY, us=0.0)),),
-    ),
     # Idioms
     Mechanism(
         "idiom-cell",

@@ -13,7 +13,6 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.views.device_rates import DeviceRates
 from advisor.views.patterns.host_tensors import created_on_host
-from advisor.views.patterns.released_memory import ReleasedMemory
 from advisor.views.patterns.transfers import HostCopies, StagedCopies, us_a_step_inside
 from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -80,14 +79,13 @@ class CopyCosts(msgspec.Struct, frozen=True):
     rates: DeviceRates
     staged: StagedCopies
     waited_calls: WaitedCalls
-    released: ReleasedMemory
 
     @classmethod
     def build(
         cls, steps: Steps, work: GpuWork, calls: HostCalls | None, launches: Launches, host: HostActivity, partition: Partition, gaps: Gaps, replay: Replay,
-        rates: DeviceRates, staged: StagedCopies, waited_calls: WaitedCalls, released: ReleasedMemory,
+        rates: DeviceRates, staged: StagedCopies, waited_calls: WaitedCalls,
     ) -> CopyCosts:  # fmt: skip
-        return cls(steps, work, calls, launches, host, partition, gaps, replay, rates, staged, waited_calls, released)
+        return cls(steps, work, calls, launches, host, partition, gaps, replay, rates, staged, waited_calls)
 
     def _moving(self, small_bytes: int) -> Mask:
         """Of all GPU ops. Small reads of a value are waits, not transfers, but for those that only pageable memory makes wait."""
@@ -103,7 +101,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
 
     def cost_of(self, copies: HostCopies, small_bytes: int) -> CopyCost:
         """Of some of `copies(small_bytes)`, where the device's time is known."""
-        work, calls, gaps, steps, staged, released = self.work, self.calls, self.gaps, self.steps, self.staged, self.released
+        work, calls, gaps, steps, staged = self.work, self.calls, self.gaps, self.steps, self.staged
         main = self.partition.main
         assert main is not None
         pageable, at = copies.pageable, copies.at
@@ -124,15 +122,13 @@ class CopyCosts(msgspec.Struct, frozen=True):
         loader = len(self.host.data_loading[0]) > 0
         up = copies.to_device(work)
         # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
-        staging_us = (copies.host_us(calls, main.idle) if calls else 0.0) + staged.us + released.us
-        edits = copy_edits(
-            work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, released.gone, main.communication, WithoutOps(spare), loader
-        )
+        staging_us = (copies.host_us(calls, main.idle) if calls else 0.0) + staged.us
+        edits = copy_edits(work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, main.communication, WithoutOps(spare), loader)
         # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
         # A wait as recorded is shorter by what recording had the host do before it.
         of_waits = len(held) / max(int(calls.waits.sum()), 1) if calls else 0.0
         behind_us = gaps.wait_after_us(work.timeline.gpu_ops[work.rows[at]])
-        seen_us = exposed_us + waited_us + behind_us + staged.us + released.us + of_waits * self.replay.true_step.recording_us
+        seen_us = exposed_us + waited_us + behind_us + staged.us + of_waits * self.replay.true_step.recording_us
         likely, most = (seen_us + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
         return CopyCost(
             copies=copies,
@@ -158,7 +154,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
 
 def copy_edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
-    staged: StagedCopies, unreleased: Edit, communication: Spans, packed: Edit, loader: bool,
+    staged: StagedCopies, communication: Spans, packed: Edit, loader: bool,
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory with waits for D2H copies; on a separate stream, with small copies packed and host-made data made on the device; without any
     pageable copy."""
@@ -185,12 +181,12 @@ def copy_edits(
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
     own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
-    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), unreleased)
+    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)))
     if staged.us:
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
-    away = combine(waits, WithoutOps(slow), WithDispatch(replay.uncovered_share(copying)), unreleased)
+    away = combine(waits, WithoutOps(slow), WithDispatch(replay.uncovered_share(copying)))
     return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
 
 
