@@ -104,25 +104,6 @@ def test_a_busy_gpu_is_no_launch_gap():
     clear("launch-gap", repeat(100, lambda t, at: small_kernels(t, at, kernel=19.5)))
 
 
-def test_no_compiler_makes_a_librarys_own_loop_cheaper():
-    """A step of eight passes that are waited for, and one op that launches n kernels, all 2 µs each and 20 apart; the same n by ops of their own get cheaper."""
-
-    def step(trace, at, n, alone):
-        for i in range(8):
-            trace.op("aten::mul", at + 110 * i, 60).launch(at + 110 * i + 50, at + 110 * i + 56, at + 110 * i + 58).call(
-                "cudaStreamSynchronize", at + 110 * i + 62, 5
-            )
-        if not alone:
-            trace.op("aten::_cudnn_rnn", at + 900, 20 * n)
-        for i in range(n):
-            if alone:
-                trace.op("aten::mm", at + 900 + 20 * i, 18)
-            trace.launch(at + 900 + 20 * i + 5, at + 900 + 20 * i + 12, at + 900 + 20 * i + 14, "gemm", dur=4)
-
-    apart, together = (found("launch-gap", repeat(1600, partial(step, n=32, alone=alone))).saving.expected_us for alone in (True, False))
-    assert (apart, together) == (pytest.approx(620, abs=5), pytest.approx(525, abs=5)), "the host's other work bounds the first"
-
-
 def test_passes_that_each_end_with_a_wait_may_gain_nothing_and_should_be_done_together():
     def loop(trace, at, passes):
         for i in range(passes):

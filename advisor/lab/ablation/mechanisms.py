@@ -135,13 +135,6 @@ MECHANISMS = (
         programs=12,
     ),
     Mechanism(
-        "library-loops",
-        "2026-11-27T10:01",
-        "ops that launch 8 kernels or more by themselves keep their issuing cost",
-        (Result("advisor.views.patterns.launch_gaps", "of_library", _empty_array),),
-        written_on="one set of 15 programs",
-    ),
-    Mechanism(
         "recurrent-cells",
         "2026-11-27T02:39",
         "a Python loop over a recurrent cell becomes one library call",

@@ -28,7 +28,6 @@ from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
-from advisor.views.trace.repeats import ONE_BY_ONE
 from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
@@ -125,7 +124,7 @@ class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
     def compiling(self) -> Edits:
         """What compiling, or jax.jit, does to the step."""
         graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-        edits = fewer_launches(self.program, graph, self.work.timeline, self.host_time, self.compiled, self.capturable, self.calls, self.work.kernel)
+        edits = fewer_launches(self.program, graph, self.work.timeline, self.host_time, self.compiled, self.capturable)
         return edits._replace(expected=self.recurrent.edit) if self.recurrent.cells else edits
 
     @property
@@ -153,9 +152,7 @@ class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
         )
 
 
-def fewer_launches(
-    program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable, calls: HostCalls, kernels: Mask
-) -> Edits:
+def fewer_launches(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable) -> Edits:
     """Host time that a single graph, or compiled code, saves in such a program. `graph`: of the whole step."""
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
@@ -165,7 +162,7 @@ def fewer_launches(
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.cut_time(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if capturable.in_passes and not program.compiled:
-        return Edits(combine(), CheaperDispatch(IN_PASSES, of_library(calls, kernels)), graph)
+        return Edits(combine(), CheaperDispatch(IN_PASSES), graph)
     if not program.compiles_whole:
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
@@ -174,13 +171,6 @@ def fewer_launches(
         # No graph holds sizes that change: what is compiled for all of them launches its kernels one by one.
         return Edits(combine(), compiled.fused, combine(compiled.fused, graph))
     return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
-
-
-def of_library(calls: HostCalls, kernels: Mask) -> Ints:
-    """Calls (positions) of a library's own loops, as over the words of a sentence: no compiler makes them fewer or cheaper."""
-    known = np.flatnonzero((calls.op >= 0) & calls.launching(kernels))
-    _, of, count = np.unique(calls.op[known], return_inverse=True, return_counts=True)
-    return known[count[of] >= ONE_BY_ONE]
 
 
 def names_after_gaps(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
