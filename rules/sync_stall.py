@@ -75,7 +75,7 @@ def sync_stall(
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
     if not len(waits.at):
-        left = f", except for timing, start-up, the end of the run or a shrinking batch ({len(waits.every)})" if len(waits.every) else ""
+        left = f", except for timing, start-up or the end of the run ({len(waits.every)})" if len(waits.every) else ""
         return Clear(why=f"no call makes the host wait for the GPU{left}")
     share, per_step = replay.share(replay.corrected, waits.removed), waits.a_step
     costs = share >= min_saving_share

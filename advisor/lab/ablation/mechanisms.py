@@ -295,12 +295,6 @@ MECHANISMS = (
     ),
     # The host
     Mechanism(
-        "shrinking-loops",
-        "2026-11-23T15:52",
-        "a loop that drops finished rows needs the sizes that it asks for",
-        (Result("advisor.views.patterns.device_syncs", "sparing", _empty_mask),),
-    ),
-    Mechanism(
         "judging-ops",
         "2026-11-22T23:09",
         "reductions and comparisons go with the read that they are for",

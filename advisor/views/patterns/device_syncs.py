@@ -9,7 +9,6 @@ import numpy as np
 from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
 from advisor.knowledge.op_tokens import names_of
-from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -17,7 +16,6 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
-from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.table_filters import matches, spans_of
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
@@ -45,10 +43,6 @@ BIG_READ_BYTES = 1 << 20
 
 FEW_VALUES_BYTES = 4096
 """Largest copy to the host that counts as values to look at, such as a word for each of hundreds of requests; a larger copy is a result."""
-
-
-FEWEST_SPARED, MOST_OF, SPARED = 4, 0.75, 1.25
-"""A loop that drops finished rows: minimum passes, their share of all work in that width, and the minimum ratio of first to last rows."""
 
 
 def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
@@ -118,28 +112,6 @@ def masking(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
 def asks_size(ops: Ops) -> Mask:
     """(n_cpu,) the ops that ask for such a size, and those inside them."""
     return np.asarray(ops.outermost_where(ops.named(_SIZING_OPS)) >= 0)
-
-
-def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
-    """(n,) whether each wait asks for a size of later GEMMs that shrinks from pass to pass of a step: without the wait each pass would compute all rows."""
-    sizing, made = np.flatnonzero(_inside_op(work.ops, calls, waits, _SIZING_OPS)), np.zeros(len(waits), bool)
-    if not len(sizing):
-        return made
-    products = np.flatnonzero(work.in_families(*PRODUCTS) & (work.op >= 0))
-    behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
-    rows: dict[tuple[object, ...], dict[int, int]] = {}
-    for step, wait, op in sorted({*zip(work.step[products].tolist(), behind.tolist(), work.op[products].tolist(), strict=True)}):
-        matrices = [shape for shape, _ in shapes.inputs(op) if len(shape) > 1]
-        if wait >= 0 and len(matrices) > 1:
-            rows.setdefault((step, matrices[0][1:], *matrices[1:]), {})[wait] = matrices[0][0]
-    spared: set[int] = set()
-    for passes in rows.values():
-        at, left = np.array([*passes]), np.array([*passes.values()])
-        for run in np.split(np.arange(len(left)), np.flatnonzero(np.diff(left) > 0) + 1):
-            if len(run) >= max(FEWEST_SPARED, MOST_OF * len(left)) and left[run[-1]] * SPARED <= left[run[0]]:
-                spared |= {*at[run].tolist()}
-    made[sizing[sorted(spared)]] = True
-    return made
 
 
 def _inside_op(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:

@@ -12,7 +12,7 @@ from advisor.intervals import Ints, overlap_with
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import AUTOGRAD, TORCH
 from advisor.recordings.timeline import CopyKind
-from advisor.views.patterns.device_syncs import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
+from advisor.views.patterns.device_syncs import WAITING_OPS, branching, value_waits, without_reads, without_waiting_ops
 from advisor.views.patterns.served_work import ServedWork
 from advisor.views.replay.edits import Edit, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -21,7 +21,6 @@ from advisor.views.replay.replay import Replay
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
-from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
@@ -49,7 +48,7 @@ class DeviceWaits(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def build(
-        cls, steps: Steps, work: GpuWork, calls: HostCalls, partition: Partition, replay: Replay, startup: StartUp, shapes: Shapes, served: ServedWork | None
+        cls, steps: Steps, work: GpuWork, calls: HostCalls, partition: Partition, replay: Replay, startup: StartUp, served: ServedWork | None
     ) -> DeviceWaits:
         every = waits = value_waits(work, calls)
         if not steps.repeats:
@@ -62,7 +61,7 @@ class DeviceWaits(msgspec.Struct, frozen=True, dict=True):
         if steps.steps == 1:
             # Nothing that was recorded comes after it: what the next step would gain was not seen.
             waits = waits[waits < work.schedule.op_call.max(initial=-1)]
-        return cls(steps, work, calls, partition, replay, every, waits[~sparing(work, calls, shapes, waits)])
+        return cls(steps, work, calls, partition, replay, every, waits)
 
     @property
     def a_step(self) -> float:

@@ -15,12 +15,11 @@ from advisor.knowledge import cuda_api
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
-from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
+from advisor.views.patterns.device_syncs import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.repeats import ONE_BY_ONE, alike
-from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches
 
@@ -67,7 +66,7 @@ class Capturable(msgspec.Struct, frozen=True, eq=False):
     mostly: Literal["values", "sent", ""] = ""
 
     @classmethod
-    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, shapes: Shapes) -> Capturable:
+    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
         launched = _launched(steps, launches)
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.with_role(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
@@ -77,8 +76,6 @@ class Capturable(msgspec.Struct, frozen=True, eq=False):
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
         read, masks = read_only(work.ops, calls, waits), masking(work.ops, calls, waits)
-        # What a loop leaves out pass by pass it would otherwise work on.
-        masks &= ~sparing(work, calls, shapes, waits)
         looked_at = read | fetched(work, calls, waits) | sent
         if (looked_at | masks).all():
             # Without shapes a cache that grows looks like a state that does not.
