@@ -66,8 +66,8 @@ def host_bound(
     | Estimate | Time that disappears |
     |---|---|
     | `low` | half of the pauses; a quarter without stacks |
-    | `expected` | all time of such code |
-    | `high` | also host-to-device copies right after it |
+    | `expected` | all of it; half of it without recorded ops and in compiled code |
+    | `high` | all of it |
 
     References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html

@@ -70,23 +70,6 @@ def test_frames_of_other_threads_name_no_pause():
     assert "for 1000 µs" in clear("host-bound", repeat(period(700), body))
 
 
-def test_what_the_host_makes_and_sends_may_be_made_on_the_gpu():
-    """Each step makes an array for 2 ms, copies it for 1 ms while the host waits, and works on it for 0.1."""
-
-    def body(trace, at):
-        trace.op("aten::copy_", at + 2000, 1010).copy(at + 2005, 1000, at + 2008, at + 3005, size=10 << 20)
-        trace.op("aten::mm", at + 3015, 20).launch(at + 3020, at + 3027, at + 3127)
-
-    saving = found("host-bound", repeat(3150, body)).saving
-    assert saving.expected_us == pytest.approx(2000, rel=0.1) and saving.high_us == pytest.approx(3000, rel=0.1)
-
-    def apart(trace, at):
-        trace.op("aten::mm", at + 2000, 20).launch(at + 2005, at + 2012, at + 2112)
-        trace.op("aten::copy_", at + 2030, 1010).copy(at + 2035, 1000, at + 2112, at + 3035, size=10 << 20)
-
-    assert found("host-bound", repeat(3150, apart)).saving.high_us < 2500, "what is sent later is something else"
-
-
 def test_the_length_of_a_pause_has_two_sides():
     trace = repeat(period(600), work(600))
     assert found("host-bound", trace)
