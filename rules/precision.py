@@ -124,7 +124,6 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
                 tf32=on_cuda_cores and low == "tf32",
                 tf32_first=tf32_first,
                 convolutions=bool((work.in_families(Family.CONV)[chosen] & (now == "fp32")).any()),
-                in_groups=bool(products.in_groups.any()),
                 unit="matrix cores" if amd else "Tensor Cores",
             ),
         ),

@@ -12,11 +12,9 @@ IN_KERNEL = known_fix("kernels", "tensor-cores")
 """Of a kernel that no library wrote: what PyTorch switches does not reach it."""
 
 
-def in_16_bits(
-    half: str, *, training: bool, tf32: bool, tf32_first: bool = False, convolutions: bool = False, in_groups: bool = False, unit: str = "Tensor Cores"
-) -> Fix:
+def in_16_bits(half: str, *, training: bool, tf32: bool, tf32_first: bool = False, convolutions: bool = False, unit: str = "Tensor Cores") -> Fix:
     """half: "bf16" or "fp16". tf32: whether TF32, now off, would help too; tf32_first: whether that single line gains about as much. convolutions: need a
-    switch of their own. in_groups: there are long grouped convolutions. unit: the maker's name of the device's unit.
+    switch of their own. unit: the maker's name of the device's unit.
     """
     dtype = "bfloat16" if half == "bf16" else "float16"
     scaled = training and half == "fp16"
@@ -30,8 +28,6 @@ def in_16_bits(
         ]
     else:
         steps = [f"R{autocast}.", *([f"Or keep FP32 storage and turn TF32 on: {line}."] if tf32 else [])]
-    if in_groups:
-        steps.append("Leave the long grouped convolution out (torch.autocast(..., enabled=False) around it): in 16 bits cuDNN runs it on CUDA cores.")
     steps.append(_CHECK)
     forward, backward = ("loss = criterion(model(x), y)", "\nloss.backward()") if training else ("out = model(x)", "")
     scaled_backward = "\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()" if scaled else backward

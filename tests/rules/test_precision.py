@@ -153,3 +153,19 @@ def test_doubles_of_a_compiler_are_told_as_such():
     """A kernel of XLA has no recorded inputs: the op that it was made of says its types, and Hopper's FP64 tiles are no TF32."""
     assert precision("sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x64x16_stage3_warpsize2x2x1_tensor16x8x8_execute_kernel__5x_cublas") == "fp64"
     assert precision("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel") == "tf32"
+
+
+def test_pytorchs_own_depthwise_convolution_stays_as_long_in_16_bits():
+    """Beside a product that becomes faster in either program, 99 µs of a library's convolution on CUDA cores do too, 99 of PyTorch's own do not."""
+
+    def beside(kernel):
+        def step(trace, host, gpu):
+            trace.op("aten::_conv_depthwise2d", host, 20, [[16, 768, 1, 299], [768, 1, 1, 65]], ["float"] * 2).launch(host + 5, gpu, gpu + 99, kernel)
+            trace.op("aten::mm", host + 22, 20, [[2048, 2048]] * 2, ["float"] * 2).launch(host + 30, gpu + 100, gpu + 1099, FP32)
+
+        return found("precision", queued(step, gpu=1100))
+
+    own, library = "conv_depthwise2d_forward_kernel_generic<float, int>", "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize128x32x8"
+    kept, faster = map(beside, (own, library))
+    assert 50 < faster.saving.expected_us - kept.saving.expected_us < 99
+    assert faster.saving.high_us == pytest.approx(kept.saving.high_us, abs=5), "what nobody has seen is possible"

@@ -218,13 +218,6 @@ MECHANISMS = (
         (Result("advisor.views.patterns.precision", "WideProducts.build", lambda made, *_, **__: made.of_ops(())),),
     ),
     Mechanism(
-        "grouped-convolutions",
-        "2026-11-24T22:45",
-        "grouped convolutions that leave Tensor Cores in 16 bits",
-        (Result("advisor.knowledge.grouped_convolutions", "falls_back", _always(False)),),
-        written_on="a sweep of sizes, WavLM and HuBERT",
-    ),
-    Mechanism(
         "fp64-kernels",
         "2026-11-28T15:05",
         "kernels that compute in FP64",

@@ -11,7 +11,6 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.grouped_convolutions import falls_back
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family
@@ -40,8 +39,6 @@ CAST = cost("autocast-cast")
 
 UNSEEN = cost("unseen-products")
 
-_CONVOLUTION = names_of("convolution")
-_BACKWARD = names_of("convolution_backward")
 _MATRICES = names_of("matrix_product")
 _EMULATED = names_of("fp32_of_three_tf32")
 
@@ -54,8 +51,7 @@ def halved(work: GpuWork, at: Ints) -> Edit:
 class WideProducts(msgspec.Struct, frozen=True):
     """GEMMs and convolutions (positions `at`) that could run in fewer bits: time, precision, and work (NaN if unknown). unit: the largest of 1, 2, 4 and 8 that
     divides their sizes. others: lower precisions in use. op: the launching op. refused: convolutions on CUDA cores although the library chose Tensor Cores
-    for others of the step, so it has no faster kernel. in_groups: convolutions that stay in TF32, since 16 bits would leave Tensor Cores. depthwise:
-    PyTorch's own kernels, no faster in TF32 or BF16."""
+    for others of the step, so it has no faster kernel. depthwise: PyTorch's own kernels, no faster in TF32 or BF16."""
 
     at: Ints
     dur_us: Floats
@@ -68,7 +64,6 @@ class WideProducts(msgspec.Struct, frozen=True):
     others: tuple[str, ...]
     op: Ints
     refused: Mask
-    in_groups: Mask
     depthwise: Mask
 
     def of_ops(self, ops: Collection[int]) -> WideProducts:
@@ -87,7 +82,7 @@ class WideProducts(msgspec.Struct, frozen=True):
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
-            work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), _in_groups(work, at) & (texts[at] == "tf32"), work.named(names_of("depthwise_of_torch"))[at],
+            work.op[at], single & _free_to(reduced, single | reduced, roofline.flops[rows], work.dur_us[at]), work.named(names_of("depthwise_of_torch"))[at],
         )  # fmt: skip
 
     def gains_as_much(self, least: WithDurations, most: WithDurations) -> bool:
@@ -116,7 +111,7 @@ class WideProducts(msgspec.Struct, frozen=True):
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < LATENCY_BOUND_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        kept = (self.now == name) | ((self.refused | self.in_groups | (self.depthwise & (name != "fp16"))) & reached)
+        kept = (self.now == name) | ((self.refused | (self.depthwise & (name != "fp16"))) & reached)
         return WithDurations(self.at, np.where(kept, self.dur_us, faster))
 
 
@@ -124,22 +119,6 @@ def _free_to(reduced: Mask, convolutions: Mask, flops: Floats, dur_us: Floats) -
     """Whether enough convolution work runs in TF32 to show that the library may use it for all; by time if work is unknown."""
     amount = dur_us if np.isnan(flops[convolutions]).any() else flops
     return bool(reduced.any() and amount[reduced].sum() >= OF_CONVOLUTIONS * amount[convolutions].sum())
-
-
-def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
-    """(n,) the convolutions that leave the Tensor Cores in 16 bits. A backward pass is handed the gradient first, which has as many channels as the
-    weight has outputs; a transposed convolution's has as many as its weight has second."""
-    dims = work.timeline.cpu_ops["dims"]
-    found = np.zeros(len(chosen), bool)
-    for pattern, first in ((_CONVOLUTION, 0), (_BACKWARD, 1)):
-        at = np.flatnonzero(work.launched_by(pattern.search)[chosen])
-        codes = dims.codes[work.op[chosen[at]]]
-        for code in distinct(codes).tolist():
-            shapes = [*arguments.numbers(dims.categories[code]), [], [], []]
-            image, weight = shapes[first : first + 2]
-            transposed = pattern is _BACKWARD and shapes[0][1:2] != weight[:1]
-            found[at[codes == code]] = not transposed and all(isinstance(n, int) for n in (*image, *weight)) and falls_back(image, weight)
-    return found
 
 
 def _units(work: GpuWork, chosen: Ints) -> Ints:
