@@ -110,8 +110,8 @@ def launch_gap(
 
 
 def _fix(program: Program, optimizer: OptimizerStep, capturable: Capturable, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
-    ways = ("cell",) if recurrent.cells else ("sliced", "grows", "grows_values")
+    ways = ("cell",) if recurrent.cells else ("grows",)
     seen = replace(spellings, cells=recurrent.cells)
     # A cache at its full length has one size.
-    capturable = replace(capturable, resized=capturable.resized and not (seen.grows or seen.grows_values))
+    capturable = replace(capturable, resized=capturable.resized and not seen.grows)
     return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, capturable)), seen, *ways)

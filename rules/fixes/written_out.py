@@ -49,17 +49,6 @@ def _ways(seen: Spellings) -> list[Way]:
             ),
             "https://huggingface.co/docs/transformers/kv_cache#static-cache",
         ))  # fmt: skip
-    if seen.grows_values and not seen.grows:
-        found.append(Way(
-            "Write collected values into a tensor of its full length",
-            f"A list of values, such as chosen tokens, grows by concatenation, from {seen.grows_values[0]} to {seen.grows_values[1]}. Allocate it once at "
-            "its full length and write into it. Then every step has the same shapes, which CUDA graphs need.",
-            Code(
-                before="found = torch.cat([found, word[:, None]], dim=1)",
-                after="found = word.new_zeros(len(word), longest)  # once, before the loop\n\nfound[:, position] = word",
-            ),
-            "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
-        ))  # fmt: skip
     if seen.picked >= 1:
         found.append(Way(
             "Call F.cross_entropy",
@@ -80,16 +69,5 @@ def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
     seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
     ways = _ways(seen)
     if not (ways and leads):
-        return msgspec.structs.replace(fix, steps=(*fix.steps, *(way.step for way in ways), *_minor_idioms(seen)))
-    steps = (*(way.step for way in ways), *fix.steps, *_minor_idioms(seen))
-    return Fix(title=ways[0].title, steps=steps, code=ways[0].code, url=ways[0].url, risk=fix.risk)
-
-
-def _minor_idioms(seen: Spellings) -> list[str]:
-    """Idioms that lead no fix: a few GEMMs of many launches gain little, and no trace distinguishes heads from time steps."""
-    if not seen.sliced:
-        return []
-    return [
-        f"{seen.sliced:.0f} GEMMs per step process slice after slice. If the slices are independent (heads, experts, samples), "
-        "stack them and call torch.bmm once, or scaled_dot_product_attention for attention."
-    ]
+        return msgspec.structs.replace(fix, steps=(*fix.steps, *(way.step for way in ways)))
+    return Fix(title=ways[0].title, steps=(*(way.step for way in ways), *fix.steps), code=ways[0].code, url=ways[0].url, risk=fix.risk)

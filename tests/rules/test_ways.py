@@ -36,7 +36,6 @@ def test_a_program_without_a_framework_is_told_of_no_framework(rule):
     [
         (Spellings(cell="lstm", cells=64), "cell", "nn.LSTM"),
         (Spellings(grows=(17, 40)), "grows", "static"),
-        (Spellings(grows_values=(2, 32)), "grows_values", "new_zeros"),
         (Spellings(picked=1), "picked", "cross_entropy"),
     ],
 )
@@ -49,12 +48,6 @@ def test_what_is_written_out_is_told_the_one_call(seen, wanted, call):
 def test_what_little_of_the_gain_is_of_leads_no_fix():
     fix = spelt(GENERAL, Spellings(picked=1), "picked", leads=False)
     assert fix.title == GENERAL.title and fix.code == GENERAL.code and "cross_entropy" in fix.steps[-1]
-
-
-def test_products_of_slices_lead_no_fix():
-    """They may be a few of thousands of launches, or time steps, of which each waits for the one before."""
-    fix = spelt(GENERAL, Spellings(sliced=12), "sliced")
-    assert fix.title == GENERAL.title and fix.code == GENERAL.code and "torch.bmm" in fix.steps[-1]
 
 
 def test_evidence_without_source_lines_says_what_would_record_them():

@@ -346,12 +346,6 @@ MECHANISMS = (
         (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(cell="", cells=0.0)),),
     ),
     Mechanism(
-        "idiom-sliced",
-        "2026-11-27T00:30",
-        "products of slices, one head or expert at a time",
-        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(sliced=0.0)),),
-    ),
-    Mechanism(
         "idiom-picked",
         "2026-11-27T00:30",
         "a log-softmax and a pick instead of a cross entropy",
@@ -361,7 +355,7 @@ MECHANISMS = (
         "idiom-grows",
         "2026-11-27T00:30",
         "a cache that grows by concatenation",
-        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(grows=None, grows_values=None)),),
+        (Result("advisor.views.trace.spellings", "Spellings.build", _replaced_fields(grows=None)),),
     ),
     # Start-up
     Mechanism(
