@@ -9,7 +9,6 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.measured_costs import cost
-from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
 from advisor.report.numbers import duration, percent, threshold
 from advisor.rules._phrases import a_step
@@ -17,24 +16,19 @@ from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.casts import cast_less
 from advisor.views.patterns import casts as needless_casts
 from advisor.views.patterns.casts import Casts, Purpose, WideActivations
-from advisor.views.replay.edits import Edits, WithoutOps, WithoutTime, combine
+from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
-from advisor.views.trace.steps import Steps
 
 HANDED_ON = cost("models-in-16-bits")
 
 
 @rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def dtype_casts(
-    timeline: Timeline,
-    steps: Steps,
     work: GpuWork,
     casts: Casts,
     wide: WideActivations,
-    roofline: Roofline,
     program: Program,
     witness: Witness,
     *,
@@ -51,14 +45,9 @@ def dtype_casts(
     bytes per element. A weight kept in BF16 moves 2.
 
     How to fix
-    For inference, convert the model once. In training, use a single autocast context around all micro-batches,
-    since each context casts the weights again:
+    For inference, convert the model once:
 
-        model = model.to(torch.bfloat16)                 # inference
-
-        with torch.autocast("cuda", torch.bfloat16):     # training: all micro-batches inside
-            for part in batch.split(size):
-                loss_of(model(part)).backward()
+        model = model.to(torch.bfloat16)
 
     For FP32 regions between casts, `torch.compile` fuses the casts. A single elementwise op needs no cast: it
     computes in FP32 internally.
@@ -89,15 +78,12 @@ def dtype_casts(
     if total < min_cast_share * work.busy_us:
         return Clear(why=f"{quiet} (threshold {threshold(min_cast_share)})")
     training = program.training
-    easy = [c.position for c in found if c.purpose == Purpose.SUM or (c.purpose == Purpose.WEIGHT and not training)]
-    if training:
-        easy += needless_casts.cast_again(found, work.step, needless_casts.backwards_a_step(work.ops, steps, timeline))
-    likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND, Purpose.WIDENED)]
+    easy = [c.position for c in found if c.purpose == Purpose.WEIGHT and not training]
+    likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND)]
     spent = needless_casts.us_by_purpose([c for c in found if c.position in {*likely}], work.dur_us)
     if not spent:
         return Clear(why=f"{quiet}; no fix is known: the casts are intended, or the trace does not show their purpose")
     main = sorted(spent, key=lambda kind: -spent[kind])
-    narrow = needless_casts.in_their_type(work, roofline, found)
     # A model in 16 bits hands 16 bits on: what autocast had made FP32 between its products is narrower too, all of it or what no norm makes FP32 again.
     whole = not training and main[0] in (Purpose.WEIGHT, Purpose.INPUT) and Purpose.WEIGHT in spent
     handed_on = [wide.narrowed(part) if whole else combine() for part in (HANDED_ON, 1.0)]
@@ -106,14 +92,14 @@ def dtype_casts(
         f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         # Weights that are kept in 16 bits need no autocast: what it issued goes too.
         edits=Edits(
-            (WithoutTime if training else WithoutOps)(_positions(easy)),
-            combine(WithoutOps(_positions(likely)), narrow, handed_on[0]),
-            combine(WithoutOps(_positions(positions)), narrow, handed_on[1]),
+            WithoutOps(_positions(easy)),
+            combine(WithoutOps(_positions(likely)), handed_on[0]),
+            combine(WithoutOps(_positions(positions)), handed_on[1]),
         ),
         removes="copies that only convert a dtype",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
-        confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,
+        confidence=0.85 if main[0] == Purpose.WEIGHT else 0.7,
         fix=cast_less(main, training, needless_casts.longest_between(found, work.dur_us), narrow_type)
         if (narrow_type := needless_casts.sixteen_bits(found))
         else known_fix("pytorch", "one-type"),

@@ -25,16 +25,7 @@ _CODE = {
         after='with torch.autocast("cuda", torch.bfloat16):\n    out = torch.compile(block)(x)  # the cast is part of the norm\'s kernel',
     ),
     Purpose.ISLAND: Code(before="y = block(x)  # casts up, computes, casts down", after="y = torch.compile(block)(x)  # the casts happen in registers"),
-    Purpose.WIDENED: Code(before="scores = keys.float() @ query.float().T  # on CUDA cores", after="scores = keys @ query.to(keys.dtype).T  # on Tensor Cores"),
-    Purpose.SUM: Code(before="total += x.float()", after="total += x  # the sum reads 16 bits and adds in FP32"),
 }
-
-
-_TRAINED = Code(
-    before='for x in micro_batches:\n    with torch.autocast("cuda", torch.bfloat16):\n        loss = model(x)\n    loss.backward()\noptimizer.step()',
-    after='with torch.autocast("cuda", torch.bfloat16):  # a single context: each weight is cast once\n    for x in micro_batches:\n        loss = model(x)\n'
-    '        with torch.autocast("cuda", enabled=False):\n            loss.backward()\noptimizer.step()  # outside: inside, the casts of the old weights would be used on',
-)
 
 
 _SINGLE_OP = Code(before="y = torch.nn.functional.gelu(x.float()).to(x.dtype)", after="y = torch.nn.functional.gelu(x)  # computes in FP32 inside")
@@ -50,13 +41,8 @@ def cast_less(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]
     steps, (short, keeps) = [], {"float16": ("FP16", "10 bits of mantissa, and ends at 65504"), "bfloat16": ("BF16", "7 bits of mantissa")}[dtype]
     alone = len(between) == 1 and between[0] in _ROUND_ONCE
     for kind in kinds:
-        if kind == Purpose.WEIGHT and not training:
+        if kind == Purpose.WEIGHT:
             steps.append(f"Convert the model once, model.to(torch.{dtype}), and drop autocast: it casts FP32 weights in each context.")
-        elif kind == Purpose.WEIGHT:
-            steps.append(
-                "Autocast keeps a weight's cast until its context ends: with micro-batches put a single context around all of them, and the optimizer's step after it. "
-                f"Else keep the parameters in {short} and an FP32 copy in the optimizer."
-            )
         elif kind == Purpose.INPUT:
             other = "" if training else f", a model in {short} has none"  # an optimizer would lose updates, and GradScaler refuses FP16 gradients
             steps.append(f"Under autocast norms and sums return FP32, which each GEMM casts: torch.compile fuses the cast{other}.")
@@ -70,20 +56,12 @@ def cast_less(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]
                 if alone
                 else f"Compile these ops{ops}: then they are a single kernel, and the casts happen in registers. Autocast makes some ops FP32 by itself (pow, exp, log, norms)."
             )
-        elif kind == Purpose.WIDENED:
-            steps.append(
-                "Multiply in the type of the data: Tensor Cores read 16 bits and add up in FP32. Cast the smaller operand to it instead, and the result back."
-            )
-        elif kind == Purpose.SUM:
-            steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
     title = {
-        Purpose.WEIGHT: "Keep the weights in the type they are used in" if not training else "Cast each weight once a step",
+        Purpose.WEIGHT: "Keep the weights in the type they are used in",
         Purpose.INPUT: "Give the GEMMs their own type",
         Purpose.ISLAND: "Keep a single dtype, or compile the ops that need two",
-        Purpose.SUM: "Add without casting first",
-        Purpose.WIDENED: "Multiply in the type of the data",
     }[kinds[0]]
-    code = _TRAINED if kinds[0] == Purpose.WEIGHT and training else _SINGLE_OP if kinds[0] == Purpose.ISLAND and alone else _CODE[kinds[0]]
+    code = _SINGLE_OP if kinds[0] == Purpose.ISLAND and alone else _CODE[kinds[0]]
     return Fix(
         title=title,
         steps=tuple(steps),

@@ -5,43 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from itertools import groupby
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.knowledge.op_tokens import has_token, names_of, plain
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, op_family
 from advisor.knowledge.structs import replace
-from advisor.recordings.timeline import Timeline
 from advisor.views.patterns.dataflow import Dataflow, Sure
-from advisor.views.patterns.precision import WideProducts
-from advisor.views.replay.edits import Edit, WithDurations, combine
+from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.shapes import Shapes
-from advisor.views.trace.steps import Steps
 
 
 class Purpose(Enum):
-    """Purpose of a cast: a parameter or an input that autocast casts for a GEMM, the start or end of a region in another type, an operand of a sum in a wider
-    type, an operand of a GEMM in FP32, or unknown."""
+    """Purpose of a cast: a parameter or an input that is cast for a GEMM, the start or end of a region in another type, or unknown."""
 
     WEIGHT = "weights"
     INPUT = "inputs of GEMMs"
     ISLAND = "stretches in another type"
-    SUM = "operands of sums"
-    WIDENED = "operands of FP32 GEMMs"
     OTHER = "other"
 
 
 _BACKWARD = names_of("cast_backward")
-_IN_PLACE = names_of("sum_in_place")
 _FLOATING = {"double", "float", "c10::Half", "c10::BFloat16"}
 _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16": "BF16"}
 
@@ -69,8 +61,6 @@ class Cast(msgspec.Struct, frozen=True):
         return {
             Purpose.WEIGHT: f"{way} {'gradient of a weight' if self.backward else 'weight'} {shape}",
             Purpose.INPUT: f"{way} input of a GEMM or convolution {shape}",
-            Purpose.SUM: f"{way} {shape} before {' → '.join(self.between)}",
-            Purpose.WIDENED: f"{way} {shape} before a GEMM or convolution",
         }.get(self.purpose, f"{way} {shape}")
 
 
@@ -99,9 +89,9 @@ class Casts(msgspec.Struct, frozen=True):
         return cls(tuple(_told(work, arguments, found, following)))
 
     def of_weights(self, products: Ints) -> Ints:
-        """Positions of the forward casts that make the weight, or the largest operand, of a product. products: rows of `cpu_ops`."""
+        """Positions of the forward casts that make the weight of a product. products: rows of `cpu_ops`."""
         wanted = {*products.tolist()}
-        chosen = (cast for cast in self.all if cast.purpose in (Purpose.WEIGHT, Purpose.WIDENED) and not cast.backward)
+        chosen = (cast for cast in self.all if cast.purpose is Purpose.WEIGHT and not cast.backward)
         return np.array([cast.position for cast in chosen if cast.product in wanted], np.int64)
 
 
@@ -139,8 +129,8 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
             done = replace(cast, purpose=Purpose.ISLAND, between=end[1])
             closed.add(end[0])
         else:
-            purpose, product, name = following.first(cast)
-            done = replace(cast, purpose=purpose, product=product, between=(name,) if name else ())
+            product = following.weighed(cast)
+            done = replace(cast, purpose=Purpose.WEIGHT if product >= 0 else Purpose.OTHER, product=product)
         told.append(done)
         by_sequence.update({int(n): done for n in sequence[around.casting] if n >= 0})
     for cast, number in backward:
@@ -218,27 +208,18 @@ class _Readers(msgspec.Struct, frozen=True):
                 return other.position, tuple(name for name, _ in groupby(names))
         return None
 
-    def first(self, cast: Cast) -> tuple[Purpose, int, str]:
-        """What the next reader of a cast's result shows: an in-place sum in the wider type, by name; or the op of a GEMM that takes it in FP32 as its largest
-        operand, or in 16 bits as a weight (a matrix after the first operand, which can be kept; inputs are new each time)."""
+    def weighed(self, cast: Cast) -> int:
+        """The op of the GEMM that reads a cast's result next, in 16 bits as a weight (a matrix after the first operand, which can be kept; inputs are new each
+        time); -1 if there is none."""
         readers = self.flow.readers(self.flow.call_at(cast.position))
         call = next((edge.call for edge in readers if edge.sure > Sure.GUESS and edge.call not in self.casts), -1)
-        op, widens = int(self.flow.op[call]), DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]
-        if call < 0 or op < 0:
-            return Purpose.OTHER, -1, ""
-        if widens and _IN_PLACE.match(name := self._name(call)):
-            fits = _fitting(self.arguments, op, cast.target, cast.shape)
-            return (Purpose.SUM, -1, plain(name)) if len(fits) > 1 and fits[0] == 0 else (Purpose.OTHER, -1, "")
-        if op_family(self._name(call)) is not Family.GEMM:
-            return Purpose.OTHER, -1, ""
+        op = int(self.flow.op[call])
+        if call < 0 or op < 0 or DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target] or op_family(self._name(call)) is not Family.GEMM:
+            return -1
         operands = [dims for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == cast.target]
         sizes = [prod(dims) for dims in operands]
-        if widens:
-            widened = cast.target == "float" and prod(cast.shape) == max(sizes, default=0)
-            return (Purpose.WIDENED, op, "") if widened else (Purpose.OTHER, -1, "")
         # Its last operand, as it is or turned; of two alike the trace does not tell.
-        weight = len(sizes) > 1 and len(cast.shape) == 2 and sorted(operands[-1]) == sorted(cast.shape) and sizes[-2] != sizes[-1]
-        return (Purpose.WEIGHT, op, "") if weight else (Purpose.OTHER, -1, "")
+        return op if len(sizes) > 1 and len(cast.shape) == 2 and sorted(operands[-1]) == sorted(cast.shape) and sizes[-2] != sizes[-1] else -1
 
 
 LARGE = 1 << 17
@@ -249,8 +230,7 @@ _STREAMS = (Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX, Family.REDUCTION)
 
 
 class WideActivations(msgspec.Struct, frozen=True):
-    """Elementwise kernels, norms and softmaxes (positions) in FP32 between the first and last 16-bit GEMM of a step, outside FP32 regions of the program.
-    share: (n,) bytes left in 16 bits, as a share of all."""
+    """Elementwise kernels, norms and softmaxes (positions) in FP32. share: (n,) bytes left in 16 bits, as a share of all."""
 
     at: Ints
     dur_us: Floats
@@ -262,34 +242,11 @@ class WideActivations(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes, casts: Casts) -> WideActivations:
-        streams = np.flatnonzero(work.in_families(*_STREAMS) & (work.op >= 0) & (shapes.made[work.rows] >= LARGE) & _between_products(work, shapes))
-        chosen = np.setdiff1d(streams, [*(cast.position for cast in casts.all), *_stretches(casts)])
+        streams = np.flatnonzero(work.in_families(*_STREAMS) & (work.op >= 0) & (shapes.made[work.rows] >= LARGE))
+        chosen = np.setdiff1d(streams, [cast.position for cast in casts.all])
         share = np.array([_share(shapes.inputs(int(op)), int(shapes.made[row])) for op, row in zip(work.op[chosen], work.rows[chosen], strict=True)])
         wide = share < 1.0
         return cls(chosen[wide], work.dur_us[chosen[wide]], share[wide])
-
-
-def _between_products(work: GpuWork, shapes: Shapes) -> Mask:
-    """(n,) what runs between the first and the last product in 16 bits of its step: before and after it other things are done than the model."""
-    found = np.zeros(len(work.op), bool)
-    products = np.flatnonzero(work.in_families(*PRODUCTS) & (work.op >= 0))
-    narrow = products[[shapes.dtype(int(op)) in _NARROW for op in work.op[products]]]
-    for step in np.unique(work.step[narrow]):
-        own = narrow[work.step[narrow] == step]
-        found[own[0] : own[-1]] = True
-    return found
-
-
-def _stretches(casts: Casts) -> list[int]:
-    """Positions in stretches of FP32: from the first cast up to the cast that leads back down."""
-    inside, begin = list[int](), -1
-    for cast in sorted((cast for cast in casts.all if cast.purpose is Purpose.ISLAND), key=lambda cast: cast.position):
-        if cast.source in _NARROW:
-            begin = cast.position if begin < 0 else begin
-        elif begin >= 0:
-            inside += range(begin, cast.position)
-            begin = -1
-    return inside
 
 
 def _share(inputs: list[tuple[tuple[int, ...], str]], made: int) -> float:
@@ -298,38 +255,6 @@ def _share(inputs: list[tuple[tuple[int, ...], str]], made: int) -> float:
     before = sum(prod(shape) * DTYPE_BYTES[kind] for shape, kind in inputs) + made * widest
     after = sum(prod(shape) * (2 if kind == "float" else DTYPE_BYTES[kind]) for shape, kind in inputs) + made * min(widest, 2)
     return after / before if before else 1.0
-
-
-def in_their_type(work: GpuWork, roofline: Roofline, casts: Sequence[Cast]) -> Edit:
-    """The products for which 16 bits were made FP32, in those 16 bits."""
-    edits = []
-    for source, name in (("c10::Half", "fp16"), ("c10::BFloat16", "bf16")):
-        fed = [cast.product for cast in casts if cast.purpose == Purpose.WIDENED and cast.product >= 0 and cast.source == source]
-        products = WideProducts.build(work, roofline).of_ops(fed)
-        peaks = roofline.peaks.get(work.device_at(products.at[0]).id) if len(products.at) else None
-        if peaks:
-            edits.append(products.in_precision(name, peaks, reached=True))
-    return combine(*edits)
-
-
-def cast_again(casts: Sequence[Cast], step: Ints, backwards: float) -> list[int]:
-    """Casts of weights (positions) that an autocast context around all micro-batches would not repeat: of a step's casts of the same shape, all but the first
-    per micro-batch. A step has as many micro-batches as backward passes."""
-    found, seen = [], dict[tuple[int, tuple[int, ...]], list[int]]()
-    for cast in casts:
-        if cast.purpose == Purpose.WEIGHT and not cast.backward:
-            seen.setdefault((int(step[cast.position]), cast.shape), []).append(cast.position)
-    for positions in seen.values():
-        found += positions[ceil(len(positions) / backwards) :]
-    return found
-
-
-def backwards_a_step(ops: Ops, steps: Steps, timeline: Timeline) -> float:
-    """How often a step calls `backward()`: each makes the gradient of the loss, a one. At least 1."""
-    ones = ops.named(names_of("ones_like")) & (ops.parent < 0)
-    start = timeline.cpu_ops["start_us"]
-    inside = steps.issued_at(start)
-    return max(1.0, float((ones & inside).sum()) / steps.steps)
 
 
 def us_by_purpose(casts: Sequence[Cast], dur_us: Floats) -> dict[Purpose, float]:
