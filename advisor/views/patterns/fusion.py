@@ -46,9 +46,6 @@ NARROW_US = LATENCY_BOUND_US
 
 _OPTIMIZER = names_of("optimizer_work")
 _RANDOM = names_of("random")
-_NEIGHBOURS = names_of("neighbours")
-"""What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
-Taking the nearest is elementwise."""
 _JOINING = names_of("concatenate_or_stack")
 _ACROSS_ROWS = names_of("norm_across_rows")
 _STATISTICS = names_of("norm_statistics")
@@ -148,13 +145,12 @@ def _takes_complex(work: GpuWork) -> Mask:
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
-    """Consecutive positions on a stream in the same pass of the same step, reads of neighbours first, with equally many elements if known (-1: unknown)."""
+    """Consecutive positions on a stream in the same pass of the same step, with equally many elements if known (-1: unknown)."""
     found: list[Ints] = []
-    backward, begins = work.backward, work.named(_NEIGHBOURS) | work.launched_by(_NEIGHBOURS.search)
+    backward = work.backward
     in_order = np.argsort(work.schedule.stream, kind="stable")
     for here in np.split(in_order, np.flatnonzero(np.diff(work.schedule.stream[in_order])) + 1) if len(in_order) else ():
         together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
-        together &= ~begins[here][1:]
         if elements is not None:
             n = elements[here]
             together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)
