@@ -116,14 +116,6 @@ MECHANISMS = (
         (Number("advisor.views.patterns.compiled_step", "UNALIGNED", NEVER, "CompiledStep.build"),),
     ),
     Mechanism(
-        "fewest-fused",
-        "2026-11-25T15:17",
-        "a part counts as compiled from 8 fused launches on",
-        (Number("advisor.views.patterns.compiled_step", "FUSED_BY_A_PART", 0, "CompiledStep.build"),),
-        written_on="19 programs that it changes",
-        programs=19,
-    ),
-    Mechanism(
         "compiled-part-cost",
         "2026-11-22T14:33",
         "each compiled part and kernel of a training step costs the host",

@@ -10,14 +10,12 @@ from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.recordings.timeline import CopyKind
 from advisor.views.patterns.fusion import Fusion, in_optimizer
 from advisor.views.patterns.memory_format import ChannelsLast
 from advisor.views.patterns.optimizer import OptimizerStep, fused_optimizer
 from advisor.views.patterns.pointwise_chains import by_longest
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
@@ -27,27 +25,18 @@ COMPILED_PART_US, COMPILED_KERNEL_US = costs("compiled-part")
 
 COMPILED_CALL_US = cost("compiled-call")
 
-FUSED_BY_A_PART = 8
-"""Launches of a training step that must fuse in a part of the forward pass for its call to count: at 25 µs each, those of a part with as many and a half of its
-backward pass take what calling it costs. What holds fewer is fused without a call, as its owner puts it into a larger function or leaves it: figures, not a law."""
-
 OF_A_MODEL = 8
 """Fusion groups per step from which the whole model counts as compiled, for effects other than fusion."""
-
-_BRANCH = names_of("is_nonzero")
-"""What `if tensor:` asks of a tensor."""
 
 UNALIGNED = names_of("unaligned")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
 
 class CompiledStep(msgspec.Struct, frozen=True, eq=False):
-    """parts: graphs per step: one, or as many as have enough to fuse between host reads that the forward pass continues with. overhead: their host cost in a
-    training step (inference can replay a graph). fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside:
+    """overhead: host cost of a compiled training step (inference can replay a graph). fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside:
     other effects of a compiler on GPU work. passed: positions of gathers and scatters with elementwise work between, as in message passing of graph
     networks. edit: effect of compiling, with a fused optimizer, on launches."""
 
-    parts: float
     overhead: Edit
     fused: Edit
     beside: Edit
@@ -56,12 +45,11 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def build(
-        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
+        cls, work: GpuWork, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
         roofline: Roofline, shapes: Shapes,
     ) -> CompiledStep:  # fmt: skip
-        parts = _parts(work, calls, fusion)
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
-        overhead = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else parts * COMPILED_PART_US + left * COMPILED_KERNEL_US)
+        overhead = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else COMPILED_PART_US + left * COMPILED_KERNEL_US)
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:
@@ -72,7 +60,7 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _compiled_neighbours(work, fusion, images, program, roofline, shapes)
-        return cls(parts, overhead, fused, beside, passed, combine(*edits))
+        return cls(overhead, fused, beside, passed, combine(*edits))
 
 
 def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
@@ -126,30 +114,3 @@ def _first_of_steps(work: GpuWork) -> Ints:
     """Position of the first op of each step."""
     _, first = np.unique(work.step, return_index=True)
     return first.astype(np.int64)
-
-
-def _parts(work: GpuWork, calls: HostCalls, fusion: Fusion) -> float:
-    """Number of graphs of a compiled step, at least one: between two host reads is a graph if it fuses enough launches to pay for its call. A read with forward
-    work of its step before and after it ends a graph. Copies to the device do not. A branch on a value that the host drew, as in dropping whole layers, ends
-    a graph without a wait."""
-    up = np.unique(work.schedule.op_call[work.column("copy_kind") == CopyKind.HTOD.value])
-    reads = calls.waits & ~calls.waits_of_copies(up)
-    reads[up] = False
-    backward = work.backward
-    if not backward.any():  # where the forward pass ends was not recorded
-        return 1.0
-    start_us = calls.timeline.api_calls["start_us"][calls.rows]
-    branches_us = work.timeline.cpu_ops["start_us"][work.ops.named(_BRANCH)]
-    ends_us = np.sort(np.r_[start_us[reads], branches_us])
-    gone = np.zeros(len(work.rows), bool)
-    for stretch, left in zip(fusion.stretches, fusion.launches, strict=True):
-        gone[stretch.members[left:]] = True
-    steps = np.unique(work.step)
-    found = 0
-    for step in steps:
-        mine = work.step == step
-        first_backward = work.schedule.op_call[mine & backward].min(initial=len(calls.rows))
-        at = work.schedule.op_call[mine & ~backward & gone]
-        piece = np.searchsorted(ends_us, start_us[at[at < first_backward]])
-        found += max(int(np.count_nonzero(np.bincount(piece) >= FUSED_BY_A_PART)), 1)
-    return found / len(steps)

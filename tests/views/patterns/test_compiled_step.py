@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.views.patterns.compiled_step import COMPILED_KERNEL_US, COMPILED_PART_US, FUSED_BY_A_PART, CompiledStep
+from advisor.views.patterns.compiled_step import COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
 from advisor.views.patterns.graph_capture import Capturable
-from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
@@ -16,12 +15,11 @@ KEPT = "torch::autograd::AccumulateGrad"
 
 
 STEP = 2500
-READ, BRANCH, BRANCH_ON_READ, SEND = ("aten::item",), ("aten::rand", "aten::is_nonzero"), ("aten::is_nonzero", "aten::item"), ("aten::copy_",)
 
 
-def training(groups=(4,), between=(), reads_at_end=False, behind=0):
-    """Three steps of groups of so many pointwise kernels and a product, launched 50 µs apart, and two products backward. between: what the host asks
-    for between two groups; behind: pointwise kernels behind the backward pass and a read."""
+def training(groups=(4,), reads_at=()):
+    """Three steps of groups of so many pointwise kernels and a product, launched 50 µs apart, and two products backward. reads_at: behind which of the
+    groups, or the backward pass, the host reads a value."""
     trace = Trace()
 
     def launch(t, names):
@@ -31,26 +29,23 @@ def training(groups=(4,), between=(), reads_at_end=False, behind=0):
             t += EACH
         return t
 
-    def ask(t, names):  # `if torch.rand([]) < 0.1:` is no wait: the device knows nothing of it
-        for k, name in enumerate(names):
-            trace.op(name, t + k, 20 - 2 * k)
-        if "aten::item" in names:
-            trace.call("cudaStreamSynchronize", t + 3, 10)
-        if "aten::copy_" in names:
-            trace.copy(t + 3, 5, t + 5, t + 9).call("cudaStreamSynchronize", t + 9, 2)
-        return t + EACH * bool(names)
+    def read(t):
+        trace.op("aten::item", t, 20).call("cudaStreamSynchronize", t + 3, 10)
+        return t + EACH
 
     for s in range(3):
         t = STEP * s
         trace.step(t, STEP - 1, s + 1)
-        for group, asked in zip(groups, (*between, ()), strict=False):
-            t = ask(launch(t, ["aten::mul"] * group + ["aten::mm"]), asked)
+        for at, group in enumerate(groups):
+            t = launch(t, ["aten::mul"] * group + ["aten::mm"])
+            if at in reads_at:
+                t = read(t)
         for _ in range(2):
             trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2).op(KEPT, t, 0.5)
             trace.op("aten::mm", t + 1, EACH - 4, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, "gemm", dur=4)
             t += EACH
-        if reads_at_end or behind:
-            launch(ask(t, READ), ["aten::mul"] * behind)
+        if len(groups) in reads_at:
+            read(t)
     return trace
 
 
@@ -65,54 +60,10 @@ def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
     assert period_us(after) > period_us(before), "a small step is slower compiled"
 
 
-ENOUGH = FUSED_BY_A_PART + 1  # kernels, of which one is left
-
-
-@pytest.mark.parametrize(
-    ("trace", "parts"),
-    [
-        (training(), 1),
-        (training([ENOUGH, ENOUGH], [READ]), 2),
-        (training([ENOUGH, ENOUGH - 1], [READ]), 1),  # nobody compiles what fuses so little
-        (training([4, 4], [READ]), 1),  # but something is compiled
-        (training(reads_at_end=True), 1),
-        (training([ENOUGH, ENOUGH], [BRANCH]), 2),
-        (training([ENOUGH] * 3, [BRANCH, BRANCH_ON_READ]), 3),  # the branch on a value of the device waits for it, and is that wait
-        (training([ENOUGH, ENOUGH], [SEND]), 1),
-        (training([ENOUGH, ENOUGH], [READ], behind=ENOUGH), 2),  # what reads and fuses behind the backward pass is no part of it
-    ],
-)
-def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, parts):
-    assert trace.get(CompiledStep).parts == parts
-
-
-def test_a_branch_inside_a_chain_leaves_each_side_what_fuses_there():
-    trace = training([ENOUGH + FUSED_BY_A_PART])
-    for s in range(3):
-        trace.op("aten::is_nonzero", STEP * s + ENOUGH * EACH - 1, 0.5)
-    assert trace.get(CompiledStep).parts == 2
-
-
-def test_a_step_that_launches_nothing_makes_no_fewer_parts_of_the_others():
-    trace = Trace()
-    for s in range(4):
-        trace.step(STEP * s, STEP - 1, s + 1)
-        if s != 1:
-            trace.op("autograd::engine::evaluate_function: MmBackward0", STEP * s, EACH).op(KEPT, STEP * s, 0.5)
-            trace.op("aten::mm", STEP * s + 1, EACH - 2, SIZE).launch(STEP * s + 5, STEP * s + 10, STEP * s + 900, "gemm")
-    work = trace.get(GpuWork)
-    assert len(np.unique(work.step)) < work.schedule.steps
-    assert trace.get(CompiledStep).parts == 1
-
-
-def test_a_step_without_a_forward_pass_has_one_part():
-    assert training([]).get(CompiledStep).parts == 1
-
-
 def test_a_step_that_waits_is_not_captured():
     assert not trace_why(training())
-    assert "waits for the GPU once per step" in trace_why(training([4, 0], [READ]))
-    assert not trace_why(training(reads_at_end=True)), "behind the last kernel"
+    assert "waits for the GPU once per step" in trace_why(training([4, 0], [0]))
+    assert not trace_why(training(reads_at=[1])), "behind the last kernel"
     assert len(training().get(Capturable).first) == len(np.unique(training().get(Capturable).first)) == 7
 
 
