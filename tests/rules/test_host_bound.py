@@ -327,24 +327,6 @@ def test_a_pause_in_the_forward_pass_of_a_wrapped_model_is_the_programs():
     assert "host code in ## sparse ##" in finding.summary and finding.saving.expected_us == pytest.approx(0.9 * 3390, rel=0.02)
 
 
-def test_an_op_of_many_that_each_take_long_and_launch_nothing_is_the_hosts_work():
-    """Twenty views of 150 µs each: no dispatch, but an interpreter that somebody else holds. Of 10 µs each they are dispatch."""
-
-    def splitting(each):
-        def body(trace, at):
-            trace.op("aten::split_with_sizes", at, 20 * each)
-            for k in range(20):
-                trace.op("aten::narrow", at + each * k + 1, each - 2)
-            trace.op("aten::mm", at + 20 * each + 5, 20).launch(at + 20 * each + 10, at + 20 * each + 20, at + 20 * each + 120)
-
-        return repeat(20 * each + 150, body)
-
-    finding = found("host-bound", splitting(150))
-    assert "mostly aten::split_with_sizes on the host" in finding.summary and finding.saving.expected_us == pytest.approx(3000, rel=0.03)
-    clear("host-bound", splitting(10))
-    clear("host-bound", splitting(40))
-
-
 def between(before, after):
     """Without stacks: an op, 3 ms of nothing, another op and its kernel."""
 

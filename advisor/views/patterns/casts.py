@@ -209,12 +209,12 @@ class _Readers(msgspec.Struct, frozen=True):
         return None
 
     def weighed(self, cast: Cast) -> int:
-        """The op of the GEMM that reads a cast's result next, in 16 bits as a weight (a matrix after the first operand, which can be kept; inputs are new each
+        """The op of the GEMM that reads a cast's result next as a weight (a matrix after the first operand, which can be kept; inputs are new each
         time); -1 if there is none."""
         readers = self.flow.readers(self.flow.call_at(cast.position))
         call = next((edge.call for edge in readers if edge.sure > Sure.GUESS and edge.call not in self.casts), -1)
         op = int(self.flow.op[call])
-        if call < 0 or op < 0 or DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target] or op_family(self._name(call)) is not Family.GEMM:
+        if call < 0 or op < 0 or op_family(self._name(call)) is not Family.GEMM:
             return -1
         operands = [dims for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == cast.target]
         sizes = [prod(dims) for dims in operands]

@@ -123,7 +123,7 @@ class CopyCosts(msgspec.Struct, frozen=True):
         up = copies.to_device(work)
         # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
         staging_us = (copies.host_us(calls, main.idle) if calls else 0.0) + staged.us
-        edits = copy_edits(work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, main.communication, WithoutOps(spare), loader)
+        edits = copy_edits(work, calls, self.replay, self.rates, copies, blocking, small_bytes, staged, main.communication, WithoutOps(spare))
         # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
         # A wait as recorded is shorter by what recording had the host do before it.
         of_waits = len(held) / max(int(calls.waits.sum()), 1) if calls else 0.0
@@ -154,21 +154,18 @@ class CopyCosts(msgspec.Struct, frozen=True):
 
 def copy_edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
-    staged: StagedCopies, communication: Spans, packed: Edit, loader: bool,
+    staged: StagedCopies, communication: Spans, packed: Edit,
 ) -> Edits:  # fmt: skip
-    """At the rate of pinned memory with waits for D2H copies; on a separate stream, with small copies packed and host-made data made on the device; without any
-    pageable copy."""
+    """At the rate of pinned memory with waits for D2H copies; on a separate stream, with small copies packed; without any pageable copy."""
     schedule, nbytes = work.schedule, copies.bytes
     peaks = rates.peaks_of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]
-    large = slow[nbytes[slow] >= small_bytes]
     held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
     waits = WithoutWaits(held)
     theirs = held[calls.mostly_covered(held, communication)] if calls else held[:0]
     pinned = FasterCopies(slow, COPY_LATENCY_US + np.where(nbytes[slow] >= small_bytes, nbytes[slow] / rate, 0.0))
-    pinning = copies.pinned_by_loader(work, large) if loader else combine()
     # What comes to the host is there to be used: at the least, the host waits for it as before.
     used = np.intersect1d(held, calls.held_by_copies(schedule.op_call[copies.to_host(work)])) if calls else held
     # Nor is it known that what is sent on another stream could have begun before.
@@ -187,7 +184,7 @@ def copy_edits(
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
     away = combine(waits, WithoutOps(slow), WithDispatch(replay.uncovered_share(copying)))
-    return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
+    return Edits(least, hidden, combine(away, faster, OnSideStream(beside)))
 
 
 def sending_call(work: GpuWork, calls: HostCalls, launches: Launches, waited: WaitedCalls, copies: Ints) -> HostWait | None:

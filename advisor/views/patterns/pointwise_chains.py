@@ -73,18 +73,9 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
 
 def by_longest(work: GpuWork, stretches: Sequence[Ints]) -> Floats:
     """(n, 3) time of a single kernel per group by its longest kernel: most, expected, least; at most their own."""
-    full_us = _on_full_device(work)
-    longest = np.outer([max(full_us[at].max(), SHORTEST_US) for at in stretches], BY_LONGEST).reshape(-1, 3)
+    longest = np.outer([max(work.dur_us[at].max(), SHORTEST_US) for at in stretches], BY_LONGEST).reshape(-1, 3)
     own_us = sums(work.dur_us, stretches).reshape(-1, 1)
     return np.minimum(longest, own_us)
-
-
-def _on_full_device(work: GpuWork) -> Floats:
-    """(n,) time of each kernel with a block on every SM, as compiled kernels have. The time of a kernel with few blocks depends on their number, not on bytes."""
-    blocks, sms = work.column("grid_blocks"), work.timeline.sm_counts(work.column("device"))
-    known = (blocks > 0) & (sms > 0)
-    share: Floats = np.where(known, np.minimum(blocks / np.maximum(sms, 1), 1.0), 1.0)
-    return work.dur_us * share
 
 
 def _is_norm(op_name: str) -> bool:

@@ -13,7 +13,7 @@ from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.groups import Groups
-from advisor.views.replay.edits import Edit, WithHostTime, combine
+from advisor.views.replay.edits import Edit
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -22,8 +22,6 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.repeats import FEWEST_REPEATS, ONE_BY_ONE
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
-
-PINNING_BYTES_PER_US = cost("pinning")
 
 
 class HostCopies(msgspec.Struct, frozen=True):
@@ -87,14 +85,6 @@ class HostCopies(msgspec.Struct, frozen=True):
         groups = Groups.by_keys(work.step[small], read)
         together = [small[groups.of == group] for group in range(len(groups.first))]
         return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= ONE_BY_ONE)])
-
-    def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
-        """Without worker processes the thread that sends a batch also copies it into pinned memory; workers' batches are pinned in parallel."""
-        uploads = uploads[work.column("copy_kind")[uploads] == CopyKind.HTOD.value]
-        has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].categories)
-        if has_workers or not len(uploads):
-            return combine()
-        return WithHostTime(uploads, float(self.bytes[uploads].clip(min=0).mean()) / PINNING_BYTES_PER_US)
 
 
 def us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:

@@ -16,7 +16,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
 from advisor.views.trace.arguments import largest
-from advisor.views.trace.host_activity import DISPATCH_PAUSE_US, HostActivity
+from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import user_frame
@@ -85,10 +85,6 @@ def own_work(
         if work:
             found.append((start, end, work))
     computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
-    for row in _slow_trees(timeline, steps, host, ops, np.unique(ops.outermost[computing]), min_pause_us):
-        start, end = float(cpu["start_us"][row]), float(cpu["start_us"][row] + cpu["dur_us"][row])
-        if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
-            found.append((start, end, OwnWork(f"{cpu['name'][row]} on the host", None, "unknown")))
     # All count; to name one takes a look at every frame.
     longest_ops = set(computing[np.argsort(-cpu["dur_us"][computing], kind="stable")[:MOST_PAUSES]].tolist())
     for row in computing:
@@ -267,21 +263,6 @@ def _longest(names: Sequence[str], codes: Ints, dur_us: Floats) -> list[str]:
     order = np.argsort(-total, kind="stable")
     enough = int(np.searchsorted(np.cumsum(total[order]), MOST_OF_THE_TIME * total.sum())) + 1
     return sorted(names[code] for code in order[: min(enough, MOST_NAMED)])
-
-
-def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Ints, min_us: float) -> Ints:
-    """Rows of outermost ops on launching threads (except `others`) that make no runtime call and take much longer than usual: views of tensors, made while
-    another thread holds the interpreter or the lock.
-    """
-    cpu = timeline.cpu_ops
-    if not len(cpu):
-        return others[:0]
-    inner = np.bincount(ops.outermost, minlength=len(cpu))
-    slow = cpu["dur_us"] >= np.maximum(min_us, DISPATCH_PAUSE_US * inner)
-    slow &= (ops.parent < 0) & matches(cpu, _TENSOR_OP) & host.on_threads(cpu) & steps.issued_at(cpu["start_us"])
-    slow[others] = False
-    slow[ops.outermost[ops.of_call[ops.of_call >= 0]]] = False
-    return np.flatnonzero(slow)
 
 
 def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> OwnWork | None:
