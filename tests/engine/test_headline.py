@@ -8,7 +8,7 @@ import pytest
 from advisor.engine.grade import Weight, graded
 from advisor.engine.headline import judge, torn
 from advisor.engine.rule import Found
-from advisor.engine.run import run
+from advisor.engine.run import analyze, run
 from advisor.report.finding import Evidence, Fix, Saving
 from advisor.report.recording import Health
 from advisor.report.wording import left_out
@@ -17,7 +17,6 @@ from advisor.views.health import TraceHealth
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, Shares
 from advisor.views.workspace import Workspace
-from tests.analysed import analysed
 from tests.engine.test_rule import halved, ruled, steps
 from tests.paths import TRACES
 
@@ -133,6 +132,6 @@ def test_no_margin_makes_a_saving_the_whole_step():
 
 
 def test_what_bounds_the_step_without_a_finding_that_speaks_of_it_says_why():
-    report = analysed(TRACES / "tgn_visits.slow.trace.zst")
+    report = analyze(TRACES / "tgn_visits.slow.trace.zst", options={"launch-gap": {"min_saving_share": 0.1}}).report
     assert report.headline.bottleneck == "launch-bound" and "launch-gap" not in {f.rule for f in report.findings}
     assert "launch-gap found nothing to fix: its fix would gain" in report.headline.summary
