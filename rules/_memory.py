@@ -71,7 +71,7 @@ def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: boo
 
 GROWS_SHARE = LITTLE
 """Of the peak, what grows with the batch: if it is less, the batch says little of the peak."""
-LEAST_BATCH = 1.1
+LEAST_BATCH = 1 + LITTLE
 """Times the batch below which nobody changes it."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.intervals import Ints
+from advisor.knowledge import devices
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import names_of
@@ -68,12 +69,7 @@ def measured_precision(kernel: MeasuredKernel) -> Seen | Fine | None:
     return Seen(told, replace(limits.in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
 
 
-TENSOR_CORES, TF32 = (7, 0), (8, 0)
-"""Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
-
-
-TURING = (7, 5)
-"""The one compute capability of devices with Tensor Cores (T4, RTX 20) and without (GTX 16): there only a known device has them."""
+TENSOR_CORES, TURING, TF32 = map(devices.since, ("tensor_cores", "turing", "tf32"))
 
 
 def labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size, times
 from advisor.rules._memory import LEAST_BYTES, places, saved, with_history, with_stacks
@@ -12,7 +13,7 @@ from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth
 from advisor.views.memory.replay import Lives, MemoryReplay, Peaks
 
-CACHED = 1.25
+CACHED = 1 + CONSIDERABLE
 """Reserved over allocated from which the fix is about reserved memory: old places of the copies cost most."""
 
 

@@ -30,7 +30,7 @@ class Constant:
 def numbers(value: ast.expr) -> int:
     """How many numbers a value is made of, 0 where it is made of anything else: `3 << 20` is one, `(1.0, 0.5)` two, as `{"a": 1.0, "b": 0.5}` is.
 
-    Names in a tuple stand for what was counted elsewhere: `(MOST, 3.0)` is one.
+    What is made of names was counted elsewhere: `(MOST, 2 * MOST, 3.0)` is one. A row with a text in it belongs to a table.
     """
     if isinstance(value, (ast.Tuple, ast.List, ast.Set)):
         return _all(value.elts)
@@ -40,8 +40,9 @@ def numbers(value: ast.expr) -> int:
 
 
 def _all(values: Iterable[ast.expr]) -> int:
-    found = [numbers(value) for value in values if not isinstance(value, (ast.Name, ast.Attribute))]
-    return sum(found) if all(found) else 0
+    values = [*values]
+    texts = any(isinstance(value, ast.Constant) and isinstance(value.value, (str, bytes)) for value in values)
+    return 0 if texts else sum(map(numbers, values))
 
 
 def _number(value: ast.expr) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.constants import constants, everywhere, numbers
 
-MOST_NUMBERS = 556
+MOST_NUMBERS = 542
 """All of them, to come below 400: lower it with each that goes. A new one replaces another, is measured (`advisor/knowledge/measured_costs.toml`), or is one of
 `advisor/knowledge/shares.py`."""
 
@@ -35,7 +35,7 @@ def test_numbers_become_fewer(found):
         ("((7, 0), (8, 0))", 4),
         ("{'a': 1, 'b': (2, 3)}", 3),
         ("(MOST, 3.0)", 1),
-        ("(shares.MOST, 2, 3)", 2),
+        ("(2 * MOST, 2, 3)", 2),
     ],
 )
 def test_numbers_are_counted(value, count):

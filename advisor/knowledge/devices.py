@@ -150,6 +150,12 @@ def _generations() -> dict[tuple[int, int], tuple[int, int, float]]:
     return {tuple(one["capability"]): (one["cores"], one["tensor"], one["ghz"]) for one in load("devices")["generation"]}
 
 
+def since(unit: str) -> tuple[int, int]:
+    """The compute capability of NVIDIA from which a unit exists, of `[capabilities]`."""
+    major, minor = load("devices")["capabilities"][unit]
+    return major, minor
+
+
 def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> Peaks | None:
     """The GPU by its name; else its arithmetic rates by generation, SMs and a usual clock, None if that is not known
     either. Laptop parts and slices of a GPU carry a chip's generation and their own SMs, so that this holds for them."""

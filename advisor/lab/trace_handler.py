@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import require
-from advisor.lab.clock import StepClock, device_in_use, device_name, without_start_up
+from advisor.lab.clock import MAX_TIMED, StepClock, device_in_use, device_name, without_start_up
 from advisor.lab.export import METADATA_KEY, export
 from advisor.lab.frameworks import in_use
 from advisor.lab.guard import Guard, said_of
@@ -21,7 +21,7 @@ from advisor.sources.ranks import head
 if TYPE_CHECKING:
     from torch.profiler import profile
 
-KEPT = 500
+KEPT = MAX_TIMED
 """Number of step times that are kept: a training loop may wait for days."""
 
 

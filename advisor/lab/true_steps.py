@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.lab import tables
 from advisor.sources import load
@@ -25,7 +25,7 @@ TOLERANCE = HARDLY_ANY
 GPU_BOUND = 0.85
 """Share of GPU work in an unprofiled step from which the GPU limits the step."""
 
-ANOTHERS = 1.25
+ANOTHERS = 1 + CONSIDERABLE
 """A GPU that worked so many times the measured step was not timed in that step, but in a request or a part of it."""
 
 

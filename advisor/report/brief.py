@@ -18,7 +18,7 @@ BRIEF = 1
 """The version of this form: fields are added within one, and never renamed."""
 BRIEF_BYTES = 2_000
 """Of the JSON at most."""
-_TEXTS = (240, 160, 100, 60, 30)
+TEXTS = (240, 160, 100, 60, 30)
 """Characters of a text, the most of these with which all fits."""
 
 
@@ -100,7 +100,7 @@ def brief(report: Report, limit: int = BRIEF_BYTES) -> bytes:
     """JSON of at most `limit` bytes, which are some hundred at least: texts are cut if they do not fit, and then findings are left out. A command is whole or not there."""
     chosen = [*first_findings(report)]
     for count in range(len(chosen), -1, -1):
-        for most in _TEXTS:
+        for most in TEXTS:
             made = as_json(_brief(report, chosen[:count], most), indent=-1)
             if len(made) <= limit:
                 return made

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from advisor.knowledge.how_to_record import Missing
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.recording import Unit as Unit
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -167,7 +168,7 @@ def _ordered(low: float, expected: float, high: float) -> None:
         raise ValueError(f"a saving is ordered and ends, not {low}, {expected}, {high}")
 
 
-HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01
+HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, HARDLY_ANY, 0.01
 """Shares of the step that a fix must save to be high, medium or low. A twentieth is what an unprofiled run can confirm
 against its own noise; a fifth is worth dropping other work for."""
 

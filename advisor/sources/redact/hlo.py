@@ -41,7 +41,7 @@ _SETTINGS = frozenset({
 })  # fmt: skip
 """Keys of a library call's settings that are read, and those around them."""
 _ATTRIBUTES = frozenset({"input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim", "mask_type", "window_size_left"})
-_DEEPEST = _DIMENSIONS = 16  # no tuple or array of a program has more
+_DEEPEST = _DIMENSIONS = hlo._DEEPEST_TUPLE  # no array of a program has more dimensions either
 _WRAPPED = re.compile(r"(?P<how>[A-Za-z_]\w*)\((?P<what>.*)\)")
 """A transformation and its operand."""
 

@@ -104,7 +104,7 @@ def _stretches(size: Ints) -> tuple[Ints, Ints]:
 
 
 def _repeating(stack: Ints, size: Ints) -> tuple[Ints, Ints] | None:
-    """Positions in the part of a sequence that repeats by stacks and sizes, and the repeat of each; None if it holds too few of the bytes.
+    """Positions in the part of a sequence that repeats by stacks and sizes, and the repeat of each. None if it holds few bytes.
 
     Both stack and size are evidence, so two repeats are enough.
     """

@@ -13,8 +13,8 @@ _SOFTMAX = names_of("frame_softmax")
 _PRODUCT = names_of("frame_product")
 _BACKWARD = names_of("frame_attention_backward")
 _BACKWARD_BY_HAND = names_of("frame_softmax_backward_by_hand")
-ITEM_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Bytes per element of tensors of the same shape: a mask of bytes next to scores of two or four."""
+ITEM_BYTES = (1, 2, 4)
+"""Of elements of tensors of the same shape: a mask of bytes next to scores of two or four."""
 SQUARE_LIKE = 4 << 20
 """Bytes below which a softmax is of something small: a router, a pooling."""
 
@@ -67,4 +67,4 @@ def _written_out(attribution: Attribution, place: np.ndarray) -> Bools:
 
 
 def _sizes(size: int) -> list[int]:
-    return [int(size * ratio) for ratio in ITEM_RATIOS]
+    return sorted({size * one // other for one in ITEM_BYTES for other in ITEM_BYTES})
