@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE_ROWS = 1 << 17
-"""Rows of a large table that are worked on at once: so many fit the cache, and all of them would take as much memory as the table."""
+"""Rows of a large table that are worked on at once: so many fit the cache."""
 
 Rows = NDArray[np.bool_] | NDArray[np.integer[Any]] | slice
 """Which rows: a mask, their numbers, or a slice."""
@@ -138,7 +138,7 @@ class Table:
         """The columns of those names."""
         return Table({name: self.columns[name] for name in names})
 
-    def where(self, chosen: NDArray[np.bool_]) -> Table:
+    def masked(self, chosen: NDArray[np.bool_]) -> Table:
         """The rows of a mask, in the same memory if it has all of them."""
         return self if chosen.all() else self[chosen]
 

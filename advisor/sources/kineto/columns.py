@@ -145,7 +145,7 @@ START, DURATION = "start_ns", "dur_ns"
 
 
 class _Parts(msgspec.Struct):
-    """The parts of a column, joined many at once into an array that grows in place: memory that is freed between others is not given back."""
+    """The parts of a column, joined many at once into an array that grows in place. Memory that is freed between others is not given back."""
 
     whole: NDArray[Any] = msgspec.field(default_factory=lambda: np.zeros(0, np.int8))
     small: list[NDArray[Any]] = msgspec.field(default_factory=list)

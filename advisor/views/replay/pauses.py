@@ -68,10 +68,8 @@ def _places(what: Codes, long: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _edges(tables: Sequence[Table], quiet_us: float) -> tuple[Floats, Codes, Ints, Floats, Floats]:
-    """When any event begins or ends, in order, each time once. (n,) what does at each edge: a number for each name and end of it. Then the edges before long
-    pauses, and where these begin and end.
-
-    The tables are in order of start.
+    """Times at which any event begins or ends, in order, each once. (n,) a number for the name and end at each edge. Then the edges before long pauses,
+    and times of these pauses. The tables are in order of start.
     """
     n, names = 2 * sum(map(len, tables)), 2 * sum(len(table["name"].categories) for table in tables)
     times = np.empty(n)

@@ -135,7 +135,7 @@ class HostCost(msgspec.Struct, frozen=True):
         # Frames of another trace of the same run were not recorded in this one.
         python_calls = timeline.python_calls[:0] if timeline.source.borrowed else timeline.python_calls
         tables = (timeline.cpu_ops, timeline.api_calls, python_calls, timeline.annotations)
-        *frames, marks = (f.select("name", "start_us", "dur_us").where(host.on_threads(f)) for f in tables)
+        *frames, marks = (f.select("name", "start_us", "dur_us").masked(host.on_threads(f)) for f in tables)
         ops, calls, python = (f["start_us"] for f in frames)
         # The last step that was recorded only closes the window.
         pauses = Pauses.create([*frames, marks], steps.steps + steps.repeats, host.data_loading)
