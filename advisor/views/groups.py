@@ -35,7 +35,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
         exact = ((name, np.nan_to_num(column)[order].astype(np.longdouble)) for name, column in columns.items())
         return {name: np.add.reduceat(column, begins).astype(np.float64) for name, column in exact}
 
-    def least(self, values: np.ndarray) -> np.ndarray:
+    def minima(self, values: np.ndarray) -> np.ndarray:
         """(n_groups,) the smallest of each group's values."""
         order, begins = self._in_order
         return np.minimum.reduceat(values[order], begins) if len(begins) else values[:0]

@@ -35,8 +35,6 @@ LEAST_S = 45.0
 HAND_RUNS, HAND_S = 3, 75.0
 UNDER_TORCHRUN = {"ddp_loop": 2}
 """Programs that torchrun starts, and with how many ranks. spawned_ranks starts its own."""
-WIDE = 0.2
-"""An interval of more than so much of the step says nothing of a fix by hand."""
 
 _WORKERS = "num_workers=8, persistent_workers=True, pin_memory=True)"
 BY_HAND: dict[str, tuple[str, Sequence[tuple[str, str]]]] = {
@@ -181,9 +179,8 @@ def _hands(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if (hand := row["by_hand"]) and "by_hand" in hand:
             (low, by, high), (from_, gain, to) = hand["by_hand"], hand["tried"]
-            if to - from_ > WIDE:
-                continue
-            yield f"| {row['program']} | `{hand['intervention']}` | {gain:.1%} | {by:.1%} | {'yes' if max(low, from_) <= min(high, to) or abs(by - gain) <= 0.02 else 'no'} |"
+            tried_pm, by_pm = 50 * (to - from_), 50 * (high - low)
+            yield f"| {row['program']} | `{hand['intervention']}` | {gain:.1%} ± {tried_pm:.1f} | {by:.1%} ± {by_pm:.1f} | {'yes' if max(low, from_) <= min(high, to) or abs(by - gain) <= 0.02 else 'no'} |"
 
 
 def main() -> None:

@@ -43,6 +43,6 @@ def test_distinct_values_are_in_order():
 
 def test_groups_are_added_up_compared_and_counted():
     groups, us = Groups.by_keys(np.array([7, 3, 7, 7, 3])), np.array([5.0, 1.0, np.nan, 2.0, 4.0])
-    assert groups.sums(us=us)["us"].tolist() == [7, 5] and groups.least(np.arange(5)).tolist() == [0, 1]
+    assert groups.sums(us=us)["us"].tolist() == [7, 5] and groups.minima(np.arange(5)).tolist() == [0, 1]
     assert groups.medians(us).tolist() == [3.5, 2.5] and groups.nth.tolist() == [0, 0, 1, 2, 1]
     assert [rows.tolist() for rows in groups.members] == [[0, 2, 3], [1, 4]]

@@ -55,7 +55,7 @@ class MicroBatches(msgspec.Struct, frozen=True, eq=False):
         op = work.ops.codes(work.op[whole])
         # The n-th of each kind in the first part, and its likes in the others.
         like = Groups.by_keys(step, op, Groups.by_keys(step, part, op).nth)
-        together_us, of_first = like.sums(us=us)["us"][like.of], like.least(part)[like.of]
+        together_us, of_first = like.sums(us=us)["us"][like.of], like.minima(part)[like.of]
         several = np.bincount(like.of[Groups.by_keys(like.of, part).first])[like.of] > 1
         first = np.flatnonzero((part == 0) & several)
         kept, exchanged = whole[first], work.in_families(Family.COMMUNICATION)[whole[first]]
