@@ -69,7 +69,7 @@ def measured_precision(kernel: MeasuredKernel) -> Seen | Fine | None:
     return Seen(told, replace(limits.in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
 
 
-TENSOR_CORES, TURING, TF32 = map(devices.since, ("tensor_cores", "turing", "tf32"))
+TENSOR_CORES, TURING, TF32 = map(devices.first_capability, ("tensor_cores", "turing", "tf32"))
 
 
 def labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:

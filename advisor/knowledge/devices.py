@@ -150,7 +150,7 @@ def _generations() -> dict[tuple[int, int], tuple[int, int, float]]:
     return {tuple(one["capability"]): (one["cores"], one["tensor"], one["ghz"]) for one in load("devices")["generation"]}
 
 
-def since(unit: str) -> tuple[int, int]:
+def first_capability(unit: str) -> tuple[int, int]:
     """The compute capability of NVIDIA from which a unit exists, of `[capabilities]`."""
     major, minor = load("devices")["capabilities"][unit]
     return major, minor
