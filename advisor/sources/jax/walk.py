@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.intervals import Ints
 from advisor.sources.jax import wire
 from advisor.sources.limits import LONGEST_VARINT
 from advisor.sources.stream import Stream
@@ -84,15 +85,15 @@ class Walk:
             self._need(1)
             self._here += min(stop - self.offset, len(self._data) - self._here)
 
-    def records(self, end: int, tag: int) -> tuple[wire.Bytes, list[int], list[int]]:
+    def records(self, end: int, tag: int) -> tuple[wire.Bytes, Ints, Ints]:
         """The consecutive whole messages of a repeated field in a block: its bytes, and the messages' begins and ends."""
         self._fill(min(end - self.offset, _BLOCK))
         while True:
             limit = min(len(self._data), end - self._before)
             data = self._data[self._here : limit] + wire.PADDING
-            starts, stops, here = wire.records(data, 0, limit - self._here, tag)
-            if starts:
-                self._here += here
+            starts, stops = wire.records(data, 0, limit - self._here, tag)
+            if len(starts):
+                self._here += int(stops[-1])
                 return np.frombuffer(data, np.uint8), starts, stops
             if limit == end - self._before or limit - self._here > _LONGEST_EVENT:
                 raise ValueError("a message goes on behind the end of what holds it")

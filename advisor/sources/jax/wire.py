@@ -79,23 +79,23 @@ def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return value, behind
 
 
-def records(data: bytes, at: int, end: int, tag: int) -> tuple[list[int], list[int], int]:
-    """Begins and ends of the messages of a repeated field, as many as are whole and consecutive from `at`, and the bytes after
-    them. data: ends in `PADDING`, which `end` leaves out."""
-    starts: list[int] = []
-    stops: list[int] = []
-    begin, stop = starts.append, stops.append
+def records(data: bytes, at: int, end: int, tag: int) -> tuple[Ints, Ints]:
+    """Begins and ends of the messages of a repeated field, as many as are whole and consecutive from `at`. data: ends in `PADDING`, which `end`
+    leaves out."""
+    edges = [at]
+    append = edges.append
     while at < end and data[at] == tag:
         size = data[at + 1]
-        here = at + 2
-        if size > 127:
+        if size < 128:
+            at += 2 + size
+        else:
             size, here = _size(data, at + 1)
-        if here + size > end:
+            at = here + size
+        if at > end:
             break
-        begin(here)
-        at = here + size
-        stop(at)
-    return starts, stops, at
+        append(at)
+    found = np.array(edges)
+    return varints(np.frombuffer(data, np.uint8), found[:-1] + 1)[1], found[1:]
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:

@@ -169,8 +169,7 @@ class _Reader:
                 _, _, stop = walk.field(end)
                 walk.pass_to(stop)
                 continue
-            data, start, stop_ = walk.records(end, _EVENT_TAG)
-            yield self.decode(data, np.array(start, np.int64), np.array(stop_, np.int64))
+            yield self.decode(*walk.records(end, _EVENT_TAG))
 
     def decode(self, data: wire.Bytes, start: Ints, stop: Ints) -> Events:
         """Whole events in a block."""

@@ -7,6 +7,7 @@ With expandable segments each stream and pool has a single segment that grows at
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ class Allocator:
         self.settings = settings
         self.reserved = 0
         self.allocated = 0
-        self._pools: dict[PoolKey, _Pool] = {}
+        self._pools: defaultdict[PoolKey, _Pool] = defaultdict(_Pool)
         self._free: dict[int, tuple[int, PoolKey]] = {}
         self._free_end: dict[int, int] = {}
         self._taken: dict[int, tuple[int, PoolKey]] = {}
@@ -119,7 +120,7 @@ class Allocator:
         """The address of a block for a request."""
         size = self.settings.rounded(requested)
         pool = PoolKey(stream, size > SMALL_REQUEST, private)
-        blocks = self._pools.setdefault(pool, _Pool())
+        blocks = self._pools[pool]
         at = bisect_left(blocks.free, (size, -1))
         if at + 1 < len(blocks.free) and sum(blocks.free[at]) == blocks.end:
             at += 1  # what can still grow counts as large as it can get
@@ -196,7 +197,7 @@ class Allocator:
         return start, have + mapped
 
     def _give(self, address: int, size: int, pool: PoolKey) -> None:
-        insort(self._pools.setdefault(pool, _Pool()).free, (size, address))
+        insort(self._pools[pool].free, (size, address))
         self._free[address] = (size, pool)
         self._free_end[address + size] = address
 

@@ -24,8 +24,13 @@ class Lives(msgspec.Struct):
 
     def add(self, address: int, requested: int, born: int, stream: int, stack: int, end: int) -> int:
         """Its row."""
-        for column, value in zip(msgspec.structs.astuple(self), (address, requested, born, end, end, stream, stack), strict=True):
-            column.append(value)
+        self.address.append(address)
+        self.requested.append(requested)
+        self.born.append(born)
+        self.freed.append(end)
+        self.completed.append(end)
+        self.stream.append(stream)
+        self.stack.append(stack)
         return len(self.address) - 1
 
 
