@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -245,10 +245,11 @@ class _Events:
             "Input Dims": _nested_numbers, "Input dims": _nested_numbers, "Input Strides": _nested_numbers, "grid": _nested_numbers, "block": _nested_numbers,
             "Input type": lambda v: _redact_texts(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _redact_texts(v, _concrete),
         }  # fmt: skip
-        self._shown = lru_cache(maxsize=CACHED)(self._argument)
+        self._shown, self._described = lru_cache(maxsize=CACHED)(self._argument), lru_cache(maxsize=CACHED)(self._description)
         # Processes and threads are few, times and ids are not.
         process, thread = lru_cache(maxsize=CACHED)(self._process), lru_cache(maxsize=CACHED)(_place)
-        self._written: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (("pid", process), ("tid", thread), ("ts", _time), ("dur", _time), ("id", _place))
+        written: dict[str, Callable[[bytes], bytes]] = {"pid": process, "tid": thread, "ts": _time, "dur": _time, "id": _place}
+        self._written = [(key, _key(key), write) for key, write in written.items()]
         self._of_place = {"thread_name": names.thread, "process_name": names.process}
         by_table = {"gpu_ops": names.kernel, "api_calls": names.call, "cpu_ops": names.op, "python_calls": names.frame}
         self._names = {category: by_table.get(table, names.range) for category, table in TABLE_OF.items()}
@@ -263,25 +264,27 @@ class _Events:
             raise MalformedError(str(error)) from None
 
     def _event(self, event: Mapping[str, Raw]) -> bytes:
-        phase, category = _text(event.get("ph")), _text(event.get("cat"))
-        made: dict[str, bytes] = {}
-        if len(phase) == 1 and phase.isalpha():
-            made["ph"] = _quoted(phase)
-        if category in self._names or category in _FLOWS or category == WINDOW:
-            made["cat"] = _quoted(category)
-        elif "cat" in event:
-            made["cat"] = b'"other"'
-        if shown := self._name(phase, category, _text(event.get("name"))):
-            made["name"] = _quoted(shown)
-        for key, written in self._written:
-            if key in event:
-                made[key] = written(bytes(event[key]))
+        phase, shared = self._described(*[bytes(event[key]) if key in event else None for key in ("ph", "cat", "name")])
+        made = [*shared, *[start + write(bytes(event[key])) for key, start, write in self._written if key in event]]
         if "bp" in event and _text(event["bp"]) == "e":
-            made["bp"] = b'"e"'
+            made.append(b'"bp": "e"')
         arguments = _object(event["args"]) if "args" in event else None
         if arguments and phase not in "sft":
-            made["args"] = self._arguments(arguments, self._of_place.get(_text(event.get("name"))) if phase == "M" else None)
-        return b"{" + b", ".join([_quoted(key) + b": " + value for key, value in made.items()]) + b"}"
+            made.append(b'"args": ' + self._arguments(arguments, self._of_place.get(_text(event.get("name"))) if phase == "M" else None))
+        return b"{" + b", ".join(made) + b"}"
+
+    def _description(self, raw_phase: bytes | None, raw_category: bytes | None, name: bytes | None) -> tuple[str, list[bytes]]:
+        """The phase of an event, and its members that events of a kind share."""
+        phase, category, made = _text(raw_phase), _text(raw_category), []
+        if len(phase) == 1 and phase.isalpha():
+            made.append(_key("ph") + _quoted(phase))
+        if category in self._names or category in _FLOWS or category == WINDOW:
+            made.append(_key("cat") + _quoted(category))
+        elif raw_category is not None:
+            made.append(b'"cat": "other"')
+        if shown := self._name(phase, category, _text(name)):
+            made.append(_key("name") + _quoted(shown))
+        return phase, made
 
     def _name(self, phase: str, category: str, name: str) -> str:
         if phase in ("X", "B", "E") and category in self._names:
@@ -299,17 +302,17 @@ class _Events:
 
     def _arguments(self, arguments: Mapping[str, Raw], named: Callable[[str], str] | None) -> bytes:
         """named: what of the name of a thread or a process stays, None for what names neither."""
-        made: dict[str, bytes] = {}
+        made: list[bytes] = []
         for key, raw in arguments.items():
             if key in _COUNTS:
                 if (number := _count(raw)) is not None:
-                    made[key] = number
+                    made.append(_key(key) + number)
             elif key in self._texts or key in self._lists:
                 if (shown := self._shown(key, bytes(raw))) is not None:
-                    made[key] = shown
+                    made.append(_key(key) + shown)
             elif key == "name" and named:
-                made[key] = json.dumps(named(_text(raw))).encode()
-        return b"{" + b", ".join([_quoted(key) + b": " + value for key, value in made.items()]) + b"}"
+                made.append(_key(key) + json.dumps(named(_text(raw))).encode())
+        return b"{" + b", ".join(made) + b"}"
 
     def _argument(self, key: str, raw: bytes) -> bytes | None:
         """The redacted value of an argument that is a text or a list; kernels of a kind have the same."""
@@ -324,6 +327,12 @@ class _Events:
 def _quoted(text: str) -> bytes:
     """A text as JSON: kinds, names and keys are few."""
     return json.dumps(text).encode()
+
+
+@cache
+def _key(name: str) -> bytes:
+    """The key of a member as JSON: those that are written are known."""
+    return _quoted(name) + b": "
 
 
 def _object(raw: Raw) -> dict[str, Raw] | None:
