@@ -10,6 +10,7 @@ left out. `--markdown` replaces the tables between the markers of that file.
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import platform
 import re
@@ -38,6 +39,7 @@ TITLES = {
     "history": "advisor, history",
     "json_load_each": "json.load of each",
     "unpickle": "pickle, no object of a class",
+    "ncu_report": "ncu_report of NVIDIA, every metric",
     "read_snapshot": "advisor, read",
     "json_load": "json.load",
     "hta": "HolisticTraceAnalysis, load and three breakdowns",
@@ -45,7 +47,15 @@ TITLES = {
     "sqlite_rows": "sqlite3, every row",
     "protobuf_walk": "Google's protobuf (upb), bare decode",
 }
-YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows", "jax": "protobuf_walk", "memory": "unpickle", "commands": "json_load", "history": "json_load_each"}
+YARDSTICK = {
+    "kineto": "simdjson",
+    "nsys": "sqlite_rows",
+    "jax": "protobuf_walk",
+    "memory": "unpickle",
+    "ncu": "ncu_report",
+    "commands": "json_load",
+    "history": "json_load_each",
+}
 SLOW = frozenset({"json_load", "hta", "tensorboard"})
 SLOW_ONCE_FROM = 500e6
 
@@ -91,6 +101,11 @@ def measure(args: argparse.Namespace, folder: Path) -> list[str]:
         memory_snapshot.write(path, args.snapshot)
         subjects = dict.fromkeys(("unpickle", "read_snapshot", "analyze"), sys.executable)
         lines += shown(table(f"Memory snapshot, {args.snapshot:,} events", path, side_by_side(subjects, path, args.repeats), YARDSTICK["memory"]))
+    if args.ncu:
+        path = folder / "pairs.ncu-rep"
+        path.write_bytes(gzip.decompress((ROOT / "samples" / "kernels" / "pairs.ncu-rep.gz").read_bytes()))
+        subjects = dict.fromkeys(("ncu_report", "read_snapshot", "analyze"), sys.executable)
+        lines += shown(table("Nsight Compute, a recorded report", path, side_by_side(subjects, path, args.repeats), YARDSTICK["ncu"]))
     if args.commands:
         path = folder / "trace.json"
         generate.kineto(path, int(args.commands * 1e6))
@@ -156,6 +171,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=1_000_000, help="kernels of the nsys export; 0 for none")
     parser.add_argument("--xplane", type=int, nargs="*", default=[1_500_000, 15_000_000], help="events of profiles of JAX; needs protobuf")
     parser.add_argument("--snapshot", type=int, default=1_000_000, help="events of the memory snapshot; 0 for none")
+    parser.add_argument("--ncu", action=argparse.BooleanOptionalAction, default=True, help="a report of Nsight Compute; needs ncu-report")
     parser.add_argument("--commands", type=float, default=27, help="MB of the trace that other commands take; 0 for none")
     parser.add_argument("--reports", type=int, default=1000, help="reports of the history; 0 for none")
     parser.add_argument("--repeats", type=int, default=3)

@@ -170,6 +170,16 @@ def unpickle(path: str) -> None:
         Restricted(file).load()
 
 
+def ncu_report(path: str) -> None:
+    """NVIDIA's own reader: every metric of every kernel."""
+    import ncu_report
+
+    for part in ncu_report.load_report(path):
+        for kernel in part:
+            for name in kernel:
+                kernel[name].value()
+
+
 def read_snapshot(path: str) -> None:
     from advisor.sources import read
 
@@ -180,7 +190,7 @@ SUBJECTS = {
     f.__name__: f
     for f in (
         load, load_alone, breakdowns, analyze, redact, diff, history, json_load, json_load_each, simdjson, hta, tensorboard, sqlite_rows, protobuf_walk,
-        unpickle, read_snapshot,
+        unpickle, ncu_report, read_snapshot,
     )
 }  # fmt: skip
 
