@@ -20,7 +20,7 @@ def transfer_us(work: GpuWork, at: Ints, waiting: float) -> Floats:
     """(n,) of each collective: as long as the shortest of its kernel, grid and size takes, and `waiting` times that at most."""
     ops, rows = work.timeline.gpu_ops, work.rows[at]
     alike = Groups.by_keys(ops["name"].codes[rows], *(ops[column][rows] for column in ("grid_blocks", "bytes", "in_elements")))
-    return np.minimum(work.dur_us[at], waiting * alike.least(ops["dur_us"][rows])[alike.of])
+    return np.minimum(work.dur_us[at], waiting * alike.minima(ops["dur_us"][rows])[alike.of])
 
 
 def sizes_known(work: GpuWork, at: Ints) -> bool:
