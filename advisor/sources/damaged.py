@@ -49,7 +49,9 @@ def mended(timeline: Timeline) -> Timeline:
 
 
 class _Launched(msgspec.Struct, frozen=True):
-    """For each GPU op: the row of its call, -1 if unknown, and its start_us, then minus infinity. waited_us: the end of a later wait for the device,
+    """For each GPU op: the row of its call, -1 if unknown, and its start_us, then minus infinity.
+
+    waited_us: the end of a later wait for the device,
     infinite if there was none. extent_us: the recorded time of the host, until over_us."""
 
     calls: Queued

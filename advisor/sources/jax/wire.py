@@ -80,8 +80,9 @@ def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def records(data: bytes, at: int, end: int, tag: int) -> tuple[Ints, Ints]:
-    """Begins and ends of the messages of a repeated field, as many as are whole and consecutive from `at`. data: ends in `PADDING`, which `end`
-    leaves out."""
+    """Begins and ends of the messages of a repeated field, as many as are whole and consecutive from `at`.
+
+    data: ends in `PADDING`, which `end` leaves out."""
     edges = [at]
     append = edges.append
     while at < end and data[at] == tag:
