@@ -42,9 +42,9 @@ def _replace(call: Any) -> None:
     def called(module: Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(_inside, "any", False):
             return call(module, *args, **kwargs)
-        _inside.any = True
-        left = [then for entered in [*_WATCHING] if (then := entered(module))]
+        _inside.any, left = True, []
         try:
+            left += [then for entered in [*_WATCHING] if (then := entered(module))]
             return call(module, *args, **kwargs)
         finally:
             _inside.any = False

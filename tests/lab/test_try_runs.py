@@ -12,6 +12,7 @@ import pytest
 
 from advisor.errors import TraceError, UsageError
 from advisor.lab.interventions.catalogue import Intervention, intervention
+from advisor.lab.module_calls import watch
 from advisor.lab.trying import numerics
 from advisor.lab.trying.session import tried
 from advisor.lab.trying.start import Asked, Program, Runner, applied_in, not_applied_reason
@@ -227,6 +228,22 @@ def test_tensors_that_a_compiler_traces_with_are_no_losses():
         backward(FunctionalTensor.to_functional(torch.ones(())))
     backward(torch.full((), 3.0))
     assert watch.said()["losses"] == [3.0]
+
+
+def test_calls_are_watched_on_after_one_that_failed_and_are_torch_s_own_at_the_end():
+    call, seen = torch.nn.Module.__call__, []
+
+    def entered(module):
+        seen.append(module)
+        if len(seen) == 1:
+            raise ValueError("the first")
+
+    stop, net = watch(entered), torch.nn.Sequential(torch.nn.ReLU())
+    with pytest.raises(ValueError, match="the first"):
+        net(torch.ones(1))
+    net(torch.ones(1))
+    stop()
+    assert seen == [net, net] and torch.nn.Module.__call__ is call
 
 
 COMPILED = """
