@@ -28,6 +28,11 @@ class Cost:
         return Cost(min(self.seconds, other.seconds), min(self.peak_bytes, other.peak_bytes), self.why or other.why)
 
 
+def as_installed(*without: str) -> dict[str, str]:
+    """The environment in which a program runs once it is installed: its compiled modules are kept. without: other variables to leave out."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", *without)}
+
+
 def run(subject: str, path: Path, python: str = sys.executable) -> Cost:
     """Run a subject once, in an interpreter of its own."""
     return run_command([python, str(SUBJECTS), subject, str(path)])
@@ -38,7 +43,7 @@ def run_command(command: list[str]) -> Cost:
     started = time.perf_counter()
     # Files, since a full pipe would stop a talkative peer.
     with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, stdout=log, stderr=errors)
+        process = subprocess.Popen(command, stdout=log, stderr=errors, env=as_installed())
         peak = _watch(process)
         seconds = time.perf_counter() - started
         out, err = (file.seek(0) or file.read() for file in (log, errors))

@@ -9,7 +9,6 @@ Rounds are interleaved and the least of each counts: what else the machine does 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from advisor.recordings.extension import SWITCH
 from tests.benchmarks import generate, run
-from tests.benchmarks.measure import SUBJECTS, watched
+from tests.benchmarks.measure import SUBJECTS, as_installed, watched
 
 OURS = "advisor, analyze -f json"
 
@@ -69,8 +68,7 @@ class Used:
 
 def used(command: list[str]) -> Used:
     """What one run of a command uses."""
-    # As installed: compiled modules are kept. The decoder in C is used where it is built.
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", SWITCH)}
+    environment = as_installed(SWITCH)  # the decoder in C is used where it is built
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
         peak, spent = watched(process)

@@ -23,6 +23,7 @@ from pathlib import Path
 from advisor.recordings.extension import SWITCH
 from advisor.sources.kineto import native
 from tests.benchmarks import generate, run
+from tests.benchmarks.measure import as_installed
 from tests.paths import ROOT
 
 PHASES = {
@@ -158,8 +159,7 @@ print(json.dumps({"command": timed(lambda: subprocess.run(sys.argv[1:], check=Tr
 
 def _child(code: str, *arguments: Path | str, in_c: bool = False) -> dict[str, tuple[float, float]]:
     command = [sys.executable, "-c", _CLOCK + code, *map(str, arguments)]
-    # As installed: compiled modules are kept, not compiled each time.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {SWITCH: "yes" if in_c else "no"}
+    environment = as_installed() | {SWITCH: "yes" if in_c else "no"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     costs: dict[str, tuple[float, float]] = json.loads(done.stdout)
     return costs
