@@ -65,7 +65,8 @@ def _profiler_steps(timeline: Timeline, launches: Launches) -> Marks | None:
         if len(frame):
             rows, process = of_one_process(frame[matches(frame, PROFILER_STEP)], timeline, launches)
             if len(rows):
-                return Marks(*rows.bounds(), process)
+                rows, outer = outermost(rows)  # files that were merged hold a mark twice
+                return Marks(*rows[outer].bounds(), process)
     return None
 
 

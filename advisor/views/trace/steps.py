@@ -150,6 +150,10 @@ class Steps(msgspec.Struct, frozen=True):
         for basis, detail, marks in step_marks(timeline, launches):
             own = launches.of_process(timeline, marks.process)
             made = _window(timeline, own, startup, basis, detail, marks.start, marks.end)
+            if made is None:
+                whole = (
+                    "no GPU work could be tied to the marked steps, and the GPU works on for longer than a step after the last: the window is the whole trace"
+                )
             if made is None or made.end_us <= made.start_us:
                 continue
             if marks.by_launches and (known := one_pass(timeline, own, program, marks.start[0], marks.end[-1], len(marks))):
@@ -191,6 +195,8 @@ def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
     first_kernel = first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
     if np.isnan(first_kernel).all() or len(starts) == 1:
         if len(starts) > 1:
+            if _works_on(timeline, float(ends[-1]), float(np.median(np.diff(starts)))):
+                return None
             return _steps_from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host", float(ends[-1]))
         return _single(timeline, launches, startup, basis, detail, float(starts[0]), float(ends[0]))
     known = ~np.isnan(first_kernel)
@@ -200,6 +206,12 @@ def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
     whole = slice(int(np.argmax(known)), len(known) - int(np.argmax(known[::-1])))
     edges = np.interp(starts[whole], starts[known], first_kernel[known])
     return _steps_from(basis, detail, edges, starts[whole], "gpu", float(ends[-1]))
+
+
+def _works_on(timeline: Timeline, end_us: float, step_us: float) -> bool:
+    """Whether devices work for longer than a step after the last mark: the host ran ahead, and its steps are not theirs."""
+    ops = timeline.gpu_ops
+    return bool(len(ops)) and float(ops.ends.max()) - end_us > step_us
 
 
 def _steps_from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"], closes_us: float) -> Steps | None:

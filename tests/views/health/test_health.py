@@ -224,6 +224,13 @@ def test_nodes_of_one_graph_may_run_side_by_side():
     assert answers(trace)["stream-order"] == "ok"
 
 
+def test_ops_that_are_there_twice_are_no_nodes_of_a_graph():
+    trace = loop()
+    for row in [*trace.rows["gpu_ops"]]:
+        trace.gpu(row["start_us"], row["start_us"] + row["dur_us"], correlation=row["correlation"])
+    assert answers(trace)["stream-order"] == "failed"
+
+
 def recorded_by_kineto(launches):
     """A host that needs 100 µs a step, all of it within events, and a GPU that works 10 of them."""
     trace = Trace(recorder="kineto")
@@ -262,6 +269,17 @@ def held(us):
 @pytest.mark.parametrize(("us", "status"), [(20, "ok"), (110, "degraded"), (800, "failed")])
 def test_replay(us, status):
     assert answers(held(us))["replay"] == status
+
+
+@pytest.mark.parametrize(("us", "status"), [(0, "ok"), (3000, "failed")])
+def test_a_host_that_stands_still_while_the_device_does_not_is_no_base_for_a_replay(us, status):
+    # The device is 5 ms behind, and works off what was launched before.
+    trace, at = Trace().gpu(0, 5000, "warm-up"), 0.0
+    for s in range(5):
+        pause = us if s == 2 else 0
+        trace.step(at, 99 + pause, s + 1).launch(at + 1, 5000 + 100 * s, 5049 + 100 * s).launch(at + 50 + pause, 5050 + 100 * s, 5099 + 100 * s)
+        at += 100 + pause
+    assert answers(trace)["replay"] == status
 
 
 def test_a_check_that_touches_all_silences_every_rule_and_says_why():

@@ -62,6 +62,23 @@ def test_marks_need_not_be_recorded_in_order():
     assert (trace.get(Steps).start_us, trace.get(Steps).end_us, trace.get(Steps).steps) == (5, 305, 3)
 
 
+def test_a_mark_that_is_there_twice_is_one_step():
+    trace = loop(100, 20)
+    for s in range(4):
+        trace.step(100 * s, 99, s + 1)
+    assert (trace.get(Steps).steps, trace.get(Steps).step_us) == (3, 100)
+
+
+@pytest.mark.parametrize(("gpu", "basis", "step_us"), [(20, "profiler-step", 100), (400, "whole", 1600)])
+def test_steps_of_the_host_are_not_those_of_a_device_that_is_far_behind(gpu, basis, step_us):
+    # Nothing says which step launched an op.
+    trace = Trace()
+    for s in range(4):
+        trace.step(100.0 * s, 99, s + 1).gpu(max(100, gpu) * s + 5, max(100, gpu) * s + 5 + gpu)
+    steps = trace.get(Steps)
+    assert (steps.basis, steps.step_us) == (basis, step_us)
+
+
 def test_the_device_with_most_of_the_work_is_the_clock():
     trace = Trace((H200,))
     for s in range(4):
