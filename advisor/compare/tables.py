@@ -11,16 +11,12 @@ import numpy as np
 from advisor.compare.matching import Match, spelled
 from advisor.compare.model import Basis, Interval, Row, Table
 from advisor.intervals import Floats
+from advisor.knowledge.counts import RESAMPLES, RUNS
 from advisor.knowledge.demangled import same_name
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.step import Part
-
-CAPTURES = 3
-"""Captures per side that are needed to estimate noise: two give only a single range."""
-
-RESAMPLES = 10_000  # of the bootstrap: the ends of its interval move by less than what is printed
 
 _CLASSES = {
     "compute": "computing",
@@ -71,7 +67,7 @@ class Draws:
     @classmethod
     def create(cls, before: int, after: int) -> Draws:
         """None are drawn if a side has too few captures: noise is never made up."""
-        if min(before, after) < CAPTURES:
+        if min(before, after) < RUNS:
             return cls(None, None)
         # A fixed seed: the same captures give the same interval.
         random = np.random.default_rng(0)

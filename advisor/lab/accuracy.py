@@ -15,6 +15,7 @@ from advisor.compare.measured_fixes import PredictedGain
 from advisor.engine.run import report_of
 from advisor.errors import TraceError
 from advisor.lab import ledger
+from advisor.report.finding import LEVEL
 from advisor.report.model import Report
 
 
@@ -114,8 +115,8 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
     return np.array([((array < v).sum() + (array <= v).sum() - 1) / 2 for v in array])
 
 
-MISS = 2 / (1 - 0.8)
-"""Winkler score's penalty at level 0.8 for a measured gain outside the interval, per share of the step outside."""
+MISS = 2 / (1 - LEVEL)
+"""Winkler score's penalty for a measured gain outside the interval, per share of the step outside."""
 
 
 def winkler(pair: Pair) -> float:

@@ -7,25 +7,20 @@ from xml.sax.saxutils import escape
 
 from advisor.lab.accuracy import Pair
 from advisor.lab.accuracy_page import BlindSet
-
-_PLOT, _MARGIN = 400, 44  # pixels
+from advisor.lab.svg import BLUE, MARGIN, PLOT, RED, opened
 
 
 def as_svg(pairs: Sequence[Pair]) -> str:
     """Measured over predicted savings as shares of the step, each with its interval; on the diagonal they agree."""
-    side = _PLOT + 2 * _MARGIN
+    side = PLOT + 2 * MARGIN
 
     def x_position(share: float) -> float:
-        return round(_MARGIN + share * _PLOT, 1)
+        return round(MARGIN + share * PLOT, 1)
 
     def y_position(share: float) -> float:
-        return round(_MARGIN + (1 - share) * _PLOT, 1)
+        return round(MARGIN + (1 - share) * PLOT, 1)
 
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}" width="{side}" height="{side}" '
-        'font-family="sans-serif" font-size="11" fill="#222">',
-        f'<rect width="{side}" height="{side}" fill="#fff"/>',
-    ]
+    lines = [opened(side, side)]
     for tick in range(0, 101, 20):
         x, y = x_position(tick / 100), y_position(tick / 100)
         lines += [
@@ -35,7 +30,7 @@ def as_svg(pairs: Sequence[Pair]) -> str:
         ]
     lines.append(f'<path d="M{x_position(0)} {y_position(0)}L{x_position(1)} {y_position(1)}" stroke="#888" stroke-dasharray="4 4"/>')
     for pair in sorted(pairs, key=lambda p: (p.rule, p.name)):
-        colour, y = "#1668b8" if pair.in_interval else "#c2410c", y_position(pair.measured)
+        colour, y = BLUE if pair.in_interval else RED, y_position(pair.measured)
         said = f"{pair.rule}, {pair.name}: predicted {pair.expected:.0%}, measured {pair.measured:.0%}"
         lines += [
             f'<path d="M{x_position(pair.low)} {y}H{x_position(pair.high)}" stroke="{colour}" stroke-opacity=".35" stroke-width="3"/>',
@@ -49,7 +44,8 @@ def as_svg(pairs: Sequence[Pair]) -> str:
     return "\n".join(lines)
 
 
-_WIDE, _HIGH, _MOST = 660, 220, 0.18  # pixels, and the largest mean error that is drawn
+_WIDE, _HIGH = 2 * PLOT, PLOT // 2
+_MOST = 0.18  # the largest mean error that is drawn
 
 
 def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
@@ -58,32 +54,28 @@ def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
     per_fix = _WIDE / sum(one.fixes for one in sets)
 
     def y_position(share: float) -> float:
-        return round(_MARGIN + (1 - min(share, _MOST) / _MOST) * _HIGH, 1)
+        return round(MARGIN + (1 - min(share, _MOST) / _MOST) * _HIGH, 1)
 
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE + 2 * _MARGIN} {_HIGH + 2 * _MARGIN}" width="{_WIDE + 2 * _MARGIN}" '
-        f'height="{_HIGH + 2 * _MARGIN}" font-family="sans-serif" font-size="11" fill="#222">',
-        f'<rect width="{_WIDE + 2 * _MARGIN}" height="{_HIGH + 2 * _MARGIN}" fill="#fff"/>',
-    ]
+    lines = [opened(_WIDE + 2 * MARGIN, _HIGH + 2 * MARGIN)]
     for percent in range(0, round(100 * _MOST) + 1, 3):
         y = y_position(percent / 100)
-        lines += [f'<path d="M{_MARGIN} {y}H{_MARGIN + _WIDE}" stroke="#ddd"/>', f'<text x="{_MARGIN - 6}" y="{y + 4}" text-anchor="end">{percent}%</text>']
-    left, month = float(_MARGIN), ""
+        lines += [f'<path d="M{MARGIN} {y}H{MARGIN + _WIDE}" stroke="#ddd"/>', f'<text x="{MARGIN - 6}" y="{y + 4}" text-anchor="end">{percent}%</text>']
+    left, month = float(MARGIN), ""
     for one in sets:
         width, mean = one.fixes * per_fix, one.mean_error or 0.0
         said = f"set {one.number}, {one.date}: {one.fixes} fixes, mean error {mean:.1%}, median {one.median_error:.1%}: {one.programs}"
         lines += [
-            f'<rect x="{left:.1f}" y="{y_position(mean)}" width="{max(1.0, width - 1):.1f}" height="{round(y_position(0) - y_position(mean), 1)}" fill="#1668b8" fill-opacity=".55">'
+            f'<rect x="{left:.1f}" y="{y_position(mean)}" width="{max(1.0, width - 1):.1f}" height="{round(y_position(0) - y_position(mean), 1)}" fill="{BLUE}" fill-opacity=".55">'
             f"<title>{escape(said)}</title></rect>",
-            f'<path d="M{left:.1f} {y_position(one.median_error)}h{max(1.0, width - 1):.1f}" stroke="#c2410c" stroke-width="2"/>',
+            f'<path d="M{left:.1f} {y_position(one.median_error)}h{max(1.0, width - 1):.1f}" stroke="{RED}" stroke-width="2"/>',
         ]
         if one.date != month:
             lines.append(f'<text x="{left:.1f}" y="{y_position(0) + 14}">{one.date[5:]}</text>')
             month = one.date
         left += width
     lines += [
-        f'<text x="{_MARGIN}" y="{_MARGIN - 16}">Error on programs that nobody had seen, shares of the step: mean (bars), median (lines); a bar is as wide as its set has fixes</text>',
-        f'<text x="{_MARGIN + _WIDE / 2}" y="{_HIGH + 2 * _MARGIN - 8}" text-anchor="middle">sets in the order in which they were predicted</text>',
+        f'<text x="{MARGIN}" y="{MARGIN - 16}">Error on programs that nobody had seen, shares of the step: mean (bars), median (lines); a bar is as wide as its set has fixes</text>',
+        f'<text x="{MARGIN + _WIDE / 2}" y="{_HIGH + 2 * MARGIN - 8}" text-anchor="middle">sets in the order in which they were predicted</text>',
         "</svg>",
     ]
     return "\n".join(lines)

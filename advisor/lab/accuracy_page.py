@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from advisor.knowledge.counts import ENOUGH
 from advisor.lab import tables
 from advisor.lab.accuracy import Pair, Validated, baseline, rank_correlation, winkler
 from advisor.report.finding import NO_DIFFERENCE
@@ -19,7 +20,7 @@ BLIND = "blind.csv"
 NOTHING, SATURATED = 0.03, 0.93
 """Measured shares of the step below and above which a pair says little: any guess of nothing, or of nearly all, is right there."""
 
-FEW = 5
+FEW = ENOUGH
 """Pairs of a rule, fewer than which say little of it."""
 
 GRADES = (0.0, 0.6, 0.75, 0.88, 1.01)

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from advisor.knowledge.shares import LITTLE
 from advisor.lab.bench import FEWEST, MIN_S, MOST, host_times, waited_for, warm_up
 from advisor.lab.clock import device_in_use
 from advisor.lab.measured import made, ran, theirs
@@ -56,7 +57,7 @@ class Batches:
         return json.dumps(asdict(self), indent=1)
 
 
-KNEE_GAIN = 0.1
+KNEE_GAIN = LITTLE
 """A doubled batch that brings less than this more is past the knee: latency doubles for almost nothing."""
 
 

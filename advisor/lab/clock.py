@@ -9,15 +9,17 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import require
+from ..knowledge.counts import ENOUGH
+from ..knowledge.shares import LITTLE, UNUSUAL
 
-SETTLED_STEPS = 5
+SETTLED_STEPS = ENOUGH
 """Number of steps that are compared with as many earlier steps: few enough to show a slow trend, many enough to hide an outlier."""
 
 MAX_TIMED = 500  # steps: a mean of more gains nothing
 MAX_TIMED_S = 20.0  # nobody waits longer for a mean
-FEWEST_TIMED = 5  # steps, however slow: fewer have no spread
+FEWEST_TIMED = ENOUGH  # steps, however slow
 
-SETTLED_WITHIN = 0.1
+SETTLED_WITHIN = LITTLE
 """Step times vary by some 5 % from run to run of five; twice that is still a change."""
 
 
@@ -129,7 +131,7 @@ def settled(step_us: list[float]) -> bool:
     return abs(after - before) <= SETTLED_WITHIN * max(before, after)
 
 
-START_UP = 1.5
+START_UP = UNUSUAL
 """Leading steps above this many times the median are start-up: allocation, choice of algorithms, compilation."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from advisor.engine.run import report_of
 from advisor.knowledge import data
+from advisor.lab.svg import BLUE, CELL, NAMES, opened
 from advisor.report.finding import LOUD, SEVERITIES
 from advisor.report.model import Report
 
@@ -111,27 +112,23 @@ def as_markdown(table: Sequence[Cell], directory: str) -> str:
     return "\n".join(lines)
 
 
-_CELL, _LEFT, _TOP = 18, 170, 150  # pixels
-
-
 def as_svg(table: Sequence[Cell]) -> str:
     """A heat map. Rows: the planted rule. Columns: the rule that reported medium or above, as a share of the samples with that planted rule."""
     rows = sorted({cell.rule for cell in table if cell.planted})
     columns = sorted({*rows, *(cell.rule for cell in table if cell.said in LOUD)})
     having = {rule: {cell.sample for cell in table if cell.planted and cell.rule == rule} for rule in rows}
     loud = {rule: {cell.sample for cell in table if cell.said in LOUD and cell.rule == rule} for rule in columns}
-    wide, high = _LEFT + _CELL * len(columns) + 20, _TOP + _CELL * len(rows) + 20
+    wide, high = NAMES + CELL * len(columns) + 20, NAMES + CELL * len(rows) + 20
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" font-family="sans-serif" font-size="11" fill="#222">',
-        f'<rect width="{wide}" height="{high}" fill="#fff"/>',
-        *(f'<text transform="translate({_LEFT + _CELL * at + 13} {_TOP - 6}) rotate(-60)">{rule}</text>' for at, rule in enumerate(columns)),
+        opened(wide, high),
+        *(f'<text transform="translate({NAMES + CELL * at + 13} {NAMES - 6}) rotate(-60)">{rule}</text>' for at, rule in enumerate(columns)),
     ]
     for down, rule in enumerate(rows):
-        y = _TOP + _CELL * down
-        lines.append(f'<text x="{_LEFT - 6}" y="{y + 13}" text-anchor="end">{rule} ({len(having[rule])})</text>')
+        y = NAMES + CELL * down
+        lines.append(f'<text x="{NAMES - 6}" y="{y + 13}" text-anchor="end">{rule} ({len(having[rule])})</text>')
         for across, other in enumerate(columns):
             share = len(having[rule] & loud[other]) / len(having[rule])
-            colour = f'fill="#1668b8" fill-opacity="{share:.2f}"' if share else 'fill="#f4f4f4"'
+            colour = f'fill="{BLUE}" fill-opacity="{share:.2f}"' if share else 'fill="#f4f4f4"'
             said = f"<title>{rule} planted, {other} speaks: {share:.0%}</title>" if share else ""
-            lines.append(f'<rect x="{_LEFT + _CELL * across}" y="{y}" width="{_CELL - 1}" height="{_CELL - 1}" {colour}>{said}</rect>')
+            lines.append(f'<rect x="{NAMES + CELL * across}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" {colour}>{said}</rect>')
     return "\n".join([*lines, "</svg>"])

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple, Protocol
 
+from advisor.lab.svg import BLUE, CELL, NAMES, PLOT, RED, opened
+
 
 class Interval(Protocol):
     """Shares of the step."""
@@ -26,8 +28,8 @@ class GainRow(NamedTuple):
     measured: Interval
 
 
-_ROW, _LEFT, _WIDE = 44, 190, 420  # pixels
-_PREDICTED, _MEASURED = "#c2410c", "#1668b8"
+_ROW, _WIDTH = 2 * CELL, NAMES + PLOT + CELL
+_PREDICTED, _MEASURED = RED, BLUE
 
 
 def gain_chart(rows: Sequence[GainRow]) -> str:
@@ -40,18 +42,17 @@ def gain_chart(rows: Sequence[GainRow]) -> str:
     low, high = min(ends), max(ends)
 
     def x_position(share: float) -> float:
-        return round(_LEFT + _WIDE * (min(max(share, low), high) - low) / (high - low), 1)
+        return round(NAMES + PLOT * (min(max(share, low), high) - low) / (high - low), 1)
 
     tall = _ROW * len(rows) + 40
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {tall}" width="640" height="{tall}" role="img" aria-label="Predicted beside measured" '
-        'font-family="sans-serif" font-size="12" fill="#222">',
-        f'<rect width="640" height="{tall}" fill="#fff"/><path d="M{x_position(0)} 8V{tall - 30}" stroke="#888"/>',
-        f'<text x="{x_position(0)}" y="{tall - 12}" text-anchor="middle">0 %</text><text x="{_LEFT + _WIDE}" y="{tall - 12}" text-anchor="end">{high:.0%} of the step</text>',
+        opened(_WIDTH, tall, "Predicted beside measured", font=12),
+        f'<path d="M{x_position(0)} 8V{tall - 30}" stroke="#888"/>',
+        f'<text x="{x_position(0)}" y="{tall - 12}" text-anchor="middle">0 %</text><text x="{NAMES + PLOT}" y="{tall - 12}" text-anchor="end">{high:.0%} of the step</text>',
     ]
     for number, row in enumerate(rows):
         y = 24 + _ROW * number
-        parts.append(f'<text x="{_LEFT - 10}" y="{y + 8}" text-anchor="end">{escape(row.name)}</text>')
+        parts.append(f'<text x="{NAMES - 10}" y="{y + 8}" text-anchor="end">{escape(row.name)}</text>')
         for colour, at, what, one in ((_PREDICTED, y, "predicted", row.predicted), (_MEASURED, y + 14, "measured", row.measured)):
             if one is not None:
                 parts.append(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.lab import tables
+from advisor.lab.svg import BLUE, CELL, MARGIN, PLOT, RED, opened
 
 SETS, WRONG = "judged-sets.csv", "judged-findings.csv"
 
@@ -82,26 +83,24 @@ def as_markdown(judged: Sequence[JudgedSet], wrong: int) -> str:
     return "\n".join(lines)
 
 
-_WIDE, _HIGH, _MARGIN = 44, 160, 40  # pixels
+_WIDE, _HIGH = 3 * CELL, PLOT // 2
 
 
 def as_svg(judged: Sequence[JudgedSet]) -> str:
     """Two bars a set, headlines and findings, parted into right, partly right and wrong."""
     newest = [one for one in judged if not one.older_version]
     numbers = sorted({one.set for one in newest})
-    wide = 2 * _MARGIN + _WIDE * len(numbers)
+    wide = 2 * MARGIN + _WIDE * len(numbers)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {_HIGH + 2 * _MARGIN}" width="{wide}" height="{_HIGH + 2 * _MARGIN}" '
-        'font-family="sans-serif" font-size="11" fill="#222">',
-        f'<rect width="{wide}" height="{_HIGH + 2 * _MARGIN}" fill="#fff"/>',
-        f'<text x="{_MARGIN}" y="20">Verdicts by set, headlines left, findings right: right (blue), partly (grey), wrong (red)</text>',
+        opened(wide, _HIGH + 2 * MARGIN),
+        f'<text x="{MARGIN}" y="20">Verdicts by set, headlines left, findings right: right (blue), partly (grey), wrong (red)</text>',
     ]
     for one in newest:
-        x, y = _MARGIN + _WIDE * numbers.index(one.set) + (18 if one.of_findings else 0), float(_MARGIN + _HIGH)
-        for count, colour in ((one.right, "#1668b8"), (one.partly, "#bbb"), (one.wrong, "#c2410c")):
+        x, y = MARGIN + _WIDE * numbers.index(one.set) + CELL * one.of_findings, float(MARGIN + _HIGH)
+        for count, colour in ((one.right, BLUE), (one.partly, "#bbb"), (one.wrong, RED)):
             high = _HIGH * count / one.judged
             y -= high
-            lines.append(f'<rect x="{x}" y="{y:.1f}" width="16" height="{high:.1f}" fill="{colour}"/>')
+            lines.append(f'<rect x="{x}" y="{y:.1f}" width="{CELL - 2}" height="{high:.1f}" fill="{colour}"/>')
         if not one.of_findings:
-            lines.append(f'<text x="{x + 17}" y="{_MARGIN + _HIGH + 16}" text-anchor="middle">{one.set}</text>')
+            lines.append(f'<text x="{x + CELL - 1}" y="{MARGIN + _HIGH + 16}" text-anchor="middle">{one.set}</text>')
     return "\n".join([*lines, "</svg>"])

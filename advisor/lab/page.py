@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from advisor.lab.svg import CELL, MARGIN, NAMES, PLOT, opened
+
 Points = Sequence[tuple[float, float]]
 
 _COLOURS = ("#1668b8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be123c")
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 320, 64, 40  # pixels
 _STYLE = (
     ":root{color-scheme:light dark;--bg:#fff;--ink:#1a1a1a;--sunk:#f3f3f3}"
     "@media screen and (prefers-color-scheme:dark){:root{--bg:#0f1216;--ink:#e7ebf0;--sunk:#171b21}}"
@@ -53,24 +54,23 @@ def lines(series: Mapping[str, Points], x: str, y: str) -> str:
         return '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 40"><text x="8" y="24">nothing was measured</text></svg>'
     xs, ys = [math.log10(px) for px, _ in points], [math.log10(py) for _, py in points]
     low_x, high_x, low_y, high_y = min(xs), max(xs), math.floor(min(ys)), math.ceil(max(ys))
-    wide, high = _WIDTH - _LEFT - 150, _HEIGHT - _BOTTOM - 16
+    wide, high = PLOT, PLOT // 2
+    width, height = MARGIN + wide + NAMES, CELL + high + MARGIN
 
     def x_position(value: float) -> float:
-        return round(_LEFT + wide * (math.log10(value) - low_x) / ((high_x - low_x) or 1.0), 1)
+        return round(MARGIN + wide * (math.log10(value) - low_x) / ((high_x - low_x) or 1.0), 1)
 
     def y_position(value: float) -> float:
-        return round(16 + high * (1 - (math.log10(value) - low_y) / ((high_y - low_y) or 1)), 1)
+        return round(CELL + high * (1 - (math.log10(value) - low_y) / ((high_y - low_y) or 1)), 1)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{escape(y)} by {escape(x)}" '
-        'font-family="sans-serif" font-size="12" fill="#222">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
+        opened(width, height, f"{y} by {x}", font=12),
     ]
     for power in range(low_y, high_y + 1):
         at = y_position(10.0**power)
-        parts.append(f'<path d="M{_LEFT} {at}H{_LEFT + wide}" stroke="#ddd"/><text x="{_LEFT - 6}" y="{at + 4}" text-anchor="end">{10.0**power:g}</text>')
+        parts.append(f'<path d="M{MARGIN} {at}H{MARGIN + wide}" stroke="#ddd"/><text x="{MARGIN - 6}" y="{at + 4}" text-anchor="end">{10.0**power:g}</text>')
     values = sorted({px for px, _ in points})
-    parts += [f'<text x="{x_position(value)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{value:g}</text>' for value in values]
+    parts += [f'<text x="{x_position(value)}" y="{CELL + high + 16}" text-anchor="middle">{value:g}</text>' for value in values]
     for i, (name, some) in enumerate(series.items()):
         colour = _COLOURS[i % len(_COLOURS)]
         path = "M" + "L".join(f"{x_position(px)} {y_position(py)}" for px, py in some) if some else ""
@@ -79,7 +79,7 @@ def lines(series: Mapping[str, Points], x: str, y: str) -> str:
             f'<circle cx="{x_position(px)}" cy="{y_position(py)}" r="3" fill="{colour}"><title>{escape(name)}: {px:g}, {py:.4g}</title></circle>'
             for px, py in some
         ]
-        parts.append(f'<text x="{_LEFT + wide + 12}" y="{28 + 18 * i}" fill="{colour}">{escape(name)}</text>')
-    parts.append(f'<text x="{_LEFT + wide / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x)}</text>')
-    parts.append(f'<text transform="translate(14 {16 + high / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text></svg>')
+        parts.append(f'<text x="{MARGIN + wide + 12}" y="{2 * CELL + CELL * i}" fill="{colour}">{escape(name)}</text>')
+    parts.append(f'<text x="{MARGIN + wide / 2}" y="{height - 6}" text-anchor="middle">{escape(x)}</text>')
+    parts.append(f'<text transform="translate(14 {CELL + high / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text></svg>')
     return "".join(parts)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from advisor.report.finding import NO_DIFFERENCE
+
 if TYPE_CHECKING:
     import pandas as pd
 
-CLOCK_MOVED = 0.03
+CLOCK_MOVED = NO_DIFFERENCE
 """A device clock that differs by more than this between two functions may be all that makes them differ."""
 
 

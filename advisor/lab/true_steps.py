@@ -15,6 +15,7 @@ from advisor.errors import TraceError
 from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.lab import tables
+from advisor.lab.svg import BLUE, MARGIN, PLOT, RED, opened
 from advisor.sources import load
 from advisor.views.replay.replay import Replay
 from advisor.views.workspace import Workspace
@@ -27,7 +28,6 @@ GPU_BOUND = 0.85
 
 ANOTHERS = 1 + CONSIDERABLE
 """A GPU that worked so many times the measured step was not timed in that step, but in a request or a part of it."""
-
 
 FILE = "true-steps.csv"
 
@@ -158,38 +158,33 @@ def _row(name: str, some: Sequence[Held]) -> str:
     )
 
 
-_SIDE, _MARGIN, _DECADES = 360, 44, (1, 6)
-"""Of the chart: pixels, and from 10 µs to 1 s."""
+_DECADES = {1: "10 µs", 2: "100 µs", 3: "1 ms", 4: "10 ms", 5: "100 ms", 6: "1 s"}
+"""Of the chart, each with its label."""
 
 
 def as_svg(recordings: Sequence[Held]) -> str:
     """The expected step over the measured step, both on scales of logarithms; on the diagonal they agree."""
-    whole = _SIDE + 2 * _MARGIN
+    whole = PLOT + 2 * MARGIN
 
     def x_position(us: float) -> float:
-        low, high = _DECADES
-        return round(_SIDE * (np.log10(us) - low) / (high - low), 1)
+        low, high = min(_DECADES), max(_DECADES)
+        return round(PLOT * (np.log10(us) - low) / (high - low), 1)
 
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {whole}" width="{whole}" height="{whole}" font-family="sans-serif" font-size="11" fill="#222">',
-        f'<rect width="{whole}" height="{whole}" fill="#fff"/>',
-    ]
-    for decade, label in zip(range(_DECADES[0], _DECADES[1] + 1), ("10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"), strict=True):
-        at = _MARGIN + x_position(10.0**decade)
+    lines = [opened(whole, whole)]
+    for decade, label in _DECADES.items():
+        at = MARGIN + x_position(10.0**decade)
         lines += [
-            f'<path d="M{at} {_MARGIN}V{_MARGIN + _SIDE}M{_MARGIN} {whole - at}H{_MARGIN + _SIDE}" stroke="#ddd"/>',
-            f'<text x="{at}" y="{_MARGIN + _SIDE + 16}" text-anchor="middle">{label}</text>',
-            f'<text x="{_MARGIN - 4}" y="{whole - at + 4}" text-anchor="end">{label}</text>',
+            f'<path d="M{at} {MARGIN}V{MARGIN + PLOT}M{MARGIN} {whole - at}H{MARGIN + PLOT}" stroke="#ddd"/>',
+            f'<text x="{at}" y="{MARGIN + PLOT + 16}" text-anchor="middle">{label}</text>',
+            f'<text x="{MARGIN - 4}" y="{whole - at + 4}" text-anchor="end">{label}</text>',
         ]
-    lines.append(f'<path d="M{_MARGIN} {_MARGIN + _SIDE}L{_MARGIN + _SIDE} {_MARGIN}" stroke="#888" stroke-dasharray="4 4"/>')
-    for inside, colour in ((True, "#1668b8"), (False, "#c2410c")):
-        dots = "".join(
-            f"M{_MARGIN + x_position(h.measured_us)} {whole - _MARGIN - x_position(h.expected_us)}h.01" for h in recordings if h.in_interval == inside
-        )
+    lines.append(f'<path d="M{MARGIN} {MARGIN + PLOT}L{MARGIN + PLOT} {MARGIN}" stroke="#888" stroke-dasharray="4 4"/>')
+    for inside, colour in ((True, BLUE), (False, RED)):
+        dots = "".join(f"M{MARGIN + x_position(h.measured_us)} {whole - MARGIN - x_position(h.expected_us)}h.01" for h in recordings if h.in_interval == inside)
         lines.append(f'<path d="{dots}" stroke="{colour}" stroke-opacity=".5" stroke-width="4" stroke-linecap="round"/>')
     lines += [
         f'<text x="{whole / 2}" y="{whole - 8}" text-anchor="middle">measured step without a profiler (red: outside of the interval)</text>',
-        f'<text x="{_MARGIN}" y="{_MARGIN - 12}">true step, from the trace alone</text>',
+        f'<text x="{MARGIN}" y="{MARGIN - 12}">true step, from the trace alone</text>',
         "</svg>",
     ]
     return "\n".join(lines)

@@ -17,14 +17,11 @@ from typing import Any, Literal
 import numpy as np
 
 from advisor.errors import AdvisorError, TraceError, UsageError, require
+from advisor.knowledge.counts import PRINTED_BYTES, PRINTED_LINES, RESAMPLES, RUNS
 from advisor.knowledge.devices import same_device
 from advisor.knowledge.structs import replace
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.numbers import counted
-
-RESAMPLES = 2000  # of the bootstrap: each is cheap, and an interval's ends need some tens beyond them
-RUNS = 3
-"""Runs per side: the least number with a meaningful spread, since each costs a program's start."""
 
 STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 """Exit codes of a program that a signal stopped: `launch` passes signals on, and advisor stops too."""
@@ -243,10 +240,6 @@ _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\$`])*\"""", re.DOTALL)
 _OPERATOR = re.compile(r"[|&;<>()`]+|\$\(|[$*?]|(?<!\S)[~#]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
-LAST_BYTES = 1 << 16  # read from the end of what a program printed
-LAST_LINES = 12
-"""From the output of a failed program: the end of its traceback, and the error."""
-
 
 def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
     """A run's recording: its step times and peak memory."""
@@ -281,9 +274,9 @@ def end_of(log: Path) -> str:
     if not log.exists():
         return ""
     with log.open("rb") as file:
-        file.seek(max(log.stat().st_size - LAST_BYTES, 0))
+        file.seek(max(log.stat().st_size - PRINTED_BYTES, 0))
         printed = file.read().decode("utf-8", "replace")
-    return "\n  ".join(printed.strip().splitlines()[-LAST_LINES:])
+    return "\n  ".join(printed.strip().splitlines()[-PRINTED_LINES:])
 
 
 def prediction(where: str) -> Prediction:

@@ -215,7 +215,7 @@ def test_predicted_stands_beside_measured_in_every_form():
 def test_few_runs_have_no_digits():
     found = result(trial(verdict="cannot-tell", gain=held([[100.0], [60.0]], [[58.0]]), runs_to_tell=480878833521937, why="it had too few runs"))
     said = words.as_text(found)
-    assert "too few runs to tell: cannot tell" in said and "more than 20 runs with it would tell" in said and "±" not in said
+    assert "too few runs to tell: cannot tell" in said and "more than 40 runs with it would tell" in said and "±" not in said
     assert json.loads(found.to_json())["trials"][0]["measured"]["low"] >= -10
 
 

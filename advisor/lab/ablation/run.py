@@ -28,9 +28,6 @@ from advisor.sources import read
 MOST_TRACES = 25
 """Maximum number of traces per mechanism: more of them narrow the interval little for their cost."""
 
-CHANGES_A_TRACE = 1
-"""Changes per trace, drawn by lot: each costs as much as the trace itself, and further traces are more informative."""
-
 
 class Prediction(msgspec.Struct, frozen=True):
     """A timed fix, in shares of the step: measured gain, and predictions with the mechanism and without."""
@@ -163,8 +160,8 @@ def effect_of(trace: Trace, on: Report, without: Report, name: str) -> Effect:
 
 
 def _changed(trace: Trace, seed: int) -> Iterator[tuple[Change, Recording]]:
-    """The trace as some of the changes of `stability` make it, drawn by lot among those that apply."""
-    lot, made = Random(f"{seed} {trace.program}"), 0
+    """The trace as a change of `stability` makes it, drawn by lot among those that apply: further traces tell more than further changes."""
+    lot = Random(f"{seed} {trace.program}")
     with TemporaryDirectory(prefix="advisor-ablation-") as folder:
         path = Path(folder, "trace.json")
         recorded = events.read(trace.path)
@@ -180,6 +177,4 @@ def _changed(trace: Trace, seed: int) -> Iterator[tuple[Change, Recording]]:
             except TraceError:  # whether a change leaves a trace readable is what `stability` asks
                 continue
             yield change, changed
-            made += 1
-            if made == CHANGES_A_TRACE:
-                return
+            return

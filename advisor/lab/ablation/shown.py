@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from advisor.knowledge.counts import ENOUGH, RESAMPLES
 from advisor.lab.ablation.mechanisms import Mechanism
 from advisor.lab.ablation.run import MOST_TRACES, Effect, Prediction, Tried
 from advisor.lab.ablation.traces import seen_by
-from advisor.lab.verify import RESAMPLES
 from advisor.report.numbers import counted
 
 MOVED = 0.005
 """A prediction that moves by half a point of the step or less is the same: less is not shown."""
 
-FEWEST = 5
+FEWEST = ENOUGH
 """Traces and predictions that move, below which no interval is worth its name: the bootstrap of fewer knows hardly more than their signs."""
 
 FEWEST_STILL = 12
@@ -29,7 +29,7 @@ NOTHING = 0.1
 LEVEL, DRAWS = 0.9, RESAMPLES
 """Of the bootstrap's interval, and how often it draws."""
 
-FITTED_TO = 12
+FITTED_TO = FEWEST_STILL
 """A constant fitted to fewer programs must show out of sample that it is worth something."""
 
 Verdict = Literal["pays", "harms", "moves nothing", "too few to tell"]

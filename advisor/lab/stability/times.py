@@ -7,12 +7,14 @@ from random import Random
 
 import numpy as np
 
+from advisor.intervals import CLOCKS_APART_US
 from advisor.lab.export import METADATA_KEY
 from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, begins, ends, moved_event, on_device, spans
+from advisor.report.finding import NO_DIFFERENCE
 
-NOISE = 0.02
-"""Kernels differ by about this much from run to run."""
-CLOCKS_NS = 5000
+NOISE = NO_DIFFERENCE
+"""Kernels differ by about this much from run to run, as steps do."""
+CLOCKS_NS = round(1000 * CLOCKS_APART_US)
 """The profiler sets the device's clock by the host's: traces were seen to be off by some microseconds."""
 STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, LITTLE
 from advisor.lab.interventions.catalogue import Numerics
 from advisor.lab.trying.start import Ran
 
@@ -29,13 +30,13 @@ NOISE = 4
 FLOOR = 1e-6
 """Below it numbers that were computed in single precision are equal."""
 
-OF_UPDATE: Mapping[str, float] = {"exact": 0.01, "rounding": 0.05, "tf32": 0.1, "bf16": 0.25}
+OF_UPDATE: Mapping[str, float] = {"exact": 0.01, "rounding": HARDLY_ANY, "tf32": LITTLE, "bf16": CONSIDERABLE}
 """Tolerated change in length of the first updates, as a share. A missing update changes it by a half of two, a third of three, a quarter of four."""
 
 UNTELLING = 1.0
 """Gradients that may differ by their own length say nothing."""
 
-CHAOTIC = 0.05
+CHAOTIC = HARDLY_ANY
 """If a rounding moves a program's losses by more, its first gradients and the size of that movement decide."""
 
 

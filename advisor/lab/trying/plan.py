@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.lab.interventions.arithmetic import AMPERE
 from advisor.lab.interventions.catalogue import Intervention, intervention, interventions
 from advisor.lab.trying.result import Elsewhere, Predicted
@@ -53,7 +54,7 @@ def _of_any_program(ran: Ran) -> list[str]:
     return [one.name for one in fit if groups[one.group or one.name] is one]
 
 
-UNMARKED = 0.05
+UNMARKED = HARDLY_ANY
 """Share of a step that an intervention without a mark of torch may gain: so small that interventions on known large parts come first."""
 
 

@@ -17,6 +17,9 @@ from advisor.report.finding import NO_DIFFERENCE
 
 SCHEMA = 1  # of the JSON of a trial
 
+MANY_RUNS = 40
+"""Runs that nobody makes: more are not counted, and no further ones are made for them."""
+
 NOT_RUN = Compared("not-checked", why="it was not run")
 
 Verdict = Literal["faster", "slower", "no-difference", "cannot-tell", "did-not-apply"]

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from advisor.engine.run import report_of
 from advisor.errors import AdvisorError, Terminated, TraceError, UsageError
+from advisor.knowledge.counts import RUNS
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.lab.interventions.catalogue import Intervention, Numerics, intervention, interventions
@@ -19,7 +20,7 @@ from advisor.lab.options import Options
 from advisor.lab.recorded import recordings, said
 from advisor.lab.trying import numerics
 from advisor.lab.trying.plan import Candidate, candidates, elsewhere
-from advisor.lab.trying.result import Reach, Trial, Tried
+from advisor.lab.trying.result import MANY_RUNS, Reach, Trial, Tried
 from advisor.lab.trying.start import Asked, Program, Ran, Runner, applied_in, not_applied_reason
 from advisor.lab.trying.statistics import held, tight
 from advisor.lab.verify import Gain
@@ -27,9 +28,9 @@ from advisor.report.model import Report
 from advisor.report.numbers import counted, duration
 
 BUDGET_S = 600.0  # the default of --budget
-LEAST_RUNS, USUAL_RUNS, MOST_RUNS = 2, 3, 8
+LEAST_RUNS, USUAL_RUNS, MOST_RUNS = 2, RUNS, 8
 """Runs with each fix. Two suffice if the gain is far beyond the noise, three have their own spread, and more than eight narrow it little."""
-STACK_RUNS = 2
+STACK_RUNS = LEAST_RUNS
 """Runs of each side as a fix is added to the kept fixes. Its own gain is known by then, and these are pooled with earlier runs."""
 NUMBERS = 60
 """Steps after the warm-up with compared numbers, in a run of their own: enough to show drift, and soon over."""
@@ -38,8 +39,6 @@ NOISY, SEEN = HARDLY_ANY, 2.2
 four, by Student's interval of 99 %."""
 CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
-HOPELESS = 40
-"""Runs that nobody makes: what would take more is unknown here."""
 KERNEL_NAMES = 6  # new kernels shown, the most frequent
 
 
@@ -160,7 +159,7 @@ class Session:
         if len(side.runs) < LEAST_RUNS:
             return False
         found = self._gain(side)
-        return tight(found) or (len(side.runs) > USUAL_RUNS and found.runs_to_tell(len(side.runs)) > HOPELESS)
+        return tight(found) or (len(side.runs) > USUAL_RUNS and found.runs_to_tell(len(side.runs)) > MANY_RUNS)
 
     def _gain(self, side: _Side, against: _Side | None = None) -> Gain:
         """By the same steps on both sides: if a side had to warm up for longer, the other side's later steps count."""

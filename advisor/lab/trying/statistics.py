@@ -10,9 +10,8 @@ import numpy as np
 from advisor.knowledge.structs import replace
 from advisor.lab.verify import Gain, gain
 
-T_995 = (63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169)
-"""Student's t of 99 %, by degrees of freedom from 1. Several fixes share the same base runs, and a fix without gain must not seem to gain in a run of
-twenty."""
+LEVEL = 0.99
+"""Of Student's interval. Several fixes share the same base runs, and a fix without gain must not seem to gain in a run of twenty."""
 
 LOWEST = -10.0
 """Intervals are cut off here: lower ends of few runs would be meaningless numbers."""
@@ -40,7 +39,11 @@ def held(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) ->
 
 
 def _t(freedom: int) -> float:
-    return T_995[freedom - 1] if freedom <= len(T_995) else 2.576 + 6.0 / freedom
+    """Student's t at the level: with t = √freedom · tan(angle), its density is a power of the angle's cosine."""
+    angle = np.linspace(0, np.pi / 2, 100_001)
+    density = np.cos(angle) ** (freedom - 1)
+    reached = np.r_[0, np.cumsum(density[1:] + density[:-1])]
+    return math.sqrt(freedom) * math.tan(np.interp(LEVEL * reached[-1], reached, angle))
 
 
 def tight(found: Gain) -> bool:

@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Iterator
 from html import escape
 
+from advisor.knowledge.shares import MOST
 from advisor.lab.gain_chart import GainRow, gain_chart
 from advisor.lab.page import page, preformatted, table
-from advisor.lab.trying.result import Trial, Tried
+from advisor.lab.trying.result import MANY_RUNS, Trial, Tried
 from advisor.lab.verify import Gain
 from advisor.report.numbers import duration
 
@@ -51,11 +52,8 @@ def predicted(trial: Trial) -> str:
     return f"{p.finding} predicted {p.expected:.0%} ({_range(p.low, p.high)})" if p else ""
 
 
-MOST_TOLD = 0.5
+MOST_TOLD = MOST
 """Half an interval beyond which a gain has no digit that means something."""
-MANY_RUNS = 20
-"""More runs than this are not counted."""
-
 
 TOO_FEW = "too few runs to tell"
 
