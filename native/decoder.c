@@ -6,6 +6,7 @@
 
    One pass, nothing recursive, no byte read outside of the piece. All memory is scratch of the Decoder that the next piece uses again. */
 
+#include "allocator.h"
 #include "replay.h"
 
 #include <float.h>
@@ -1142,13 +1143,15 @@ static PyType_Spec SPEC = {"trace_advisor_native.Decoder", sizeof(Decoder), 0, P
 static PyMethodDef FUNCTIONS[] = {
     {"replay", replay, METH_VARARGS, "When each repeat of a schedule was done, and when the last op of the last one ended."},
     {"longest", longest, METH_VARARGS, "When each repeat of a schedule was done, and the longest path to the end of the last."},
+    {"block_sizes", block_sizes, METH_VARARGS, "Bytes of the block of each allocation, by recorded events."},
+    {"reserved", reserved, METH_VARARGS, "Bytes reserved by a simulated allocator after each event."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "trace_advisor_native", NULL, 0, FUNCTIONS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_trace_advisor_native(void) {
     PyObject *module = PyModule_Create(&MODULE), *type = PyType_FromSpec(&SPEC);
-    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 3) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
+    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 4) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
         Py_XDECREF(module);
         Py_XDECREF(type);
         return NULL;

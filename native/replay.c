@@ -6,8 +6,6 @@
 
 #include "replay.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 enum { NO_OP = -1, EARLIER = -2, BEGINNING = -2, MOST_REPEATS = 64 };
@@ -19,22 +17,6 @@ typedef struct {
     const char *skip;
     Py_ssize_t calls, ops, streams;
 } Schedule;
-
-/* The values of a column, NULL with an error set where there are not as many as there must be. */
-static const void *column(PyObject *bytes, Py_ssize_t count, size_t size) {
-    char *values;
-    Py_ssize_t length;
-    if (PyBytes_AsStringAndSize(bytes, &values, &length) < 0) return NULL;
-    if (length == count * (Py_ssize_t)size) return values;
-    PyErr_SetString(PyExc_ValueError, "columns of different lengths");
-    return NULL;
-}
-
-static bool within(const int64_t *values, Py_ssize_t count, int64_t least, int64_t below) {
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (values[i] < least || values[i] >= below) return false;
-    return true;
-}
 
 static bool whole(const Schedule *s) {
     for (Py_ssize_t i = 0; i < s->calls; i++)

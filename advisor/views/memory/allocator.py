@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+
+from advisor.recordings.snapshot import Ints
 
 MIN_BLOCK = 512  # c10/cuda/CUDACachingAllocator: kMinBlockSize, as the sizes below
 SMALL_REQUEST = 1 << 20
@@ -58,6 +61,11 @@ class Settings(msgspec.Struct, frozen=True):
                 part = (1 << (size.bit_length() - 1)) >> (divisions.bit_length() - 1)
                 return -(-size // part) * part if part else 1 << size.bit_length()
         return -(-size // MIN_BLOCK) * MIN_BLOCK
+
+    def all_rounded(self, sizes: Ints) -> Ints:
+        """The same of a column."""
+        different, of = np.unique(sizes, return_inverse=True)
+        return np.array([self.rounded(size) for size in different.tolist()], "i8")[of.reshape(-1)]
 
     def splits(self, have: int, take: int) -> bool:
         """Whether a free block of `have` bytes is split after its first `take`."""

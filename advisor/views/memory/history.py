@@ -129,20 +129,20 @@ def _growth(events: Events) -> Ints:
 
 def _device(device: DeviceSnapshot, settings: Settings) -> DeviceMemory:
     reserved_start = device.reserved_bytes - int(_growth(device.events).sum())
-    lives, seeded = lives_of(device)
+    lives = lives_of(device)
     segments = _segments_at_start(device)
     allocations = Allocations(
-        address=np.array(lives.address, "i8"),
-        requested=np.array(lives.requested, "i8"),
-        size=np.array(sizes_of(lives, seeded, segments, device, settings), "i8"),
-        born=np.array(lives.born, "i8"),
-        freed=np.array(lives.freed, "i8"),
-        completed=np.array(lives.completed, "i8"),
-        stream=np.array(lives.stream, "i8"),
-        stack=np.array(lives.stack, "i4"),
+        address=lives.address,
+        requested=lives.requested,
+        size=sizes_of(lives, segments, device, settings),
+        born=lives.born,
+        freed=lives.freed,
+        completed=lives.completed,
+        stream=lives.stream,
+        stack=lives.stack.astype("i4"),
     )
     known = {block.address for segment in device.segments for block in segment.blocks if block.stack >= 0 and block.allocated}
-    old = allocations.address[:seeded]
+    old = allocations.address[: lives.older]
     return DeviceMemory(
         device=device.device,
         events=device.events,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,8 +10,9 @@ import numpy as np
 
 from advisor.knowledge.structs import replace
 from advisor.recordings.snapshot import Action, Ints
-from advisor.views.memory.allocator import Allocator, PoolKey, Settings
+from advisor.views.memory.allocator import Settings
 from advisor.views.memory.history import Bools, DeviceMemory, MemoryHistory
+from advisor.views.memory.requests import Found, Requests, reserved
 
 
 class Lives(NamedTuple):
@@ -97,70 +97,58 @@ class MemoryReplay(msgspec.Struct, frozen=True, dict=True):
     def reserved_curve(self, lives: Lives, *, expandable: bool | None = None) -> Ints:
         """Bytes reserved after each event."""
         settings = self.settings if expandable is None else replace(self.settings, expandable=expandable)
-        allocator = Allocator(settings)
-        where = self._start(allocator, lives)
-        births, ends = _by_event(lives.born, lives.requested), _by_event(lives.completed, lives.requested)
-        requested, original = lives.requested.tolist(), lives.row.tolist()
-        stream = self.device.allocations.stream.tolist()
-        releases = set(_releases(self.device))
-        curve = np.empty(max(len(self.device.events), 1), "i8")
-        for i in range(len(curve)):
-            for row in ends.get(i, ()):
-                if row in where:
-                    allocator.free(where.pop(row))
-            if i in releases:
-                allocator.release_cached()
-            for row in births.get(i, ()):
-                where[row] = allocator.alloc(requested[row], stream[original[row]], self._private[original[row]])
-            curve[i] = allocator.reserved
-        return curve
+        pools, private = self._private
+        asked = lives.requested > 0
+        old = np.flatnonzero((lives.born < 0) & asked)
+        requests = Requests(
+            events=max(len(self.device.events), 1),
+            requested=lives.requested,
+            stream=self.device.allocations.stream[lives.row],
+            private=private[lives.row],
+            pools=pools,
+            born=np.where(asked, lives.born, -1),
+            completed=np.where(asked, lives.completed, -1),
+            releases=_releases(self.device),
+            # An expandable segment begins anew: where its blocks lay is not what decides its size.
+            found=() if settings.expandable else self._found(lives, old),
+            first=old if settings.expandable else old[:0],
+        )
+        return reserved(requests, settings)
 
     @cached_property
-    def _private(self) -> list[tuple[int, int]]:
-        """Private pool of each allocation's segment; (0, 0) if the segment is gone."""
-        segments = [s for s in self.device.segments_end if s.pool != (0, 0)]
-        pools = [(0, 0)] * len(self.device.allocations)
-        for segment in segments:
-            inside = (self.device.allocations.address >= segment.address) & (self.device.allocations.address < segment.address + segment.size)
-            for row in np.flatnonzero(inside).tolist():
-                pools[row] = segment.pool
-        return pools
+    def _private(self) -> tuple[tuple[tuple[int, int], ...], Ints]:
+        """Private pools, and for each allocation the index of its segment's; the first, (0, 0), if the segment is gone."""
+        a, of = self.device.allocations, np.zeros(len(self.device.allocations), "i8")
+        pools = {(0, 0): 0}
+        for segment in self.device.segments_end:
+            if segment.pool != (0, 0):
+                inside = (a.address >= segment.address) & (a.address < segment.address + segment.size)
+                of[inside] = pools.setdefault(segment.pool, len(pools))
+        return tuple(pools), of
 
-    def _start(self, allocator: Allocator, lives: Lives) -> dict[int, int]:
-        """Fill the allocator with what was held before the window; the address of each by its place in `lives`."""
-        a = self.device.allocations
-        old = np.flatnonzero((lives.born < 0) & (lives.requested > 0)).tolist()
-        if allocator.settings.expandable:
-            stream = a.stream.tolist()
-            rows = lives.row.tolist()
-            return {i: allocator.alloc(int(lives.requested[i]), stream[rows[i]], self._private[rows[i]]) for i in old}
-        addresses = a.address[lives.row]
-        old.sort(key=lambda i: int(addresses[i]))
-        where, at = {}, 0
+    def _found(self, lives: Lives, old: Ints) -> tuple[Found, ...]:
+        """The segments held before the window, with those blocks in them."""
+        address = self.device.allocations.address[lives.row[old]]
+        order = np.argsort(address, kind="stable")
+        rows = old[order].tolist()
+        blocks = list(zip(address[order].tolist(), lives.size[rows].tolist(), strict=True))
+        at, made = 0, []
         for segment in self.device.segments_start:
-            taken = []
+            found = Found(segment, [], [], [])
             reached, end = segment.address, segment.address + segment.size
-            while at < len(old) and addresses[old[at]] < end:
-                i = old[at]
-                at += 1
-                start, size = int(addresses[i]), int(lives.size[i])
+            while at < len(rows) and blocks[at][0] < end:
+                start, size = blocks[at]
                 if reached <= start and start + size <= end:  # what overlaps contradicts itself
-                    taken.append((start, size))
-                    where[i] = start
+                    found.address.append(start)
+                    found.size.append(size)
+                    found.row.append(rows[at])
                     reached = start + size
-            allocator.adopt(segment.address, segment.size, PoolKey(segment.stream, segment.large, segment.pool), taken)
-        return where
+                at += 1
+            made.append(found)
+        return tuple(made)
 
 
-def _by_event(event: Ints, requested: Ints) -> dict[int, list[int]]:
-    """Rows by the event at which something happens to them."""
-    rows = defaultdict(list)
-    for row in np.flatnonzero((event >= 0) & (requested > 0)).tolist():
-        rows[int(event[row])].append(row)
-    return rows
-
-
-def _releases(device: DeviceMemory) -> list[int]:
+def _releases(device: DeviceMemory) -> Ints:
     """Events at which cached segments went back to the driver: the first of each run of them."""
     freed = np.flatnonzero(np.isin(device.events.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)))
-    return freed[np.diff(freed, prepend=-2) > 1].tolist()
+    return freed[np.diff(freed, prepend=-2) > 1]
