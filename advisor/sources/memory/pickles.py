@@ -49,7 +49,7 @@ class Fold(NamedTuple):
     of_dicts: Callable[[list[dict[Any, Any]]], Any]
     """Of dicts that are appended together; they are emptied then."""
     of_columns: Callable[[int, dict[str, Any]], Any]
-    """Of so many rows that the pickle spells alike, by key: an array of numbers, or a list of values."""
+    """Of so many rows that the pickle spells alike, by key: an array of numbers, or `rows.Referred`."""
 
 
 class _Machine:

@@ -18,7 +18,15 @@ FEWEST, MOST = 24, 1 << 16
 """Rows read at once: fewer rows than the first number are cheaper to read singly."""
 
 Column = Any
-"""(n,) int64 of a field of numbers, a list of values of a field that is in the memo."""
+"""(n,) int64 of a field of numbers, `Referred` of a field whose values are in the memo."""
+
+
+class Referred(NamedTuple):
+    """Values in the memo, each once, in the order in which rows first refer to them, and the value of each row."""
+
+    values: list[Any]
+    of: np.ndarray
+
 
 _HEAD = b"}\x94("
 """A dict, memoized, and a mark: its fields follow."""
@@ -131,7 +139,7 @@ def read(data: bytes, at: int, template: Template, memo: Sequence[Any]) -> Rows:
         if field.kind == "reference":
             long = code == 0x6A
             index = _little(data, place + 1, np.where(long, 4, 1))
-            columns.append([memo[i] for i in index.tolist()])
+            columns.append(_referred(index, memo))
             place = place + np.where(long, 5, 2)
         else:
             of_long = code == 0x8A
@@ -140,6 +148,14 @@ def read(data: bytes, at: int, template: Template, memo: Sequence[Any]) -> Rows:
             columns.append(_little(data, start, size, signed=of_long | (code == 0x4A)))
             place = start + size
     return Rows(len(ends), columns, ends[-1])
+
+
+def _referred(index: np.ndarray, memo: Sequence[Any]) -> Referred:
+    _, first, of = np.unique(index, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Referred([memo[i] for i in index[first[order]].tolist()], rank[of.reshape(-1)])
 
 
 _SIZES = np.zeros(256, np.int64)

@@ -16,6 +16,7 @@ from advisor.recordings.snapshot import Action, Block, DeviceSnapshot, Events, F
 from advisor.report.numbers import cut
 from advisor.sources.limits import LARGEST
 from advisor.sources.memory.pickles import Fold
+from advisor.sources.memory.rows import Referred
 from advisor.sources.sniff import refused
 
 RECORD = (
@@ -175,6 +176,8 @@ class _Rows(NamedTuple):
     size: Any
     stream: Any
     time_us: Any
+    stack: Any
+    """Index into `frames`."""
     frames: list[list[dict[str, Any]] | None]
 
 
@@ -196,6 +199,7 @@ def _columns(rows: list[dict[str, Any]]) -> _Rows:
         size=column((e.get("size", 0) for e in rows), "i8"),
         stream=column((e.get("stream", 0) for e in rows), "i8"),
         time_us=column((e.get("time_us", 0) for e in rows), "i8"),
+        stack=np.arange(len(rows)),
         frames=[e.get("frames") for e in rows],
     )
 
@@ -205,17 +209,17 @@ _NUMBERS = {"address": ("addr", -1), "size": ("size", 0), "stream": ("stream", 0
 
 def _of_columns(count: int, columns: dict[str, Any]) -> _Rows | None:
     """The same for rows that are columns already; None if a field is not an event's."""
-    actions, frames = columns.get("action"), columns.get("frames", [None] * count)
-    if not isinstance(actions, list) or not isinstance(frames, list):
+    actions, frames = columns.get("action"), columns.get("frames", Referred([None], np.zeros(count, "i8")))
+    if not isinstance(actions, Referred) or not isinstance(frames, Referred):
         return None
     numbers = {name: columns.get(key, np.full(count, missing, "i8")) for name, (key, missing) in _NUMBERS.items()}
     if not all(isinstance(column, np.ndarray) for column in numbers.values()):
         return None
     try:
-        action = np.fromiter((_ACTIONS.get(_text(a), Action.OTHER) for a in actions), "i1", count)
+        known = np.array([_ACTIONS.get(_text(a), Action.OTHER) for a in actions.values], "i1")
     except TypeError:
         return None
-    return _Rows(action=action, frames=frames, **numbers)
+    return _Rows(action=known[actions.of], stack=frames.of, frames=frames.values, **numbers)
 
 
 FOLD = Fold("action", _of_dicts, _of_columns)
@@ -223,11 +227,11 @@ FOLD = Fold("action", _of_dicts, _of_columns)
 
 def _events(trace: list[dict[str, Any] | _Rows], stacks: _Stacks) -> Events:
     parts = [part if isinstance(part, _Rows) else _columns([part]) for part in trace] or [_columns([])]
-    *columns, frames = zip(*parts, strict=True)
+    *columns, of, frames = zip(*parts, strict=True)
     action, address, size, stream, time_us = map(np.concatenate, columns)
     for check, column in ((_size, size), (_whole, address), (_whole, stream), (_whole, time_us)) if len(size) else ():
         check(column.min()), check(column.max())
-    stack = np.fromiter((stacks.index(one) for part in frames for one in part), "i4", len(action))
+    stack = np.concatenate([np.array([stacks.index(one) for one in part], "i4")[chosen] for chosen, part in zip(of, frames, strict=True)])
     # They are a log, in order: a clock that is set back stands until it is where it was.
     return Events(action, address, size, stream, np.maximum.accumulate(time_us), stack)
 

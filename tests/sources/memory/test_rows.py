@@ -24,7 +24,7 @@ def as_read(events, made=None):
             continue
         count, columns = part
         together += count
-        listed = {k: c.tolist() if isinstance(c, np.ndarray) else c for k, c in columns.items()}
+        listed = {k: c if c is None else c.tolist() if isinstance(c, np.ndarray) else [c.values[i] for i in c.of] for k, c in columns.items()}
         out += [{k: "N/A" if column is None else column[i] for k, column in listed.items()} for i in range(count)]
     return out, together
 
