@@ -124,11 +124,11 @@ _KINDS = bytes(1 + _OWN.find("0" if chr(byte).isdecimal() else chr(byte).lower()
 
 def _triples_of(text: str) -> Callable[[str], bool]:
     """Whether a long text may hold a part in any case, by its triples of characters. Most parts have one that no trace has, and need not be looked for."""
-    if len(text) < _LONG or not text.isascii():
+    if len(text) < _LONG:
         return bool
     import numpy as np
 
-    kinds, seen = np.frombuffer(text.encode().translate(_KINDS), np.uint8), np.zeros(1 << 15, bool)
+    kinds, seen = np.frombuffer(_plain(text).encode("utf-8", "surrogatepass").translate(_KINDS), np.uint8), np.zeros(1 << 15, bool)
     for at in range(0, len(kinds), _LONG):
         piece = kinds[at : at + _LONG + 2].astype(np.uint16)
         seen[piece[:-2] << 10 | piece[1:-1] << 5 | piece[2:]] = True
@@ -140,6 +140,14 @@ def _triples_of(text: str) -> Callable[[str], bool]:
     return may_hold
 
 
+def _plain(text: str) -> str:
+    """The text with the letters beyond ASCII that `re.IGNORECASE` takes for those of a word replaced by these."""
+    if not text.isascii():
+        for odd, plain in (("\u017f", "s"), ("\u0131", "i"), ("\u0130", "i"), ("\u212a", "k")):
+            text = text.replace(odd, plain)
+    return text
+
+
 @cache
 def _of_kind(kind: str) -> re.Pattern[str]:
     return expression(rf"(?<![A-Za-z0-9_])(?:{_VENDORS[kind]})")
@@ -147,10 +155,7 @@ def _of_kind(kind: str) -> re.Pattern[str]:
 
 def _named(text: str, may_hold: Callable[[str], bool]) -> list[int]:
     """Positions of words that mark the following text as secret, in ascending order, in any case (as `re.IGNORECASE`)."""
-    if not text.isascii():
-        for odd, plain in (("\u017f", "s"), ("\u0131", "i"), ("\u0130", "i"), ("\u212a", "k")):
-            text = text.replace(odd, plain)
-    lower, found = text.lower(), set()
+    lower, found = _plain(text).lower(), set()
     for core, words in _CORES.items():
         if may_hold(core) and core in lower:
             for word in filter(may_hold, words):

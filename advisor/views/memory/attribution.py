@@ -169,8 +169,16 @@ def _alike(a: Allocations, chosen: npt.NDArray[np.int8], category: Category) -> 
 
 def kinds(a: Allocations) -> Ints:
     """A number for each stack and size: allocations of one number are alike."""
-    _, kind = np.unique(np.stack([a.stack, a.requested]), axis=1, return_inverse=True)
+    sizes, of_size = np.unique(a.requested, return_inverse=True)
+    _, kind = np.unique(a.stack.astype("i8") * len(sizes) + of_size.reshape(-1), return_inverse=True)
     return kind.reshape(-1).astype("i8")
+
+
+def by_stack(a: Allocations, rows: Ints) -> list[Ints]:
+    """Those rows of each stack, stacks in order of their first row. rows: ascending."""
+    grouped = rows[np.argsort(a.stack[rows], kind="stable")]
+    parts = np.split(grouped, np.flatnonzero(np.diff(a.stack[grouped])) + 1) if len(rows) else []
+    return sorted(parts, key=lambda part: int(part[0]))
 
 
 def _last_start(runs: Runs) -> int:

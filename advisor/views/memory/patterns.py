@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, MOST, NEARLY_ALL
 from advisor.recordings.snapshot import Action, Ints
-from advisor.views.memory.attribution import Attribution, Category
+from advisor.views.memory.attribution import Attribution, Category, by_stack
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory
 from advisor.views.memory.steps import MemorySteps
 from advisor.views.trace.repeats import FEWEST_REPEATS
@@ -80,12 +80,12 @@ class Growth(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, attribution: Attribution) -> Growth:
         a = attribution.device.allocations
-        by_place: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for row in np.flatnonzero(a.born >= 0).tolist():
-            origin = attribution.origin(row)
+        chains: list[Ints] = []
+        for rows in by_stack(a, np.flatnonzero(a.born >= 0)):
+            origin = attribution.origin(int(rows[0]))
             if origin.op in ("cat", "concat", "concatenate", "hstack", "vstack", "") or (not attribution.origins.native and origin.known):
-                by_place[origin.file, origin.function, int(a.stack[row])].append(row)
-        return cls(_with_first(a, [chain for rows in by_place.values() for chain in _chains(a, np.array(rows))]))
+                chains.extend(_chains(a, rows))
+        return cls(_with_first(a, chains))
 
 
 def _with_first(a: Allocations, chains: list[Ints]) -> tuple[Chain, ...]:

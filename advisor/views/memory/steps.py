@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Literal
 
 import msgspec
@@ -10,7 +9,7 @@ import numpy as np
 
 from advisor.knowledge.shares import MOST
 from advisor.recordings.snapshot import Ints, MemorySnapshot
-from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.attribution import Attribution, by_stack
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.origins import Phase
 from advisor.views.trace.repeats import FEWEST_REPEATS
@@ -80,14 +79,10 @@ def _repeats(attribution: Attribution) -> Ints | None:
     if len(rows) < FEWEST_REPEATS or not (a.stack[rows] >= 0).any():
         return None
     inside = np.array([bool(origin.module) for origin in attribution.origins.of])
-    births: dict[int, list[int]] = defaultdict(list)
-    for stack, born in zip(a.stack[rows].tolist(), a.born[rows].tolist(), strict=True):
-        if not inside[stack]:
-            births[stack].append(born)
     first, last = int(a.born[rows].min()), int(a.born[rows].max())
     best: Ints | None = None
-    for found in births.values():
-        at = np.array(found)
+    for found in by_stack(a, rows[~inside[a.stack[rows]]]):
+        at = a.born[found]
         if len(at) < FEWEST_REPEATS or (best is not None and len(at) >= len(best)):
             continue
         gaps = np.diff(at)
