@@ -239,16 +239,16 @@ def _working_us(timeline: Timeline, steps: Steps) -> float:
 
 
 def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Floats) -> float:
-    """Distance of the replayed end of the last op from the recorded one, as a share of the window; or by how much the host alone repeats later than the
-    recorded step, if that is more.
+    """Distance of the replayed end of the last op from the recorded one, as a share of the window; or by how much longer than the window the host alone
+    takes, if that is more.
     """
     if not len(schedule.op_row) or not steps.step_us:
         return 0.0
     if schedule.call_row[0] < 0:  # no launches: the ops keep their gaps
         return abs(period_us(schedule) / steps.step_us - 1)
     # A host that stood still within the window held the device up too, or their clocks jumped. What comes before the first launch is not in between.
-    within = schedule.edit(host_us=np.r_[0.0, schedule.host_us[1:]])
-    late = period_us(within) / steps.step_us - 1 if schedule.periodic else 0.0
+    host_us = float(schedule.host_us[1:].sum() + schedule.call_us.sum())
+    late = host_us / (steps.end_us - steps.start_us) - 1 if schedule.periodic else 0.0
     ops = timeline.gpu_ops
     end = ops["start_us"] + ops["dur_us"]
     busy = {s: float(us) for s, us in enumerate(ended_before_us(ops, schedule.op_row, schedule.stream)) if np.isfinite(us)}

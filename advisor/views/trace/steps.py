@@ -151,9 +151,7 @@ class Steps(msgspec.Struct, frozen=True):
             own = launches.of_process(timeline, marks.process)
             made = _window(timeline, own, startup, basis, detail, marks.start, marks.end)
             if made is None:
-                whole = (
-                    "no GPU work could be tied to the marked steps, and the GPU works on for longer than a step after the last: the window is the whole trace"
-                )
+                whole = "the GPU works on after the last marked step, and no GPU work could be tied to one: the window is the whole trace"
             if made is None or made.end_us <= made.start_us:
                 continue
             if marks.by_launches and (known := one_pass(timeline, own, program, marks.start[0], marks.end[-1], len(marks))):
