@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration_of
 from advisor.rules._phrases import a_step
 from advisor.rules._precision import labels
 from advisor.rules.fixes import for_program, known_fix
@@ -20,7 +20,7 @@ def in_double(found: InSteps, min_busy_share: float) -> Found | None:
         return None
     # jax_enable_x64 makes every array FP64 that has no type of its own, in the whole process: nobody chose it for this kernel.
     chosen = not found.program.training and found.program.framework != "jax"
-    took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64, for {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
+    took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64, for {duration_of(work.us_a_step(double.at), work.step_us)}"
     return Found(
         title="The program computes in double precision",
         summary=f"{took}, {share:.0%} of the GPU's busy time.",

@@ -7,7 +7,7 @@ import msgspec
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.measured_costs import costs
 from advisor.report.finding import Advice, Clear, Conditional, Evidence, Fix
-from advisor.report.numbers import duration, percent, threshold
+from advisor.report.numbers import duration_of, percent, threshold
 from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules._collectives import HIDDEN
 from advisor.rules._sums import MIN_SHARE, needed_of_job
@@ -45,7 +45,7 @@ def of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         else "Gradients are averaged after the backward pass, not during it"
         if job.trains
         else "All-reduces overlap no computing",
-        summary=f"{count:.0f} {what} {PER_STEP} move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
+        summary=f"{count:.0f} {what} {PER_STEP} move data for {duration_of(exposure.transfer_us, exposure.step_us)} "
         "while no rank computes; they could overlap computing.",
         evidence=(
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found
 from advisor.intervals import Ints
 from advisor.report.finding import Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration_of
 from advisor.rules._phrases import a_step
 from advisor.views.patterns.transposes import RoundTrips
 from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
@@ -30,7 +30,7 @@ def round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: W
     straight = combine(WithoutOps(gone), WithDurations(trips.mixed, np.fmin(work.dur_us[trips.mixed], roofline.limit_us[work.rows[trips.mixed]])))
     return Found(
         title="Tensors are transposed in memory and back",
-        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor to another layout and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; "
+        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor to another layout and back, for {duration_of(work.us_a_step(both), work.step_us)}; "
         + ("GEMMs in between accept the original layout." if around else "nothing in between needs it."),
         edits=Edits(WithoutOps(cheaper), straight, straight),
         removes="copies to another layout and back",

@@ -9,7 +9,7 @@ from advisor.intervals import Floats, Ints
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import LITTLE
 from advisor.report.finding import Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration_of
 from advisor.rules._collectives import WAITING, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import for_framework
@@ -80,7 +80,7 @@ def needed(one: OneRank, at: Ints, exposed: Floats) -> Found:
     spent = float(exposed.sum()) / work.schedule.steps
     return Found(
         title="The next op waits for each all-reduce",
-        summary=f"{a_step(work.a_step(at), 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)}. The next op needs each result, "
+        summary=f"{a_step(work.a_step(at), 'collective', 'take', 'takes')} {duration_of(spent, work.step_us)}. The next op needs each result, "
         "so they cannot be overlapped or merged.",
         edits=Edits(*(WithDurations(at, work.dur_us[at] - gone) for gone in (exposed * 0.0, (1 - HOPS_LEFT) * moving, exposed))),
         removes="latency of short all-reduces",
@@ -102,7 +102,7 @@ def needed_of_job(job: Job, exposure: Exposure) -> Found:
     short = tuple(c for c in exposure.needed if job.matched.transfer_us[c] < ONE_SHOT_US)
     return Found(
         title="The next op waits for each all-reduce",
-        summary=f"{a_step(count, 'collective', 'move', 'moves')} data for {duration(exposure.needed_us)} of {duration(exposure.step_us)}. The next op needs each result, "
+        summary=f"{a_step(count, 'collective', 'move', 'moves')} data for {duration_of(exposure.needed_us, exposure.step_us)}. The next op needs each result, "
         "so they cannot be overlapped or merged.",
         evidence=(Evidence(label="transfers of sums that the next op needs, a step", start_us=0.0, dur_us=exposure.needed_us, count=max(round(count), 1)),),
         fix=faster_sums(job.server, job.framework),

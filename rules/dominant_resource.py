@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Ints, in_spans, union
 from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.finding import Clear, Saving
-from advisor.report.numbers import cut, duration, percent
+from advisor.report.numbers import cut, duration_of, percent
 from advisor.report.wording.period import THE_STEP
 from advisor.rules.fixes.resources import decide_with, measure_kernel, move_less, prefetch
 from advisor.views.groups import distinct
@@ -82,7 +82,7 @@ def dominant_resource(
     what = _SUBJECTS.get(name, "Copies") if moved else cut(name, 70)
     return Found(
         title=f"{_SUBJECTS.get(name, 'Copies')} take most of {THE_STEP}" if moved else f"A single kernel takes most of {THE_STEP}",
-        summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({percent(share)}), {near}.",
+        summary=f"{what} {'take' if moved else 'takes'} {duration_of(spent, work.step_us)} ({percent(share)}), {near}.",
         saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="time above the hardware's minimum"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
         status="possible",

@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear
-from advisor.report.numbers import duration, percent, threshold
+from advisor.report.numbers import duration_of, percent, threshold
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes import known_fix
 from advisor.rules.fixes.casts import cast_less
@@ -89,7 +89,7 @@ def dtype_casts(
     handed_on = [wide.narrowed(part) if whole else combine() for part in (HANDED_ON, 1.0)]
     return Found(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only convert')} floating-point dtypes, for "
-        f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
+        f"{duration_of(work.us_a_step(positions), work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         # Weights that are kept in 16 bits need no autocast: what it issued goes too.
         edits=Edits(
             WithoutOps(_positions(easy)),

@@ -14,7 +14,7 @@ from advisor.knowledge.op_tokens.families import Family
 from advisor.knowledge.shortest_kernel import LATENCY_BOUND_US
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import counted, duration_of
 from advisor.report.wording.period import PER_STEP
 from advisor.rules._phrases import a_step
 from advisor.rules.fixes.alignment import pad
@@ -109,7 +109,7 @@ def gemm_alignment(
     told = any(aligned_products.ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
         summary=f"{a_step(work.a_step(slow), 'GEMM', 'have', 'has')} row sizes that are not a multiple of {alignment.ALIGNED_BYTES} bytes ({worst.advice}): "
-        f"{duration(work.us_a_step(found))} of {duration(work.step_us)} at "
+        f"{duration_of(work.us_a_step(found), work.step_us)} at "
         f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large GEMMs.",
         edits=Edits(padded_at(low), padded_at(None), padded_at(1.0)),
         removes="unaligned rows",

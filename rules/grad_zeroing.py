@@ -65,7 +65,8 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     """
     notes, calls = timeline.annotations, timeline.python_calls
     by_hand = loops.zeroing
-    if not len(notes) and not len(calls) and not len(by_hand.ops):
+    # The profiler that records ops records ranges too: without any, the program has none.
+    if not any(len(kind) for kind in (notes, calls, timeline.cpu_ops, by_hand.ops)):
         raise Unavailable("no framework ranges were recorded", *RECORD_BOTH)
     ranges = joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in ((notes, _RANGE), (calls, _FRAME)) if len(f)))
     in_range = np.flatnonzero(work.launched_inside(ranges) & work.in_families(Family.FILL, Family.OPTIMIZER))

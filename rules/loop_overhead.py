@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.measured_costs import cost
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import counted, duration, duration_of
 from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes import in_jax
 from advisor.views.patterns.compiled_loops import CompiledLoops
@@ -75,7 +75,7 @@ def loop_overhead(work: GpuWork, loops: CompiledLoops, program: Program, witness
     ops_us, own_us = work.us_a_step(at.nonzero()[0]), work.us_a_step(loops.own.nonzero()[0])
     for_itself = "tests and counters" if loops.by_value else "counters and slices"
     return Found(
-        summary=f"{counted(turns, 'loop iteration')} {PER_STEP} launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration(ops_us)} of {duration(work.step_us)}. "
+        summary=f"{counted(turns, 'loop iteration')} {PER_STEP} launch {at.sum() / len(loops.turns):.1f} kernels and copies each, which take {duration_of(ops_us, work.step_us)}. "
         f"The loop itself ({for_itself}) takes {duration(own_us)} of it, and the device idles for {duration(loops.idle_us)} between them, as recorded.",
         edits=Edits(loops.several_at_once(EIGHT, copies=False), loops.several_at_once(EIGHT), whole),
         removes="launches, counting and slicing of each iteration",

@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.report.finding import LOW_SHARE, Clear
-from advisor.report.numbers import duration, percent, threshold
+from advisor.report.numbers import duration, duration_of, percent, threshold
 from advisor.rules._phrases import a_step
 from advisor.rules._round_trips import round_trips, shapes_of
 from advisor.rules.fixes.memory_layout import EITHER, REFUSED, one_layout
@@ -86,11 +86,11 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     slow_norms = work.us_a_step(images.norms)
     known = images.in_half or images.by_norms
     conversions = Found(
-        summary=f"{a_step(work.a_step(shown), 'kernel', 'take')} {duration(work.us_a_step(shown))} of {duration(work.step_us)} for cuDNN's batch norms of tensors in "
+        summary=f"{a_step(work.a_step(shown), 'kernel', 'take')} {duration_of(work.us_a_step(shown), work.step_us)} for cuDNN's batch norms of tensors in "
         "NCHW, with a block per channel; in channels_last they run at memory bandwidth."
         if by_norms
         else f"{a_step(work.a_step(chosen), 'kernel', 'only convert')} tensors between NCHW and NHWC, for "
-        f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
+        f"{duration_of(work.us_a_step(chosen), work.step_us)}"
         + (f"; PyTorch's own depthwise convolutions take {duration(work.us_a_step(images.depthwise))}" if len(images.depthwise) else "")
         + (f"; batch norms in NCHW take {duration(slow_norms)} more." if slow_norms else "."),
         edits=Edits(images.gone if images.in_half else images.normed if known else combine(), images.likely, images.best),

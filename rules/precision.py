@@ -9,7 +9,7 @@ from advisor.knowledge.how_to_record import RECORD_SHAPES
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent, threshold
+from advisor.report.numbers import counted, duration_of, percent, threshold
 from advisor.report.wording.period import PER_STEP
 from advisor.rules import _precision as off_tensor_cores
 from advisor.rules._double import in_double
@@ -102,7 +102,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     return Found(
         title="GEMMs run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"GEMMs run in {where}, not {half.upper()}",
         summary=f"{counted(work.a_step(chosen), 'GEMM or convolution', 'GEMMs and convolutions')} {PER_STEP} in {where} "
-        f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
+        f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration_of(work.us_a_step(chosen), work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),
             in_low if tf32_first else combine(in_half, casts),
@@ -139,7 +139,7 @@ def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Ou
     return Found(
         title="GEMMs run in FP32 on CUDA cores",
         summary=f"{a_step(work.a_step(products.at), 'GEMM', 'run')} in FP32 without Tensor Cores and take "
-        f"{duration(work.us_a_step(products.at))} of {duration(work.step_us)}; the trace does not name the device.",
+        f"{duration_of(work.us_a_step(products.at), work.step_us)}; the trace does not name the device.",
         edits=Edits(times[2], times[1], times[0]),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
         quiet=quiet,

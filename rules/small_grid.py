@@ -9,7 +9,7 @@ from advisor.knowledge.grids import DIVISIBLE
 from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration_of, percent
 from advisor.rules import _grids as own
 from advisor.rules._kernels import ask
 from advisor.rules._phrases import a_step
@@ -104,8 +104,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )
     return Found(
-        summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the GPU idle (longest: {typical}), for "
-        f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
+        summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the GPU idle (longest: {typical}), for {duration_of(work.us_a_step(at), work.step_us)}.",
         edits=grid_occupancy.filled_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
         removes="idle SMs",
         at_most_us=work.us_a_step(at),

@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family
 from advisor.report.finding import Clear
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, duration_of
 from advisor.report.wording.period import PER_STEP
 from advisor.rules import _phrases as phrases
 from advisor.rules.fixes import attention as fixes
@@ -104,7 +104,7 @@ def unfused_attention(
     if deep or planned:
         edits = edits._replace(low=combine())
     return Found(
-        summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}. "
+        summary=f"{_counted(work, found, written)} {duration_of(work.us_a_step(members), work.step_us)}. "
         f"{between:.0%} of it is between the GEMMs, on score matrices that a fused kernel never materialises."
         + (f" The fix also removes {duration(work.us_a_step(shared))} of copies of keys and values." if len(shared) else ""),
         edits=edits,

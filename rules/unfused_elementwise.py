@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import names_of
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration, percent, threshold
+from advisor.report.numbers import counted, duration, duration_of, percent, threshold
 from advisor.report.wording.period import PER_STEP, THE_STEP
 from advisor.rules._chains import chain_label, kinds_of, largest_kind, told_of_chains
 from advisor.rules.fixes import for_program, known_fix
@@ -92,7 +92,7 @@ def unfused_elementwise(
     of_losses_us = saved_us[[kind in of_losses for kind in kinds]].sum()
     return Found(
         summary=f"{count} form {counted(work.a_step(chains.at), 'chain')} (up to {max(len(c) for c in chains.at)} kernels long). They take "
-        f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(left)}, with "
+        f"{duration_of(spent, work.step_us)}; fused they would take {duration(left)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains.at), 'launch', 'launches')} fewer."
         + largest_kind(kinds, saved_us)
         + told_of_chains(work, spent, fused.in_attention(chains), passed, beside_us),

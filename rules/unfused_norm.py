@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.op_tokens import plain
 from advisor.report.finding import Clear
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import counted, duration, duration_of
 from advisor.report.wording.period import PER_STEP
 from advisor.rules.fixes.norms import call_the_norm
 from advisor.views.patterns.fusion import Fusion
@@ -73,7 +73,7 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
     return Found(
         title=f"{kinds[0]} runs as separate kernels",
         summary=f"{counted(count, f'{_joined_names(kinds)} {PER_STEP} runs', f'{_joined_names(map(_several, kinds))} {PER_STEP} run')} as "
-        f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
+        f"{counted(work.a_step(members), 'kernel')}, {duration_of(work.us_a_step(members), work.step_us)}; fused they would take {fused}.",
         edits=as_one_kernel(chains, times, in_the_way(work, fusion, roofline, members)),
         removes="memory traffic between the kernels of a norm or softmax",
         quiet=f"{_joined_names(kinds)} as separate kernels take {spent} {PER_STEP}",

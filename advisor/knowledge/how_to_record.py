@@ -22,6 +22,7 @@ class Recipe(NamedTuple):
 
 
 RECORD_BOTH = Recipe("profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])", "gpu-work")
+AS_WRITTEN = Recipe("a current version of the profiler, and give its file unchanged")
 RECORD_ON_A_GPU = Recipe("advisor record, if the program uses a GPU: it records every device of the program")
 RECORD_LAUNCHES = Recipe(
     "nsys profile --trace=cuda,nvtx: libraries such as TensorRT launch through the driver, which a profiler of the framework may not see", "launches"

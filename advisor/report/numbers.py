@@ -47,6 +47,12 @@ def duration(us: float) -> str:
     return "<0.01 µs" if 0 < us < 0.005 else _scaled(us, _TIMES)
 
 
+def duration_of(part_us: float, whole_us: float) -> str:
+    """A time and what it is part of: `1.24 ms of 12.4 ms`. Work on several streams may take longer in all than the step that holds it."""
+    part, whole = duration(part_us), duration(whole_us)
+    return f"{part} side by side in {whole}" if part_us > whole_us and part != whole else f"{part} of {whole}"
+
+
 def _two(value: float) -> str:
     """Two significant digits, thousands grouped: 1.2, 12, 120, 1,200."""
     size = abs(value)

@@ -17,6 +17,11 @@ def test_durations(us: float, written: str) -> None:
     assert numbers.duration(us) == written
 
 
+def test_work_on_several_streams_may_take_longer_than_the_step() -> None:
+    assert numbers.duration_of(5_600, 6_350) == "5.60 ms of 6.35 ms" and numbers.duration_of(5_601, 5_600) == "5.60 ms of 5.60 ms"
+    assert numbers.duration_of(6_350, 5_600) == "6.35 ms side by side in 5.60 ms"
+
+
 @pytest.mark.parametrize(
     ("fraction", "written"),
     [

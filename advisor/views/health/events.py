@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.intervals import CLOCKS_APART_US, union
-from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.how_to_record import AS_WRITTEN, RECORD_BOTH
 from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.timeline import Timeline
@@ -98,13 +98,15 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             record_with="give the trace of a single rank, as the profiler wrote it",
         )
     if linked < LINKED:
+        again = AS_WRITTEN if len(timeline.cpu_ops) else RECORD_BOTH
         return Health(
             check=check,
             status="degraded",
-            detail=f"only {linked:.0%} of {int(inside.sum()):,} GPU ops in the window have their launch in the trace",
+            detail=f"{f'only {linked:.0%}' if linked else 'none'} of {counted(int(inside.sum()), 'GPU op')} in the window "
+            f"{'have their launch' if linked else 'has its launch'} in the trace",
             touches=HOST,
-            record_with=RECORD_BOTH.text,
-            missing=RECORD_BOTH.missing,
+            record_with=again.text,
+            missing=again.missing,
             reason="not-recorded",
             measured=linked,
             threshold=LINKED,

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.intervals import EMPTY, Floats, Ints, Mask, covered_twice, overlap_with, union
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
-from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.how_to_record import AS_WRITTEN
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.knowledge.op_tokens.families import Family, of_library
@@ -44,9 +44,9 @@ class Grids(msgspec.Struct, frozen=True):
         device, blocks = work.column("device"), work.column("grid_blocks")
         sms = work.timeline.sm_counts(device)
         if not (sms > 0).any():
-            raise Unavailable("the trace does not contain the GPU's SM count", *RECORD_BOTH)
+            raise Unavailable("the trace does not contain the GPU's SM count", *AS_WRITTEN)
         if not (blocks > 0).any():
-            raise Unavailable("the kernels' grids were not recorded", *RECORD_BOTH)
+            raise Unavailable("the kernels' grids were not recorded", *AS_WRITTEN)
         threads, registers, shared = (work.column(c) for c in ("block_threads", "registers", "shared_bytes"))
         waves = np.full(len(work.rows), np.nan)
         for d in np.unique(device).tolist():

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
-from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_LAUNCHES
+from advisor.knowledge.how_to_record import AS_WRITTEN, RECORD_BOTH, RECORD_LAUNCHES, Recipe
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.from_trace import NO_LAUNCHES, unseen_host
@@ -108,9 +108,14 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:
         if why := unseen_host(timeline, steps, launches):
-            raise Unavailable(why, *(RECORD_BOTH if why == NO_LAUNCHES else RECORD_LAUNCHES))
+            raise Unavailable(why, *(_without_calls(timeline) if why == NO_LAUNCHES else RECORD_LAUNCHES))
         schedule = replay.recorded
         rows = schedule.call_row
         if not len(rows) or rows[0] < 0:
-            raise Unavailable(NO_LAUNCHES, *RECORD_BOTH)
+            raise Unavailable(NO_LAUNCHES, *_without_calls(timeline))
         return cls(schedule, rows, launches.roles[rows], ops.of_call[rows], schedule.waits_for != -1, timeline)
+
+
+def _without_calls(timeline: Timeline) -> Recipe:
+    """How to record the calls: what holds ops of the host was recorded on both sides, and lost the calls since."""
+    return AS_WRITTEN if len(timeline.cpu_ops) else RECORD_BOTH

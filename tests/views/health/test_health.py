@@ -231,6 +231,12 @@ def test_ops_that_are_there_twice_are_no_nodes_of_a_graph():
     assert answers(trace)["stream-order"] == "failed"
 
 
+def test_an_op_without_its_launch_is_told_as_one_and_not_as_another_recording():
+    trace = Trace().op("aten::mm", 0, 5).gpu(10, 100)
+    (found,) = (h for h in trace.get(TraceHealth).results if h.check == "launch-links")
+    assert found.detail == "none of 1 GPU op in the window has its launch in the trace" and "activities" not in found.record_with
+
+
 def recorded_by_kineto(launches):
     """A host that needs 100 µs a step, all of it within events, and a GPU that works 10 of them."""
     trace = Trace(recorder="kineto")
