@@ -23,6 +23,7 @@ class Waited(NamedTuple):
     and after in order of time, and of Python frames up to the program's line (innermost first).
 
     direct: whether Python made it without a C function in between; library: whether a library made it. None without frames.
+    optimizer: the range of the optimizer's step around it.
     """
 
     call: str
@@ -36,6 +37,7 @@ class Waited(NamedTuple):
     copy: Way = ""
     memory: str = ""
     bytes: float = -1.0
+    optimizer: str = ""
 
 
 class Instead(msgspec.Struct, frozen=True):
@@ -52,17 +54,18 @@ class _Conditions(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
     before: str = ""
     then: str = ""
     frames: str = ""
+    optimizer: str = ""
     direct: bool | None = None
     library: bool | None = None
     stacks: bool | None = None
 
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(pattern, re.MULTILINE) for pattern in (self.parent, self.before, self.then, self.frames))
+        return tuple(re.compile(pattern, re.MULTILINE) for pattern in (self.parent, self.before, self.then, self.frames, self.optimizer))
 
     def hold(self, seen: Waited) -> bool:
         """Whether they do; one of frames does not if none were recorded."""
-        texts = seen.parent, " ".join(seen.before), " ".join(seen.then), "\n".join(seen.frames)
+        texts = seen.parent, " ".join(seen.before), " ".join(seen.then), "\n".join(seen.frames), seen.optimizer
         return (
             self.direct in (None, seen.direct)
             and self.library in (None, seen.library)

@@ -12,10 +12,12 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.host_waits import HostWait, Waited, Way, host_wait
 from advisor.knowledge.op_tokens import TORCH, names_of
+from advisor.recordings.columns import Table
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.source_lines import OF_C, Sources
+from advisor.views.trace.table_filters import matches
 
 NEIGHBOURS = 3
 """Ops right before and behind a call that are looked at."""
@@ -24,6 +26,7 @@ LOOKED_AT = 50
 """Calls of a kind, or members of a row of evidence, with a line that is looked up."""
 
 _TENSOR_OP = names_of("namespaced_op")
+_OPTIMIZER_STEP = names_of("optimizer_step")
 _OF_PYTHON = re.compile(r"\(\d{1,9}\): ")
 _READS = re.compile(r"^(?:cuda|cu|hip)(StreamSynchronize|Memcpy\w*)$")
 """The calls by which an op of PyTorch waits for a value."""
@@ -83,7 +86,20 @@ class WaitedCalls(msgspec.Struct, frozen=True, eq=False, dict=True):
             return Waited(name, ((f"{TORCH}to" if way == "to-device" else f"{TORCH}item"),) if unseen else (), copy=way, memory=memory, bytes=size)
         around = tuple(reversed([one for one in self.ops.chain(op) if _TENSOR_OP.match(one)]))
         parent = self.ops.name(int(self.ops.parent[root]))
-        return Waited(name, around, parent, self._previous_ops(root), self._next_ops(root), frames, direct, library, way, memory, size)
+        before, then, optimizer = self._previous_ops(root), self._next_ops(root), self._optimizer(call)
+        return Waited(name, around, parent, before, then, frames, direct, library, way, memory, size, optimizer)
+
+    def _optimizer(self, call: int) -> str:
+        """Name of the range of an optimizer's step that the call is made in, "" if there is none."""
+        calls, steps = self.timeline.api_calls, self._optimizer_steps
+        start = calls["start_us"][call]
+        around = np.flatnonzero((steps["tid"] == calls["tid"][call]) & (steps["start_us"] <= start) & (steps.ends >= start))
+        return str(steps["name"][around[0]]) if len(around) else ""
+
+    @cached_property
+    def _optimizer_steps(self) -> Table:
+        notes = self.timeline.annotations
+        return notes[matches(notes, _OPTIMIZER_STEP)]
 
     def _root(self, op: int) -> int:
         """The outermost tensor op around an op, -1 if there is none."""

@@ -61,3 +61,9 @@ def test_of_many_calls_of_one_kind_some_are_looked_at():
     view, calls = synchronisations(trace)
     found = view.rows_of(np.array(calls), ["bincount" if n % 2 else "one_hot" for n in range(200)])
     assert [row.ops[0] for row in found] == ["aten::bincount" if n % 2 else "aten::one_hot" for n in range(200)]
+
+
+def test_a_read_in_the_range_of_an_optimizers_step_names_the_optimizer():
+    trace = Trace().note("Optimizer.step#LBFGS.step", 0, 60).note("Optimizer.step#SGD.step", 0, 200, tid=2)
+    view, calls = synchronisations(read(read(trace, 10, "aten::item"), 100, "aten::item"))
+    assert [view.row_of(call).call for call in calls] == ["LBFGS.step", ".item(), float(loss)"]
