@@ -8,6 +8,7 @@
 
 #include "allocator.h"
 #include "replay.h"
+#include "wire.h"
 
 #include <float.h>
 #include <math.h>
@@ -1145,13 +1146,15 @@ static PyMethodDef FUNCTIONS[] = {
     {"longest", longest, METH_VARARGS, "When each repeat of a schedule was done, and the longest path to the end of the last."},
     {"block_sizes", block_sizes, METH_VARARGS, "Bytes of the block of each allocation, by recorded events."},
     {"reserved", reserved, METH_VARARGS, "Bytes reserved by a simulated allocator after each event."},
+    {"wire_records", wire_records, METH_VARARGS, "Begins and ends of the messages of a repeated field."},
+    {"wire_fields", wire_fields, METH_VARARGS, "The first field of each message."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "trace_advisor_native", NULL, 0, FUNCTIONS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_trace_advisor_native(void) {
     PyObject *module = PyModule_Create(&MODULE), *type = PyType_FromSpec(&SPEC);
-    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 4) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
+    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 5) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
         Py_XDECREF(module);
         Py_XDECREF(type);
         return NULL;

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.sources.jax import wire
@@ -85,7 +83,7 @@ class Walk:
             self._need(1)
             self._here += min(stop - self.offset, len(self._data) - self._here)
 
-    def records(self, end: int, tag: int) -> tuple[wire.Bytes, Ints, Ints]:
+    def records(self, end: int, tag: int) -> tuple[bytes, Ints, Ints]:
         """The consecutive whole messages of a repeated field in a block: its bytes, and the messages' begins and ends."""
         self._fill(min(end - self.offset, _BLOCK))
         while True:
@@ -94,7 +92,7 @@ class Walk:
             starts, stops = wire.records(data, 0, limit - self._here, tag)
             if len(starts):
                 self._here += int(stops[-1])
-                return np.frombuffer(data, np.uint8), starts, stops
+                return data, starts, stops
             if limit == end - self._before or limit - self._here > _LONGEST_EVENT:
                 raise ValueError("a message goes on behind the end of what holds it")
             self._need(limit - self._here + 1)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.intervals import Ints
+from advisor.recordings.extension import EXTENSION
 from advisor.sources.limits import LONGEST_VARINT
 
 Bytes = NDArray[np.uint8]
@@ -40,25 +41,39 @@ class Fields(NamedTuple):
         return found
 
 
-def in_turn(data: Bytes, start: Ints, stop: Ints) -> Iterator[Fields]:
+def in_turn(data: bytes, start: Ints, stop: Ints) -> Iterator[Fields]:
     """The first field of each message, then the second of those that have two, and so on. Raises ValueError if bytes are no message.
 
     data: ends in `PADDING`. start, stop: (n,) range of each message."""
     messages = np.arange(len(start))
     at = start
     while len(messages):
-        key, behind = varints(data, at)
-        number, wire = key >> 3, key & 7
-        value, end = varints(data, behind)
-        begin = np.where(wire == 2, end, behind)
-        fixed = np.where(wire == 1, 8, 4)
-        end = np.where(wire == 0, end, np.where(wire == 2, end + value, behind + fixed))
-        left = stop - at
-        if not (((wire <= 2) | (wire == 5)) & (number > 0) & (end > at) & (end - at <= left) & ((wire != 2) | ((value >= 0) & (value <= left)))).all():
-            raise ValueError("a field is none, or goes on behind the end of its message")
+        number, wire, value, begin, end = _first_fields(data, at, stop)
         yield Fields(messages, number, wire, value, begin, end)
         more = end < stop
         messages, at, stop = messages[more], end[more], stop[more]
+
+
+def _first_fields(data: bytes, at: Ints, stop: Ints) -> tuple[Ints, ...]:
+    """Number, wire type, value, begin and end of the field at each position."""
+    if EXTENSION is not None and (found := EXTENSION.wire_fields(data, at.tobytes(), stop.tobytes())) is not None:
+        return tuple(np.frombuffer(column, np.int64) for column in found)
+    return first_fields_in_python(data, at, stop)
+
+
+def first_fields_in_python(data: bytes, at: Ints, stop: Ints) -> tuple[Ints, ...]:
+    """The same without the extension, and where a message is damaged."""
+    octets = np.frombuffer(data, np.uint8)
+    key, behind = varints(octets, at)
+    number, wire = key >> 3, key & 7
+    value, end = varints(octets, behind)
+    begin = np.where(wire == 2, end, behind)
+    fixed = np.where(wire == 1, 8, 4)
+    end = np.where(wire == 0, end, np.where(wire == 2, end + value, behind + fixed))
+    left = stop - at
+    if not (((wire <= 2) | (wire == 5)) & (number > 0) & (end > at) & (end - at <= left) & ((wire != 2) | ((value >= 0) & (value <= left)))).all():
+        raise ValueError("a field is none, or goes on behind the end of its message")
+    return number, wire, value, begin, end
 
 
 def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
@@ -83,6 +98,13 @@ def records(data: bytes, at: int, end: int, tag: int) -> tuple[Ints, Ints]:
     """Begins and ends of the messages of a repeated field, as many as are whole and consecutive from `at`.
 
     data: ends in `PADDING`, which `end` leaves out."""
+    if EXTENSION is not None and (found := EXTENSION.wire_records(data, at, end, tag)) is not None:
+        return np.frombuffer(found[0], np.int64), np.frombuffer(found[1], np.int64)
+    return records_in_python(data, at, end, tag)
+
+
+def records_in_python(data: bytes, at: int, end: int, tag: int) -> tuple[Ints, Ints]:
+    """The same without the extension, and where a length is damaged."""
     edges = [at]
     append = edges.append
     while at < end and data[at] == tag:

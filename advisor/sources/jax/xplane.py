@@ -171,7 +171,7 @@ class _Reader:
                 continue
             yield self.decode(*walk.records(end, _EVENT_TAG))
 
-    def decode(self, data: wire.Bytes, start: Ints, stop: Ints) -> Events:
+    def decode(self, data: bytes, start: Ints, stop: Ints) -> Events:
         """Whole events in a block."""
         columns = {number: np.zeros(len(start), np.int64) for number in (EVENT.metadata_id, EVENT.offset_ps, EVENT.duration_ps)}
         stats = []
@@ -185,7 +185,7 @@ class _Reader:
         name = self._named(columns[EVENT.metadata_id], TITLE.name)
         return Events(name, columns[EVENT.offset_ps], columns[EVENT.duration_ps], self._stats(data, len(start), stats) if stats and self.slots else {})
 
-    def _stats(self, data: wire.Bytes, n: int, found: list[wire.Fields]) -> dict[str, Ints]:
+    def _stats(self, data: bytes, n: int, found: list[wire.Fields]) -> dict[str, Ints]:
         owner, start, stop = (np.concatenate([getattr(f, column) for f in found]) for column in ("messages", "start", "stop"))
         key, kind, value, begin, end = (np.zeros(len(owner), np.int64) for _ in range(5))
         for part in wire.in_turn(data, start, stop):
@@ -204,7 +204,7 @@ class _Reader:
                 columns.setdefault(name, np.full(n, -1, np.int64))[owner[rows]] = read(data, kind[rows], value[rows], begin[rows], end[rows])
         return columns
 
-    def _numbers(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
+    def _numbers(self, data: bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
         """Numbers, also in texts; -1 for other values and for numbers with more than 63 bits."""
         found = np.where((kind == STAT.uint64_value) | (kind == STAT.int64_value), np.maximum(value, -1), -1)
         for row in np.flatnonzero((kind == STAT.str_value) | (kind == STAT.ref_value)).tolist():
@@ -212,7 +212,7 @@ class _Reader:
             found[row] = int(spelled) if spelled.isdecimal() and len(spelled) < 19 else -1
         return found
 
-    def _texts(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
+    def _texts(self, data: bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
         found = np.full(len(kind), -1, np.int64)
         named = kind == STAT.ref_value
         found[named] = self._named(value[named], STAT.ref_value)
@@ -220,9 +220,9 @@ class _Reader:
             found[row] = self.texts.code(self._text(data, int(kind[row]), int(value[row]), int(begin[row]), int(end[row])))
         return found
 
-    def _text(self, data: wire.Bytes, kind: int, value: int, begin: int, end: int) -> str:
+    def _text(self, data: bytes, kind: int, value: int, begin: int, end: int) -> str:
         if kind == STAT.str_value:
-            return bytes(data[begin:end]).decode("utf-8", "replace")
+            return data[begin:end].decode("utf-8", "replace")
         return self.head.names.get(value, "") if kind == STAT.ref_value else str(value)
 
     def _named(self, numbers: Ints, what: int) -> Ints:
