@@ -78,9 +78,11 @@ def between_launches(
     main = max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))
     of_main = np.array([label == main.label for label in labels])
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
+    unnamed = seen and main.kind == "unknown"
+    lead = "Something other than launching takes" if unnamed else "CPU code of the program takes" if seen else "The host spends"
     return Found(
-        summary=f"{'CPU code of the program takes' if seen else 'The host spends'} {spent} {of_each_step(work.step_us)}{' outside of runtime calls' * (not seen)}, "
-        f"{led_by(evidence)}. It launches nothing in that time.",
+        summary=f"{lead} {spent} {of_each_step(work.step_us)}{' outside of runtime calls' * (not seen)}, {led_by(evidence)}. "
+        + ("Without Python frames, nothing tells whether the host works or waits there." if unnamed else "It launches nothing in that time."),
         edits=Edits(
             combine(host_time.cut_time(named, least), host_time.cut_time(guessed, 0.25)),
             combine(host_time.cut_time(whole, share), host_time.cut_time(guessed, 0.5)),
