@@ -4,7 +4,9 @@
    thing that is not it gives the whole piece back (None), and the reader in Python, which knows every leniency, decodes that piece.
    It knows no key and no table of its own: the schema comes from the caller (advisor/sources/kineto/native.py).
 
-   One pass, nothing recursive, no byte read outside of the piece. All memory is scratch of the Decoder that the next piece uses again. */
+   One pass, nothing recursive, no byte read outside of the piece. All memory is scratch of the Decoder that the next piece uses again.
+
+   The pass touches no object of Python, so it runs without the interpreter's lock: threads decode side by side, each with a Decoder. */
 
 #include "allocator.h"
 #include "replay.h"
@@ -12,6 +14,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -144,7 +147,8 @@ typedef struct {
     double exact_below, valid_below;
     int64_t longest;
 
-    bool busy;
+    atomic_flag busy;
+    PyThreadState *unlocked; /* of the thread that decodes, while it is without the lock */
     Value values[2][MAX_FIELDS];
     uint64_t seen[2];
     Column category;     /* distinct categories of spans */
@@ -329,21 +333,37 @@ static const char *value_end(const char *p, const char *end) {
     }
 }
 
-static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+enum { MOST_DIGITS = 19, MOST_TENS = 18 }; /* 64 bits hold so many digits, and 128 their product with such a power of ten */
+static const uint64_t TENS[MOST_TENS + 1] = {
+    1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000, 1000000000000, 10000000000000,
+    100000000000000, 1000000000000000, 10000000000000000, 100000000000000000, 1000000000000000000,
+};
+enum { MOST_POWERS = 22 }; /* a float holds them exactly */
+static const double POWERS[MOST_POWERS + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-/* A number as the float that is nearest to it. */
-static bool as_float(Value *value) {
+/* digits × 10^scale as the nearest float, of more digits than 53 bits hold. Integers of 128 bits hold the product. They hold of the
+   quotient at least 57 bits, of which the last also says whether anything is left: they are rounded once, as it would be. */
+static double nearest(uint64_t digits, int scale) {
+    if (scale >= 0) return (double)((unsigned __int128)digits * TENS[scale]);
+    unsigned __int128 whole = (unsigned __int128)digits << 64;
+    unsigned __int128 quotient = whole / TENS[-scale];
+    quotient |= quotient * TENS[-scale] != whole;
+    return (double)quotient / 18446744073709551616.0;
+}
+
+/* Any other number as the nearest float, by Python, which needs its lock: of more digits than 64 bits hold, or of a large exponent. */
+static bool by_python(Decoder *self, Value *value) {
     char text[MAX_NUMBER + 1];
     if (value->span.length > MAX_NUMBER) return false;
     memcpy(text, value->span.at, value->span.length);
     text[value->span.length] = 0;
+    PyEval_RestoreThread(self->unlocked);
     value->real = PyOS_string_to_double(text, NULL, NULL);
     if (PyErr_Occurred()) PyErr_Clear(), value->real = HUGE_VAL;
+    self->unlocked = PyEval_SaveThread();
     return isfinite(value->real);
 }
-
-static const uint64_t TENS[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
 /* Past the digits at p, which are appended to `number` (modulo 2^64), eight at once where that many bytes are there. */
 static inline const char *digits_past(const char *p, const char *end, uint64_t *number) {
@@ -369,8 +389,20 @@ static inline const char *digits_past(const char *p, const char *end, uint64_t *
     return p;
 }
 
+/* Past an exponent, which is added to `scale`. */
+static const char *exponent_past(const char *p, const char *end, ptrdiff_t *scale) {
+    bool negative = ++p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+')) p++;
+    const char *first = p;
+    ptrdiff_t exponent = 0;
+    for (; p < end && is_digit(*p); p++)
+        if (exponent < 10000) exponent = exponent * 10 + (*p - '0'); /* beyond, all are as large */
+    *scale += negative ? -exponent : exponent;
+    return p > first ? p : NULL;
+}
+
 /* A number; of a time in microseconds, also its nanoseconds where they are whole. */
-static const char *number(const char *p, const char *end, Value *value, bool time) {
+static const char *number(Decoder *self, const char *p, const char *end, Value *value, bool time) {
     const char *start = p;
     uint64_t digits = 0;
     bool negative = *p == '-';
@@ -402,17 +434,25 @@ static const char *number(const char *p, const char *end, Value *value, bool tim
         decimals = p - point;
         if (decimals == 0) return NULL;
     }
-    bool plain = count + decimals <= 19 && (p == end || (*p != 'e' && *p != 'E'));
-    if (!plain && !(p = number_end(start, end))) return NULL;
+    bool exponent = p < end && (*p == 'e' || *p == 'E'), exact = digits <= (uint64_t)1 << 53;
+    ptrdiff_t scale = -decimals;
+    if (exponent && !(p = exponent_past(p, end, &scale))) return NULL;
     value->span = (Span){start, (size_t)(p - start)};
-    if (!plain || digits > (uint64_t)1 << 53) return as_float(value) ? p : NULL;
-    if (time && decimals <= 3) {
+    if (count + decimals > MOST_DIGITS) return by_python(self, value) ? p : NULL;
+    if (time && !exponent && exact && decimals <= 3) {
         value->type = NANOSECONDS;
         value->whole = (int64_t)(digits * TENS[3 - decimals]);
         if (negative) value->whole = -value->whole;
         return p;
     }
-    value->real = (double)digits / POWERS[decimals]; /* both are exact, so the quotient is rounded once */
+    if (exact && scale < 0 && scale >= -MOST_POWERS)
+        value->real = (double)digits / POWERS[-scale]; /* both are exact, so the quotient is rounded once */
+    else if (exact && scale >= 0 && scale <= MOST_POWERS)
+        value->real = (double)digits * POWERS[scale];
+    else if (!exact && scale >= -MOST_TENS && scale <= MOST_TENS)
+        value->real = nearest(digits, (int)scale);
+    else
+        return by_python(self, value) ? p : NULL;
     if (negative) value->real = -value->real;
     return p;
 }
@@ -720,7 +760,7 @@ static int field_of(const Keys *keys, const char *key, size_t length) {
 }
 
 /* The value of a field, of a type that the reader in Python takes for it. */
-static const char *take(const char *p, const char *end, char kind, Value *value) {
+static const char *take(Decoder *self, const char *p, const char *end, char kind, Value *value) {
     value->escaped = false;
     if (kind == RAW) {
         const char *stop = value_end(p, end);
@@ -745,7 +785,7 @@ static const char *take(const char *p, const char *end, char kind, Value *value)
         return literal(p, end, "null", 4);
     }
     if (*p != '-' && !is_digit(*p)) return NULL;
-    p = number(p, end, value, kind == STARTS || kind == LASTS);
+    p = number(self, p, end, value, kind == STARTS || kind == LASTS);
     if (!p || kind == TEXT || kind == PHASE || kind == CATEGORY) return NULL;
     return kind == EITHER && value->type == REAL ? NULL : p;
 }
@@ -821,7 +861,7 @@ static const char *object(Decoder *self, const char *p, const char *end, int lev
             if (keys->fields[field].kind == ARGUMENTS)
                 p = *p == '{' ? object(self, p, end, ARGS) : NULL;
             else
-                p = take(p, end, keys->fields[field].kind, &self->values[level][field]);
+                p = take(self, p, end, keys->fields[field].kind, &self->values[level][field]);
         }
         if (!p) return NULL;
         p = blank(p, end);
@@ -967,17 +1007,19 @@ static PyObject *decode(PyObject *object, PyObject *text) {
     char *bytes;
     Py_ssize_t size;
     if (PyBytes_AsStringAndSize(text, &bytes, &size) < 0) return NULL;
-    if (self->busy) Py_RETURN_NONE;
-    self->busy = true;
+    if (atomic_flag_test_and_set(&self->busy)) Py_RETURN_NONE;
+    self->unlocked = PyEval_SaveThread();
     reset(self);
+    bool regular = events(self, bytes, bytes + size);
+    PyEval_RestoreThread(self->unlocked);
     PyObject *made = NULL;
-    if (events(self, bytes, bytes + size))
+    if (regular)
         made = result(self);
     else if (self->no_memory)
         PyErr_NoMemory();
     else
         made = Py_NewRef(Py_None);
-    self->busy = false;
+    atomic_flag_clear(&self->busy);
     return made;
 }
 
@@ -1093,6 +1135,7 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Decoder *self = (Decoder *)allocate(type, 0);
     if (!self) return NULL;
+    atomic_flag_clear(&self->busy);
     self->category.kind = TEXT;
     bool done = PyArg_ParseTuple(args, "OOOOOsddL", &event, &arguments, &tables, &categories, &routes, &refused, &self->exact_below,
                                  &self->valid_below, &self->longest) &&

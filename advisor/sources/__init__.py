@@ -64,7 +64,8 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
 
     The content of a file decides its kind, not its suffix. Files with more than `max_bytes` uncompressed are refused.
     `progress(done, size)` is called with bytes of the file as they are read; size is None if it is not known.
-    `processes`: 1 or 2; two processes read a large Kineto trace if there are two cores. The recording is the same.
+    `processes`: greatest number of threads that decode a large Kineto trace (default: the cores), or a second process without the decoder in C.
+    The recording is the same.
     Raises UsageError if no path is given. Raises TraceError if nothing can be read, if no source knows it, or if it is empty."""
     path, told = path_of(path), ""
     processes = processes or cores()

@@ -19,7 +19,7 @@ class Opened(msgspec.Struct, frozen=True):
 
     size_bytes: of the file on disk, 0 if unknown. max_bytes: greatest unpacked size.
 
-    processes: greatest number of reading processes. unpack: the command that unpacks its archive, "" if it is in none."""
+    processes: greatest number of reading threads and processes. unpack: the command that unpacks its archive, "" if it is in none."""
 
     path: str
     stream: Stream

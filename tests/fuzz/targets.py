@@ -10,6 +10,7 @@ import pickle
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +36,7 @@ from advisor.sources.columns import layout
 from advisor.sources.compile_log import read_compile_logs
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import MalformedError
+from advisor.sources.kineto.threads import Threads
 from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python, decode_piece
 from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.sniff import COLUMNS_MAGIC, SNIFF_BYTES, source_of
@@ -116,9 +118,11 @@ def _kineto() -> list[str]:
 
 
 def check_columns(data: bytes) -> bool:
-    """Whatever the size of the pieces that it is cut into, a list of objects in valid JSON gives the same columns, by either decoder."""
+    """Whatever the size of the pieces that it is cut into, a list of objects in valid JSON gives the same columns, by either decoder.
+    Whatever it is, four threads read the same of it."""
     whole = _columns(data, 1 << 20)
     pieces = _columns(data, (200, 700, 2500)[len(data) % 3])
+    _same(pieces, _columns(data, (200, 700, 2500)[len(data) % 3], threads=3))
     try:
         found = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -147,26 +151,42 @@ def _sampled_events() -> list[bytes]:
 
 
 def check_decoder(data: bytes) -> bool:
-    """The decoder in C gives a piece back, or decodes it to the bit as Python does."""
-    found = decode_in_c(data)
-    if found is not None:
-        assert_same_piece(found, decode_in_python(data))
-    return found is not None
+    """The decoder in C gives a piece back, or decodes it to the bit as Python does, in one thread and in four at once."""
+    found = [decode_in_c(data), *_threads().map(decode_in_c, [data] * 4)]
+    assert len({piece is None for piece in found}) == 1
+    if found[0] is not None:
+        expected = decode_in_python(data)
+        for piece in found:
+            assert_same_piece(piece, expected)
+    return found[0] is not None
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(4)
 
 
 def _refuse(_: str) -> None:
     raise ValueError("no JSON")
 
 
-def _columns(data: bytes, chunk_bytes: int) -> tuple[Any, dict[str, dict[str, Any]]]:
+def _columns(data: bytes, chunk_bytes: int, threads: int = 0) -> tuple[Any, dict[str, dict[str, Any]]]:
     text = Text(Stream(io.BytesIO(data)).read, chunk_bytes)
     collected = kineto._Collected()
     seen = [False]
-    for piece in text.decoded(lambda piece: _decoded(piece, seen[-1])):
-        seen.append(piece.exact)
-        collected.add(piece)
+
+    def decode(piece: bytes) -> Piece:
+        return _decoded(piece, seen[-1])
+
+    with Threads(decode) as several:
+        several.start(threads)
+        for piece in text.decoded(decode, several):
+            seen.append(piece.exact)
+            collected.add(piece)
+            if piece.exact:
+                several.close()
     tables = {name: {column: _plain(merger, column) for column in merger.names} for name, merger in sorted(collected.tables.items())}
-    return (collected.events, collected.bad_durations, collected.bad_times, +collected.categories), tables
+    return (collected.events, collected.bad_durations, collected.bad_times, +collected.categories, text.bad, text.first_bad, text.end), tables
 
 
 def _decoded(text: bytes, exact: bool) -> Piece:

@@ -29,6 +29,7 @@ from advisor.sources.kineto.events import Event
 from advisor.sources.kineto.fields import LASTING
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.numerals import without_no_numbers
+from advisor.sources.kineto.threads import Threads
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
 from advisor.sources.limits import MOST_LEFT_OUT
 from advisor.sources.measured import frameworks_of, step_times
@@ -56,10 +57,12 @@ _JSON_COLUMNS = ("dims", "types", "strides", "concrete")
 
 
 # Twice as much where most of the time for a piece is that of handing on its columns.
-_CHUNK_BYTES = CHUNK_BYTES if native.DECODER is None else 2 * CHUNK_BYTES
+_CHUNK_BYTES = CHUNK_BYTES if native.DECODER is None else CHUNK_BYTES * 3 // 2
 
 HELPED_FROM_BYTES = 100 << 20
 """A helper takes as long to start as some 50 MB take to read."""
+THREADED_FROM_BYTES = HELPED_FROM_BYTES // 4
+"""From 12 to 25 MB, threads take as long as they save."""
 HELPED_AFTER = 3
 """So many pieces more than the decoder in C took: it needs no help, and most traces have some odd event."""
 
@@ -92,8 +95,8 @@ def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: 
 def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> dict[str, Timeline]:
     """Read a trace: a single timeline, or a timeline per rank if the names of processes show several.
 
-    `chunk_bytes` of text are decoded at a time. With two processes, a helper decodes some of them if the text has at least `helped_from` bytes
-    and the decoder in C does not handle most of it.
+    `chunk_bytes` of text are decoded at a time, in up to `processes` threads if the text is large enough. With two or more, another process decodes
+    some of them if the decoder in C does not handle most of it and the text has at least `helped_from` bytes.
 
     Faults of the file that leave something to read become a ReadIssue. Raises TraceError if the text is
     no trace or holds nothing to analyze."""
@@ -107,11 +110,15 @@ def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, proce
     def decode(piece: bytes) -> Piece:
         return decode_piece(piece, exact)
 
-    with Helper() as helper:
-        for piece in text.decoded(decode, helper):
+    with Helper() as helper, Threads(decode) as threads:
+        for piece in text.decoded(decode, threads, helper):
             exact = helper.exact = piece.exact
             collected.add(piece)
             slow += 1 if not piece.native else -1
+            if exact or slow > HELPED_AFTER:  # what Python decodes, threads decode in turns
+                threads.close()
+            elif piece.native and processes > 1 and stream.expected >= min(helped_from, THREADED_FROM_BYTES):
+                threads.start(processes - 1)
             if processes > 1 and slow > HELPED_AFTER and stream.expected >= helped_from:
                 helper.start()
     issues = [*_file_issues(text, stream, collected.events), *time_issues(collected.bad_times, collected.bad_durations)]

@@ -22,8 +22,17 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+QUEUED = 3
+"""Pieces given at once to each process or thread: the decoded piece, and two in the queue, so that it never waits."""
+MOST_PENDING = 3 * QUEUED
+"""Pieces that may wait for one that is decoded elsewhere, some megabytes: of three threads. More wait for the one that reads and merges."""
+
+
 class Elsewhere(Protocol[T_co]):
-    """Decodes pieces next to this process and gives the results in order (see `helper`)."""
+    """Decodes pieces at the same time and gives the results in order (see `helper` and `threads`)."""
+
+    @property
+    def closed(self) -> bool: ...
 
     @property
     def free(self) -> bool: ...
@@ -83,14 +92,11 @@ class _Pending(msgspec.Struct, Generic[T]):
     """A piece without a delivered result, and the position in the text before its last block was read."""
 
     piece: bytes
-    block: bytes
     before: tuple[bytes, int, int]
+    gap: bytes = b""
+    """The text between it and what comes after it."""
     value: T | MalformedError | None = None
     """None while it is decoded elsewhere."""
-
-
-# Results that may wait for one that is decoded elsewhere: some megabytes.
-_MAX_PENDING = 8
 
 
 def _settled(entry: _Pending[T], decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> T:
@@ -155,14 +161,15 @@ class Text:
         block, self._again = self._again[:n], self._again[n:]
         return block + self._source(n - len(block)) if len(block) < n else block
 
-    def decoded(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T] | None = None) -> Iterator[T]:
+    def decoded(self, decode: Callable[[bytes], T], *elsewhere: Elsewhere[T]) -> Iterator[T]:
         """Decode all events, piece by piece. `decode` raises MalformedError for any text but `{…}, {…}`.
 
-        Pieces decoded elsewhere have the same cuts and come in the same order."""
+        Pieces decoded elsewhere have the same cuts and come in the same order. Who closes that gets its other pieces decoded here."""
         want, ended = self._chunk, not self.found
         while not (ended and not self._buffer.strip(_BLANK + b",")):
-            if elsewhere is not None and self._separator and not (ended or self._lost) and elsewhere.free:
-                yield from self._together(decode, elsewhere)
+            for other in elsewhere:
+                if self._separator and want == self._chunk and not (ended or self._lost) and other.free:
+                    yield from self._together(decode, other)
             block = b"" if ended else self._read(want)
             ended = not block
             before = self._offset
@@ -189,38 +196,47 @@ class Text:
         self._take_trailer()
 
     def _together(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> Iterator[T]:
-        """Decode pieces here and elsewhere while every guess is right; then are before the first piece that is not done."""
+        """Decode pieces here and elsewhere while every guess is right and that is open; then are before the first piece that is not done."""
         pending: deque[_Pending[T]] = deque()
         more = True
         while more or pending:
             if more:
                 before = self._buffer, self._offset, self.end
                 block = self._read(self._chunk)
-                self._buffer += block
-                piece = self._guess() if block else b""
+                piece, rest = self._cut(block) if block else (b"", b"")
                 more = bool(piece)
                 if piece:
-                    entry: _Pending[T] = _Pending(piece, block, before)
+                    entry: _Pending[T] = _Pending(piece, before)
                     if not (elsewhere.free and elsewhere.submit(piece)):
                         try:
                             entry.value = decode(piece)
                         except MalformedError as error:
                             entry.value, more = error, False
                     pending.append(entry)
-                    self._advance(len(piece))
+                    self._buffer = rest
+                    self._advance(0, len(piece))
+                    entry.gap = rest[: len(rest) - len(self._buffer)]
                 else:
                     self._again = block + self._again
                     self._buffer = before[0]
-            while pending and (not more or len(pending) > _MAX_PENDING or pending[0].value is not None or elsewhere.ready):
+            while pending and (not more or len(pending) > MOST_PENDING or pending[0].value is not None or elsewhere.ready):
                 try:
                     value = _settled(pending[0], decode, elsewhere)
                 except MalformedError:
-                    self._buffer, self._offset, self.end = pending[0].before
-                    self._again = b"".join(entry.block for entry in pending) + self._again
+                    self._give_back(pending)
                     elsewhere.close()
                     return
                 pending.popleft()
                 yield value
+                if elsewhere.closed and pending:
+                    self._give_back(pending)
+                    return
+
+    def _give_back(self, pending: deque[_Pending[T]]) -> None:
+        """Be before these pieces again."""
+        text = b"".join([part for entry in pending for part in (entry.piece, entry.gap)]) + self._buffer
+        self._buffer, self._offset, self.end = pending[0].before
+        self._again = text[len(self._buffer) :] + self._again
 
     def _cut(self, block: bytes) -> tuple[bytes, bytes]:
         """The buffer and the text read after it, cut at the last separator; nothing and all of it if none is known or found."""

@@ -14,11 +14,9 @@ from types import TracebackType
 
 from advisor.sources import isolated
 from advisor.sources.isolated import send, take
+from advisor.sources.kineto.chunks import QUEUED
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_piece
-
-QUEUED = 2
-"""Pieces given to the helper at once: the decoded piece, and a piece in the queue, so that it never waits."""
 
 # The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
 _PIPE_BYTES = 1 << 20
@@ -58,6 +56,11 @@ class Helper:
         process, self._process = self._process, None
         if process is not None:
             isolated.end(process)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is gone; also before it starts."""
+        return self._process is None
 
     @property
     def free(self) -> bool:

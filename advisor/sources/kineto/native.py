@@ -6,6 +6,7 @@ decodes. What comes after is the same.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
@@ -80,9 +81,8 @@ class OfColumns(msgspec.Struct, frozen=True):
 
 
 def _made() -> Any:
-    """The decoder, None if there is none."""
-    if EXTENSION is None:
-        return None
+    """A decoder of the extension."""
+    assert EXTENSION is not None
 
     def bits(names: tuple[str, ...], base: int) -> int:
         return sum(1 << _NUMBER[name] - base for name in names if base <= _NUMBER[name] < base + _LEVEL)
@@ -98,7 +98,17 @@ def _made() -> Any:
     )  # fmt: skip
 
 
-DECODER = _made()
+class _Decoders(threading.local):
+    """A decoder for each thread: it is as large as what it reads, and takes a piece at a time."""
+
+    def __init__(self) -> None:
+        self.own = _made()
+
+    def decode(self, text: bytes) -> Any:
+        return self.own.decode(text)
+
+
+DECODER = _Decoders() if EXTENSION is not None else None
 
 
 def decode(text: bytes) -> Decoded | None:

@@ -247,6 +247,9 @@ ODD_TEXTS = {
 }
 
 
+OCCUPANCY = native._ARGS["occupancy"]
+
+
 @installed
 @pytest.mark.parametrize("odd", ODD_TEXTS)
 def test_odd_texts(odd: str) -> None:
@@ -303,6 +306,26 @@ def test_names_that_were_made_to_meet_in_one_place_are_given_back(monkeypatch: p
 @given(st.sampled_from(["", "-"]), st.integers(0, 1 << 44) | st.sampled_from([(1 << 43) - 1, 1 << 43]), st.from_regex(r"(\.[0-9]{1,5})?", fullmatch=True))
 def test_times_of_any_length(sign: str, us: int, decimals: str) -> None:
     assert_alike(X.replace('"ts":5', f'"ts":{sign}{us}{decimals}').encode() + b"}")
+
+
+NUMBERS = [
+    st.from_regex(r"-?(0|[1-9][0-9]{0,19})\.[0-9]{1,20}", fullmatch=True),
+    st.from_regex(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?[eE][+-]?[0-9]{1,2}", fullmatch=True),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.builds(lambda half, decimals: f"{half}.{'0' * decimals}", st.integers(1 << 52, 1 << 53).map(lambda whole: 2 * whole + 1), st.integers(1, 3)),
+]
+"""Floats of up to 19 digits and of more, with exponents and without, and those in the middle of two."""
+
+
+@installed
+@settings(max_examples=examples(1000), deadline=None)
+@given(st.lists(st.one_of(NUMBERS), min_size=1, max_size=20))
+def test_floats_are_the_nearest(numbers: list[str]) -> None:
+    decoded = native._made().decode(",".join(X.replace("cpu_op", "kernel") + f',"args":{{"{OCCUPANCY}":{number}}}}}' for number in numbers).encode())
+    assert (decoded is None) == any(np.isinf(float(number)) or len(number) > 63 for number in numbers)
+    if decoded is not None:
+        ((_, _, columns),) = decoded[3]
+        assert columns[native._NUMBER["occupancy"]] == np.array([float(number) for number in numbers]).tobytes()
 
 
 @installed
@@ -362,7 +385,7 @@ def test_without_it_nothing_is_said(why: str, tmp_path: Path) -> None:
 
 @installed
 def test_what_is_no_schema_is_refused() -> None:
-    decoder = type(native.DECODER)
+    decoder = type(native._made())
     for schema in (
         (),
         ([("a", "t")] * 65, [], [], [], [], "", 1.0, 1.0, 1),
