@@ -93,3 +93,10 @@ def test_a_mark_more_than_steps_is_explained():
 def test_a_second_way_to_the_same_cuda_graphs_is_no_alternative():
     finding = replace(launch_bound().findings[0], excluded="same-graphs", alternative_to=("launch-gap",))
     assert wording.remark(finding) == "The fix of launch-gap uses CUDA graphs too: apply only one of the two."
+
+
+def test_steps_that_differ_have_a_mean_and_no_length():
+    report = launch_bound()
+    unlike = Health("steps", "degraded", "7 whole steps, 2.65 to 303 ms: they differ", reason="beyond-threshold", measured=6.5, threshold=0.25, unit="share")
+    assert not wording.step_now(report).endswith("on average")
+    assert wording.step_now(replace(report, health=(unlike,))) == f"{wording.step_now(report)} on average"
