@@ -9,7 +9,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_tokens import names_of, plain
 from advisor.knowledge.shares import HARDLY_ANY
-from advisor.report.numbers import duration
+from advisor.report.numbers import NAMED, duration
 from advisor.views.replay.gpu_work import GpuWork
 
 _FUNCTOR = names_of("functor")
@@ -27,7 +27,7 @@ def largest_kind(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
     return f" {by_kind[largest] / total_us:.0%} of the gain is in 1 of {len(by_kind)} chain types: {chain_label(largest, MOST_SHOWN)}."
 
 
-MOST_SHOWN = 5
+MOST_SHOWN = NAMED
 """Ops of a chain in a sentence; the evidence has more of them."""
 
 

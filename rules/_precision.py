@@ -8,6 +8,7 @@ from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS, Family, family, library_product, tensor_core
+from advisor.knowledge.shares import CONSIDERABLE, MOST
 from advisor.knowledge.structs import replace
 from advisor.rules._kernels import Fine, Question, Seen
 from advisor.rules.fixes.tensor_cores import IN_KERNEL, in_16_bits
@@ -32,7 +33,7 @@ _PRODUCT = names_of("product_by_own_name")
 UNKNOWN_DEVICE = costs("unknown-device")
 
 
-MIN_FUSED, MIN_FMA = 0.5, 0.2
+MIN_FUSED, MIN_FMA = MOST, CONSIDERABLE
 """A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
 one that does less waits for something else first."""
 

@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import CopyKind, Timeline
@@ -20,13 +21,11 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.launches import NUMBER_BYTES
 from advisor.views.trace.table_filters import matches
 
-NEAR = 64
+NEAR = EXAMINED
 """Calls between unscaling the last gradients and reading whether one was infinite; GradScaler.step makes a handful."""
-
-SMALL_BYTES = 64
-"""The flag is one float a device."""
 
 _UNSCALE = names_of("unscale_gradients")
 
@@ -90,7 +89,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
 
 def _reads_of_the_flag(work: GpuWork, calls: HostCalls, unscaling: Ints) -> Ints:
     """Positions of the first waiting read after each run of unscaling, and of the sync in the same op."""
-    down = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= SMALL_BYTES)
+    down = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= NUMBER_BYTES)
     reads = np.unique(work.schedule.op_call[down])
     sync = calls.with_role(cuda_api.ApiRole.SYNC)
     found: set[int] = set()

@@ -6,6 +6,7 @@ from advisor.engine.rule import Outcome, rule
 from advisor.knowledge import occupancy
 from advisor.knowledge.measured_costs import costs
 from advisor.knowledge.occupancy import WARP
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
@@ -14,7 +15,7 @@ from advisor.views.kernels.fill import fill, warps
 from advisor.views.kernels.limits import REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
-MOST_EMPTY = 0.75
+MOST_EMPTY = 1 - CONSIDERABLE
 """Of the lanes of a block's warps: blocks whose threads fill no more leave at least every fourth lane empty."""
 
 MORE = {

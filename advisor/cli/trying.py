@@ -18,7 +18,7 @@ from advisor.errors import UsageError
 FORMATS = {"text": ".txt", "json": ".json", "markdown": ".md", "html": ".html"}
 WORKDIRS = ("here", "copy")
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}  # a unit of time
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # a unit of time
 
 
 def try_(
@@ -83,7 +83,7 @@ def try_(
 def seconds(budget: str) -> float:
     """A time as --budget takes it. Raises UsageError."""
     found = _BUDGET.fullmatch(budget.strip()[:40])
-    if found is None or not 0 < (value := float(found[1]) * _SECONDS[found[2]]) < 1e7:
+    if found is None or not 0 < (value := float(found[1]) * _SECONDS[found[2] or "s"]) < 1e7:
         raise UsageError(f"--budget {budget} is no time", "Give a time such as 90s, 10m or 1h.")
     return value
 

@@ -13,7 +13,7 @@ from advisor.compare.model import Comparison, Interval, Row, Side, Table, Verdic
 from advisor.engine.analysis import Analysis, report_in
 from advisor.errors import UsageError
 from advisor.knowledge.release import release
-from advisor.report.finding import NO_DIFFERENCE
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.report.model import Kind, Report
 from advisor.report.numbers import duration, percent, three
 

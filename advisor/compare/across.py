@@ -9,7 +9,7 @@ import msgspec
 from advisor.compare.shares import share
 from advisor.errors import UsageError
 from advisor.knowledge.release import release
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import CONSIDERABLE, MOST
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, reach
@@ -110,7 +110,7 @@ def _families(report: Report, steps: int, step_us: float) -> tuple[Family, ...]:
 KNOWN = MOST
 """A share of the peaks speaks for a side where the work of half of its kernels' time is known."""
 
-SAME_WORK = 0.25
+SAME_WORK = CONSIDERABLE
 """The same model under two frameworks differs in FLOPs by what each pads and fuses; by a quarter it is not the same model."""
 
 

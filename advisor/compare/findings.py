@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from advisor.compare.model import Applied, FindingChange, Status
-from advisor.report.finding import LOW_SHARE, NO_DIFFERENCE, Finding, Saving
+from advisor.knowledge.shares import NO_DIFFERENCE
+from advisor.report.finding import LOW_SHARE, Finding, Saving
 from advisor.report.model import Report
 
 FINDING_SHARE = NO_DIFFERENCE

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from advisor.errors import TraceError
-from advisor.report.finding import NO_DIFFERENCE
+from advisor.knowledge.shares import NO_DIFFERENCE
 
 FILE = "accuracy.jsonl"
 

@@ -20,6 +20,7 @@ from advisor.knowledge.structs import replace
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.served_load import LoadBeside
+from advisor.sources.limits import DAY_NS
 from advisor.sources.paths import fingerprint
 from advisor.sources.ranks import JobTraces, RankTrace
 from advisor.views.ranks.job import RankSummaries, UnreadRank
@@ -187,10 +188,6 @@ def _numbered(summaries: Sequence[RankSummary], said: list[str]) -> list[RankSum
         said.append(f"{len(nameless)} traces say no rank: they are numbered in the order of their names")
     counted = [replace(one, facts=msgspec.structs.replace(one.facts, rank=n, rank_from=COUNTED)) for one, n in zip(nameless, free, strict=False)]
     return [*latest.values(), *counted]
-
-
-DAY_NS = 86_400 * 10**9
-"""Ranks of one job are recorded at the same time: a day apart they are different runs."""
 
 
 def _check_one_job(ranks: Sequence[RankSummary]) -> None:

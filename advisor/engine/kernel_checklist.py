@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor.knowledge.op_tokens.families import PRODUCTS
-from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.knowledge.shares import HARDLY_ANY, MOST, NEGLIGIBLE
 from advisor.report.kernels import Check, KernelRow
 from advisor.report.model import Answer
 from advisor.report.numbers import counted, cut, percent
 
-MATTERS, NOTHING = HARDLY_ANY, 0.001
+MATTERS, NOTHING = HARDLY_ANY, NEGLIGIBLE
 """Of the measured time: kernels of less than the one make no answer for the program, and those of less than the other are not worth a look."""
 KNOWN = MOST
 """Where less of the time was collected, what was collected says nothing of the rest."""

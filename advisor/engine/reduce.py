@@ -12,6 +12,7 @@ import msgspec
 from advisor.engine.evaluate import evaluate
 from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError, TraceError
+from advisor.knowledge.counts import FINDINGS
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.structs import replace
 from advisor.recordings.captures import CapturePart
@@ -23,7 +24,7 @@ from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.workspace import Workspace
 
-KEPT_FINDINGS = 12
+KEPT_FINDINGS = FINDINGS
 """Findings of one rank that its job looks at."""
 
 

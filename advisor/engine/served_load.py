@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.knowledge.server_marks import DECODE, MIXED, VERIFY
-from advisor.knowledge.shares import UNUSUAL
+from advisor.knowledge.shares import FAR_APART, UNUSUAL
 from advisor.recordings.served_load import LoadBeside
 from advisor.report.numbers import duration
 from advisor.report.recording import Health
@@ -15,7 +15,7 @@ from advisor.views.trace.serving import Serving
 
 SAME_BATCH = UNUSUAL
 """Requests in the traced steps against those that ran when it was measured: in a steady state the batch changes by less."""
-SAME_STEP = 2.0
+SAME_STEP = FAR_APART
 """A traced step against the measured time per token: recording makes a step longer, and prompts that are taken in make tokens wait."""
 
 

@@ -39,6 +39,7 @@ from advisor.integrations.mcp_answers import (
     fitted,
 )  # fmt: skip
 from advisor.integrations.mcp_arguments import located
+from advisor.knowledge.counts import SHOWN
 from advisor.report.brief import Quoted, brief
 from advisor.report.finding import Finding
 from advisor.report.model import Report
@@ -174,7 +175,7 @@ class Tools:
                 after=round(found.after.step_us, 1),
                 unit="us",
                 noise=found.noise,
-                findings=tuple(moved[:_MOVED]),
+                findings=tuple(moved[:SHOWN]),
                 by=by,
                 rows=tuple(_changed(row.name, row.before_us, row.after_us, row.change_us, "us") for row in tables[by].rows[skip:]),
                 from_trace=tuple(cleaned(f"{d.what}: {d.before} before, {d.after} after", 120) for d in found.differences[:4]),
@@ -296,10 +297,6 @@ class Tools:
         return read_report(path) if is_report(path) else report_of(path)
 
 
-_MOVED = 8
-"""Rules whose findings changed, in a first answer."""
-
-
 ANSWERS: dict[str, type[msgspec.Struct]] = {
     "analyze": Analyzed, "findings": Findings, "explain": Explained, "kernels": Kernels, "diff": Diffed, "check": Checked, "serving": Served,
 }  # fmt: skip
@@ -332,7 +329,7 @@ def _of_memory(before: list[Report], after: list[Report], skip: int) -> str:
             after=found.after.peak_allocated_bytes,
             unit="bytes",
             reserved_bytes=(found.before.peak_reserved_bytes, found.after.peak_reserved_bytes) if found.reserved_known else None,
-            findings=tuple(RuleChange(f.rule, f.status) for f in found.findings if f.status != "same")[:_MOVED],
+            findings=tuple(RuleChange(f.rule, f.status) for f in found.findings if f.status != "same")[:SHOWN],
             by="category",
             rows=tuple(_changed(row.name, row.before, row.after, row.change, "bytes") for row in found.tables[0].rows[skip:]),
         ),

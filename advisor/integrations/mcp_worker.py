@@ -14,13 +14,11 @@ import msgspec
 from advisor.engine.settings import OWN_RULES
 from advisor.errors import AdvisorError, TraceError, UsageError
 from advisor.integrations.mcp_tools import tools_of
+from advisor.knowledge.patience import HEARD_S
 from advisor.sources import isolated
 
 ANSWER_S = 120.0
 """A trace of a million events takes some ten seconds, and clients wait for a minute or a few."""
-
-_GRACE_S = 5.0
-"""The worker ends itself so long after the server would have ended it: the server may have been killed meanwhile."""
 
 
 class _Request(msgspec.Struct):
@@ -80,7 +78,7 @@ def serve() -> None:
         os.dup2(2, 1)
         while request := isolated.take(source):
             asked = msgspec.json.decode(request, type=_Request)
-            signal.setitimer(signal.ITIMER_REAL, asked.limit_s + _GRACE_S)
+            signal.setitimer(signal.ITIMER_REAL, asked.limit_s + HEARD_S)  # the server may have been killed before it ended this process
             try:
                 answer = _Answer(tools(asked.root)[asked.tool](**asked.arguments))
             except AdvisorError as error:

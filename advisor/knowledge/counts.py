@@ -6,6 +6,24 @@ RUNS = 3
 ENOUGH = 5
 """Measurements that a mean or an interval needs: fewer hardly show their spread."""
 
+USUAL = 10
+"""Records of a kind that show its usual time: among fewer a damaged, cold or other one decides."""
+
+BY_CHANCE = 8
+"""As few records may agree by chance, and do not tell which of them is damaged."""
+
+EXAMINED = 64
+"""Candidates that are examined one by one, the nearest or the longest first: ops, frames, pauses, lines."""
+
+DISTINCT = 256
+"""Kinds that are told apart, several times what programs have: a trace with more is artificial, and must not take long."""
+
+SHOWN = 8
+"""Rows or names of a list that people read: the rest is counted."""
+
+FINDINGS = 12
+"""Findings that anybody looks at: those after them are small."""
+
 RESAMPLES = 10_000
 """Of a bootstrap: the ends of its interval move by less than what is printed."""
 

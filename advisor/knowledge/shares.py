@@ -24,5 +24,14 @@ WELL_USED = 0.6
 UNUSUAL = 1.5
 """Times as much as usual: the spread of the same work does not reach as far."""
 
+NO_DIFFERENCE = 0.02
+"""Unprofiled step times repeat within about this share: a smaller gain is none, and a gain so near to an interval is inside."""
+
+NEGLIGIBLE = 0.001
+"""What is below it changes no figure that is told."""
+
+FAR_APART = 2.0
+"""Times: two measurements of the same do not differ by as much."""
+
 SEVERAL = 1.5
 """A step, in the mean: with fewer it has a single one."""

@@ -11,9 +11,9 @@ from statistics import median
 import numpy as np
 
 from advisor.knowledge.counts import ENOUGH
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.lab import tables
 from advisor.lab.accuracy import Pair, Validated, baseline, rank_correlation, winkler
-from advisor.report.finding import NO_DIFFERENCE
 
 BLIND = "blind.csv"
 

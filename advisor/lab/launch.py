@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Protocol
 
 from advisor.errors import AdvisorError, TraceError, UsageError
+from advisor.knowledge.patience import LOOK_S
 from advisor.lab.find_steps import Steps
 from advisor.lab.injection import environment
 from advisor.lab.merge import Process, left_by, merge
@@ -27,9 +28,6 @@ from advisor.report.numbers import counted
 _HOW_TO_START = "Give a program that is on the PATH, and its arguments: python train.py, or env NAME=value python train.py."
 
 NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
-
-LOOK_S = 0.5
-"""How often we look whether all is recorded while the program still runs."""
 
 
 def launch(

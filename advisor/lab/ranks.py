@@ -7,10 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-WAIT_S = 30.0
-"""A rank that is to stop waits at most so long for the others. They may be writing a trace of this step, which takes seconds."""
-HEARD_S = 5.0
-"""... and then for all to have heard the verdict, which they look for every 20 ms."""
+from ..knowledge.patience import GRACE_S, HEARD_S
 
 _STOP, _GO_ON = "stop", "go on"
 _ARRIVED, _VERDICT, _HEARD = "advisor/arrived", "advisor/verdict", "advisor/heard"
@@ -55,7 +52,7 @@ def all_stop(willing: bool) -> bool:
     if store.add(_ARRIVED, 1) >= world:
         stop = verdict(_STOP)
     else:
-        seconds_until(lambda: store.check([_VERDICT]), WAIT_S)
+        seconds_until(lambda: store.check([_VERDICT]), GRACE_S)
         stop = verdict(_GO_ON)
     heard = store.add(_HEARD, 1)
     if stop and heard < world and dist.get_rank() == 0:  # where the store mostly lives, which ends with its process

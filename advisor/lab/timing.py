@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from advisor.report.finding import NO_DIFFERENCE
+from advisor.knowledge.shares import NO_DIFFERENCE
 
 if TYPE_CHECKING:
     import pandas as pd

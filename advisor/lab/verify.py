@@ -19,8 +19,8 @@ import numpy as np
 from advisor.errors import AdvisorError, TraceError, UsageError, require
 from advisor.knowledge.counts import PRINTED_BYTES, PRINTED_LINES, RESAMPLES, RUNS
 from advisor.knowledge.devices import same_device
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.knowledge.structs import replace
-from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.numbers import counted
 
 STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))

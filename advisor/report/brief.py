@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from advisor.report.encoded import as_json
-from advisor.report.finding import AnySaving, Finding, Severity
+from advisor.report.finding import SUMMARY_CHARACTERS, AnySaving, Finding, Severity
 from advisor.report.model import SCHEMA, Kind, Report
 from advisor.report.numbers import NAMED, cut, whole_clauses
 from advisor.report.priorities import first_findings
@@ -18,7 +18,7 @@ BRIEF = 1
 """The version of this form: fields are added within one, and never renamed."""
 BRIEF_BYTES = 2_000
 """Of the JSON at most."""
-TEXTS = (240, 160, 100, 60, 30)
+TEXTS = tuple(SUMMARY_CHARACTERS >> halved for halved in range(4))
 """Characters of a text, the most of these with which all fits."""
 
 

@@ -172,9 +172,6 @@ HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, HARDLY_ANY, 0.01
 """Shares of the step that a fix must save to be high, medium or low. A twentieth is what an unprofiled run can confirm
 against its own noise; a fifth is worth dropping other work for."""
 
-NO_DIFFERENCE = 0.02
-"""Unprofiled step times repeat within about this share: a smaller gain counts as no difference, and a gain so near to an interval as inside."""
-
 
 def severity_of(saving: AnySaving, whole: float) -> Severity:
     """How much a finding matters, by the share of the whole (the step's µs, the peak's bytes, 1) that its fix is expected to save."""

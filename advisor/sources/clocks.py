@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.intervals import CLOCKS_APART_US, Floats, Ints
+from advisor.knowledge.counts import USUAL
+from advisor.knowledge.shares import NEGLIGIBLE
 from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import Timeline
 
 LEAST_LAUNCH_US = 3.0
 """No kernel starts sooner after its launch began. At least 3.3 µs in some 130 recordings of A100, H100, H200, MI210 and MI300, by three profilers."""
 
-FEWEST_LAUNCHES = 10
+FEWEST_LAUNCHES = USUAL
 """With fewer launches no clock is corrected: a record may be damaged."""
 
-AMONG_FASTEST = 0.001
+AMONG_FASTEST = NEGLIGIBLE
 """Quantile of the times from launch to start that represents the shortest: a single record among thousands has no influence."""
 
 

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.cuda_api import plain
 from advisor.knowledge.op_tokens.families import Family, family
+from advisor.knowledge.shares import FAR_APART
 from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import TABLES, GpuKind, Timeline
 from advisor.sources.queues import SLACK_US, Queued, few_rows
 
-FAR = 2.0
+FAR = FAR_APART
 """A record that overflowed is far longer than all others of its name. Records of a separate queue are alike."""
 
 _WAITS_FOR_DEVICE = re.compile(r"(cuda|cu|hip)(Device|Ctx|Context)Synchronize$")

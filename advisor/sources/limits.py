@@ -1,6 +1,9 @@
 """Limits of any recording, in any format: a number beyond them is damage."""
 
-LONGEST_NS = 7 * 86_400 * 10**9
+DAY_NS = 86_400 * 10**9
+"""Files of one run are written on the same day."""
+
+LONGEST_NS = 7 * DAY_NS
 """No event lasts a week: that is a broken clock."""
 
 LARGEST = 1 << 62
@@ -14,3 +17,6 @@ LONGEST_VARINT = 10
 
 MOST_LEFT_OUT = 20
 """Kinds of events left out that are named: a message that anybody reads."""
+
+EXACT = 2.0**53
+"""A float64 holds every whole number below it."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.counts import BY_CHANCE
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.columns import Table, joined, row_by_row
 from advisor.recordings.columns import numbered as numbers_of
@@ -19,7 +20,7 @@ from advisor.report.numbers import counted, duration
 SINGLE = HARDLY_ANY
 """Share of contradicting records above which they are not singly damaged. The checks of clocks and streams fail from here on."""
 
-OTHERS = 8
+OTHERS = BY_CHANCE
 """With this few rows, it is unknown whether a row or the rest is damaged."""
 
 SLACK_US = 10.0

@@ -16,7 +16,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.files import is_ours
 from advisor.knowledge.formats import HEAD_BYTES
-from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.knowledge.shares import HARDLY_ANY, MOST, VIRTUALLY_ALL
 from advisor.knowledge.structs import replace
 from advisor.recordings.columns import Table
 from advisor.recordings.recording import Recording
@@ -310,7 +310,7 @@ def split(timeline: Timeline) -> list[Timeline]:
 LAUNCHED = MOST
 """Of a device's ops: what launched fewer is not the process that works on it."""
 
-CAUSAL = 0.98
+CAUSAL = VIRTUALLY_ALL
 """Of the ops that two processes may have launched, by their ids: the launching process made its calls before nearly all of them began."""
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from advisor.errors import TraceError
+from advisor.files import HEAD_BYTES
 from advisor.knowledge import formats
 from advisor.sources.opened import Opened
 
@@ -16,7 +17,7 @@ NCU_MAGIC = b"NVR\0"
 COLUMNS_MAGIC = b"advisor columns\n"
 PPROF_HEAD = b"\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04"
 """JAX writes its two kinds of values first, their texts numbered 1 to 4: allocations/count and space/bytes."""
-SNIFF_BYTES = 4096  # every format says what it is in fewer
+SNIFF_BYTES = HEAD_BYTES  # every format says what it is in fewer
 
 _NCU_HEADER = rb'^"?(ID|Process ID)"?,.*"?Kernel Name"?'
 _XLA_PROCESS = rb'"name"\s*:\s*"/(device:\w+:\d+|host:\w+)[^"]*"'

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from advisor.knowledge.counts import SHOWN
 from advisor.knowledge.host_waits import GENERALLY, HostWait, Instead
 from advisor.report.finding import Code, Fix
 
-MOST_STEPS = 6
+MOST_STEPS = SHOWN
 """Kinds of calls that a fix speaks of, those that wait most often first."""
 
 

@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from advisor.errors import AdvisorError
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.lab.trying.result import Tried
 from advisor.lab.trying.session import tried
 from advisor.lab.trying.start import Asked, Program, Runner
 from advisor.lab.trying.statistics import held
-from advisor.report.finding import NO_DIFFERENCE
 
 PROGRAMS = Path(__file__).with_name("try_programs")
 PAGE = Path(__file__).parents[2] / "docs" / "try.md"

@@ -47,11 +47,11 @@ def test_ranks_that_all_want_to_stop_do(group):
 def test_where_one_cannot_none_stops_and_none_waits_for_it(group):
     start = time.monotonic()
     assert group((True, 0.0), (False, 0.1)) == [False, False]
-    assert time.monotonic() - start < ranks.WAIT_S / 2
+    assert time.monotonic() - start < ranks.GRACE_S / 2
 
 
 def test_a_rank_that_comes_too_late_finds_that_all_go_on(group, monkeypatch):
-    monkeypatch.setattr(ranks, "WAIT_S", 0.05)
+    monkeypatch.setattr(ranks, "GRACE_S", 0.05)
     assert group((True, 0.0), (True, 0.5)) == [False, False]
 
 

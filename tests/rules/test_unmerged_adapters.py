@@ -2,6 +2,7 @@
 
 import pytest
 
+from advisor.views.patterns.dataflow import REACH
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 ROWS, IN, OUT, RANK = 8, 1024, 2048, 16
@@ -121,7 +122,7 @@ def softmax(layer):
         ([own, then("aten::native_layer_norm"), low, added], "the next layer of a network whose layers are factorised reads a norm"),
         ([own, added, low, added], "or the sum before it"),
         ([low, own, then("aten::mul", "aten::neg", "aten::cat"), added], "rotary positions come between the layer and the sum"),
-        ([own, low, then(*["aten::copy_"] * 60), added], "too far"),
+        ([own, low, then(*["aten::copy_"] * REACH), added], "too far"),
     ],
 )
 def test_look_alikes_are_quiet(parts, why):

@@ -6,11 +6,11 @@ import pytest
 from advisor.engine.rule import catalog
 from advisor.knowledge import recording_cost, shortest_kernel
 from advisor.knowledge.devices import find
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.lab.stability import reasons, slower
 from advisor.lab.stability.changes import CHANGES, Change
 from advisor.lab.stability.held import compared
 from advisor.lab.stability.reasons import Told, covered, reason_for, share, table
-from advisor.report.finding import NO_DIFFERENCE
 from advisor.views.patterns import fusion
 from tests.rules.test_optimizer_foreach import loop, period
 from tests.rules.test_rules import repeat, run

@@ -7,6 +7,7 @@ from typing import Literal
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
+from advisor.knowledge.counts import SHOWN
 from advisor.knowledge.release import release
 from advisor.recordings.flight import Call, FlightRecords
 from advisor.recordings.recording import Recording
@@ -19,7 +20,6 @@ from advisor.views.workspace import Workspace
 
 _ALL = "TORCH_NCCL_DUMP_ON_TIMEOUT=1 on every rank, and the directory of all their dumps"
 _TIMED = "TORCH_NCCL_ENABLE_TIMING=1, which times each collective on the device"
-_NAMED = 8  # ranks in a sentence
 
 
 def health(workspace: Workspace) -> tuple[Health, ...]:
@@ -128,5 +128,5 @@ def _of_mismatch(rounds: Rounds, one: Mismatch) -> str:
 
 def _ranks(ranks: tuple[int, ...] | list[int]) -> str:
     """`rank 3`, `ranks 0, 1, 2`, the first of many."""
-    shown = ", ".join(map(str, ranks[:_NAMED])) + (f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else "")
+    shown = ", ".join(map(str, ranks[:SHOWN])) + (f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

@@ -38,9 +38,9 @@ def _same_shape_cost(formula: Formula, names: str) -> dict[str, Formula]:
     return dict.fromkeys(names.split(), formula)
 
 
-_NEIGHBOURS = {
-    "nearest1d": 1, "nearest2d": 1, "nearest3d": 1, "linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16,
-}  # fmt: skip
+_NEIGHBOURS = (
+    {f"nearest{axes}d": 1 for axes in (1, 2, 3)} | {f"{way}linear{axes}d": 2**axes for axes, way in enumerate(("", "bi", "tri"), 1)} | {"bicubic2d": 4**2}
+)
 """Elements that each one of an enlarged image is made from."""
 
 _TABLE: dict[Family, dict[str, Formula]] = {

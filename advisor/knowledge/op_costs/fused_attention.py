@@ -6,6 +6,7 @@ from math import ceil
 
 import msgspec
 
+from advisor.knowledge.alignment import ALIGNED_BYTES
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.measured_costs import cost
 
@@ -65,7 +66,7 @@ SINGLE = Rates(
 """No flash kernel takes FP32: CUTLASS's emulates it on Tensor Cores or uses ordinary ones. Shares of the FP32 peak. With a causal mask it took
 as long over 256 words and 0.56 of the time over 1024, forward and backward."""
 
-ALIGNMENT = 8  # elements: 16 bytes, as kernels load them
+ALIGNMENT = ALIGNED_BYTES // 2  # elements of 16 bits
 UNALIGNED = cost("unaligned-mask")
 
 FULL = 128
@@ -95,7 +96,7 @@ class Scores(msgspec.Struct, frozen=True):
     dropped: bool = False
 
 
-SINGLE_ALIGNMENT = 4
+SINGLE_ALIGNMENT = ALIGNED_BYTES // 4
 """FP32 heads are a multiple of this many elements wide, or no fused kernel takes them (minimum_gemm_alignment in torch's sdp_utils.cpp); in 16
 bits the call pads them."""
 

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from advisor.knowledge.data import read
-from advisor.report.finding import NO_DIFFERENCE, Finding, Saving
+from advisor.knowledge.shares import NO_DIFFERENCE
+from advisor.report.finding import Finding, Saving
 from advisor.report.model import Report
 
 

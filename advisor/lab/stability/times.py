@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 
 from advisor.intervals import CLOCKS_APART_US
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.lab.export import METADATA_KEY
 from advisor.lab.stability.events import CALLS, ON_DEVICE, ON_HOST, Event, Recorded, arguments, begins, ends, moved_event, on_device, spans
-from advisor.report.finding import NO_DIFFERENCE
 
 NOISE = NO_DIFFERENCE
 """Kernels differ by about this much from run to run, as steps do."""

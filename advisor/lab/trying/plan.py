@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import HARDLY_ANY, NO_DIFFERENCE
 from advisor.lab.interventions.arithmetic import AMPERE
 from advisor.lab.interventions.catalogue import Intervention, intervention, interventions
 from advisor.lab.trying.result import Elsewhere, Predicted
 from advisor.lab.trying.start import Ran
-from advisor.report.finding import NO_DIFFERENCE, Finding, Saving
+from advisor.report.finding import Finding, Saving
 from advisor.report.model import Report
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from advisor.knowledge.release import release
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.lab.trying.numerics import Compared, summary
 from advisor.lab.verify import Gain
-from advisor.report.finding import NO_DIFFERENCE
 
 SCHEMA = 1  # of the JSON of a trial
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from advisor.engine.run import report_of
 from advisor.errors import AdvisorError, Terminated, TraceError, UsageError
-from advisor.knowledge.counts import RUNS
+from advisor.knowledge.counts import RUNS, SHOWN
 from advisor.knowledge.shares import HARDLY_ANY
 from advisor.knowledge.structs import replace
 from advisor.lab.interventions.catalogue import Intervention, Numerics, intervention, interventions
@@ -39,7 +39,6 @@ NOISY, SEEN = HARDLY_ANY, 2.2
 four, by Student's interval of 99 %."""
 CUT = 60
 """Characters from which a label of evidence may be the beginning of a name."""
-KERNEL_NAMES = 6  # new kernels shown, the most frequent
 
 
 @dataclass
@@ -229,7 +228,7 @@ class Session:
             did["count"], tuple(did["modules"]), min(did["parameters"] / whole, 1.0) if did["modules"] and whole else None,
             tuple((file, line, what) for file, line, what in did["sites"]), tuple(did["made_by"]),
             max(0.0, 1 - after / before) if before and now else None,
-            dict(sorted(new.items(), key=lambda item: -item[1])[:KERNEL_NAMES]),
+            dict(sorted(new.items(), key=lambda item: -item[1])[:SHOWN]),
         )  # fmt: skip
 
     # Numbers.

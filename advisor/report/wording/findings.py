@@ -5,12 +5,12 @@ from __future__ import annotations
 from advisor.report.finding import LOW_SHARE, SEVERITIES, Change, Evidence, Finding, Saving, severity_of
 from advisor.report.host_waits import HostWaitRow, HostWaits
 from advisor.report.model import Report
-from advisor.report.numbers import counted, duration, mean, size, times
+from advisor.report.numbers import NAMED, counted, duration, mean, size, times
 from advisor.report.wording.checks import check_name
 from advisor.report.wording.savings import per_request, saving_method, step_noun
 from advisor.report.wording.verdicts import improves
 
-_FEW = 3
+_FEW = NAMED
 """Names that a list spells out before it counts the rest."""
 
 

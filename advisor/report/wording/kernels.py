@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from advisor.knowledge.stalls import STALLS, WORTH_SHOWING
 from advisor.report.kernels import KernelRow
-from advisor.report.numbers import percent
+from advisor.report.numbers import NAMED, percent
 
-SHOWN_STALLS = 3  # as many fit a sentence
+SHOWN_STALLS = NAMED  # as many fit a sentence
 
 
 def occupancy(row: KernelRow) -> str:

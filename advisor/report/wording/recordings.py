@@ -7,8 +7,7 @@ from math import inf
 import msgspec
 
 from advisor.knowledge.idle import IDLE_CAUSES
-from advisor.knowledge.shares import HARDLY_ANY
-from advisor.report.finding import NO_DIFFERENCE
+from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY, NO_DIFFERENCE
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import NAMED, counted, duration, percent, rough_duration, share, span
 from advisor.report.recording import DeviceTime, Prediction
@@ -49,7 +48,7 @@ _LINKS = {
 MENTIONED = NO_DIFFERENCE
 """Profiler overhead that changes a step by less than this is not mentioned."""
 
-BUSY = 0.75
+BUSY = 1 - CONSIDERABLE
 """A GPU that works for more than this of a step whose path is the host's waits for it by no more than the rest."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from advisor.knowledge.shares import LITTLE
 from advisor.report.finding import HIGH_SHARE, LEVEL, LOW_SHARE, MEDIUM_SHARE, AnySaving, BytesSaved, Finding, Saving, ShareSaved
 from advisor.report.model import Report
 from advisor.report.numbers import duration, percent, rough_duration, rough_percent, rough_size, size, span
 
-WIDE = 0.1
+WIDE = LITTLE
 """A saving whose ends differ by more than this share of what is expected is known to two digits at most."""
 
 _EXACT: dict[type, Callable[[float], str]] = {Saving: duration, BytesSaved: size, ShareSaved: percent}

@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-_NS_EXACT = 2.0**53
-"""Above this a float64 holds no whole nanoseconds."""
+from advisor.sources.limits import EXACT
 
 
 class Packed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +36,7 @@ def pack(values: NDArray[Any], later_us: float = 0.0) -> tuple[Packed, bytes]:
     for later in {0.0, later_us}:
         with np.errstate(over="ignore", invalid="ignore"):
             ns = np.rint((values - later) * 1000.0)
-        if (np.abs(ns) < _NS_EXACT).all() and np.array_equal((ns / 1000.0 + later).view(np.int64), values.view(np.int64)):
+        if (np.abs(ns) < EXACT).all() and np.array_equal((ns / 1000.0 + later).view(np.int64), values.view(np.int64)):
             packed, data = pack_integers(ns.astype(np.int64))
             return msgspec.structs.replace(packed, ns=True, later_us=later), data
     return Packed(8), _by_byte(values.view(np.uint64), 8)

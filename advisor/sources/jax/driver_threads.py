@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints, union
+from advisor.knowledge.counts import BY_CHANCE
 
 _RUNS = re.compile(r"GpuExecutable::ExecuteThunks|:XLA GPU module$")
-LEAST_CALLS = 8
+LEAST_CALLS = BY_CHANCE
 """Fewer calls may lie in another thread's ranges by chance."""
 
 

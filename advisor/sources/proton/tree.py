@@ -13,6 +13,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.recordings.kernel_profiles import DURATION, KernelProfile, KernelProfiles, counted
+from advisor.sources.limits import EXACT
 from advisor.sources.proton.trace import number, work_of
 from advisor.sources.sniff import is_json
 
@@ -24,7 +25,6 @@ _FORMER = {"Time (ns)": _TIME, "Count": _COUNT, "DeviceId": _DEVICE}
 _DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 BYTES, FLOPS = "proton__bytes", "proton__flops"
 """What metadata says that a launch moves and computes: at least that much, whatever the caches did."""
-_MOST_LAUNCHES = 1e15  # a float holds every whole number up to it
 
 
 @dataclass
@@ -54,7 +54,7 @@ def read(data: bytes, path: str) -> KernelProfiles:
     sums: dict[tuple[str, int], _Sum] = {}
     for name, metrics in _nodes(value):
         ns, launches = number(metrics.get(_TIME)), number(metrics.get(_COUNT))
-        if ns > 0 and 0 < launches < _MOST_LAUNCHES:
+        if ns > 0 and 0 < launches < EXACT:
             flops, moved = work_of(dict(metrics))
             device = str(metrics.get(_DEVICE, "0"))
             key = name, int(device) if device.isdecimal() and len(device) < 6 else 0

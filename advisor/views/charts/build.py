@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, overlap_with
+from advisor.knowledge.counts import FINDINGS
 from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
 from advisor.recordings.columns import Categorical
 from advisor.recordings.timeline import GpuKind, Timeline
@@ -31,7 +32,7 @@ from advisor.views.workspace import Workspace
 
 SLICES = 100_000
 """Of the step drawn whole: what a viewer opens at once."""
-MOMENTS = 12
+MOMENTS = FINDINGS
 """Findings after these are small: their numbers say enough."""
 WHOLE = 1_500_000
 """Of the whole trace: what a page zooms through."""

@@ -10,13 +10,12 @@ import numpy as np
 from advisor.intervals import Ints
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
-from advisor.report.charts import Cut, Mark, Moment
+from advisor.report.charts import PIXELS, ROWS, Cut, Mark, Moment
 from advisor.report.finding import Evidence, Finding
 from advisor.views.charts.slices import Cutter
 
-SLICES = 3_000
+SLICES = 10 * PIXELS
 """Of one moment: a viewer shows no more at once."""
-MARKS = 200  # of one moment, likewise
 
 _SAME_US = 1e-6
 """Evidence carries the start of its first row as it is in a table; only a saved one is off by rounding."""
@@ -43,7 +42,7 @@ def moment(cutter: Cutter, finding: Finding) -> Moment | None:
         return None
     others = [other for evidence in finding.evidence[1:] if (other := _occurrence(cutter, evidence)) and other.side == found.side]
     marks = [Mark(-1, found.start_us, found.start_us + found.dur_us), *_marks(cut, [found, *others])]
-    return Moment(cut, tuple(marks[:MARKS]) if found.side != "gpu" else tuple(marks[1 : MARKS + 1]), first.label)
+    return Moment(cut, tuple(marks[:ROWS]) if found.side != "gpu" else tuple(marks[1 : ROWS + 1]), first.label)
 
 
 def _margin_us(dur_us: float) -> float:

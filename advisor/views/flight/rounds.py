@@ -10,11 +10,11 @@ import numpy as np
 
 from advisor.knowledge.collectives import Collective, bus_factor, kind_of
 from advisor.recordings.flight import Call, FlightRecords
+from advisor.report.charts import ROWS
 from advisor.report.ranks import CollectiveRow
 
 _ALIKE = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 """Kinds of which every rank gives an input of one size."""
-_ROWS = 50  # of a table, those that cost most
 
 
 @dataclass(frozen=True)
@@ -152,4 +152,4 @@ def rows(rounds: Rounds) -> tuple[CollectiveRow, ...]:
                 bus_gbps=whole * bus_factor(kind, ranks) / each / 1e3 if each > 0 else 0.0,
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda row: -(row.wait_us + row.transfer_us))[:_ROWS])
+    return tuple(sorted(found, key=lambda row: -(row.wait_us + row.transfer_us))[:ROWS])

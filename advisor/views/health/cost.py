@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import MOST, UNUSUAL
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
@@ -15,7 +15,7 @@ from advisor.views.trace.steps import Steps
 USELESS_ERROR = MOST
 """A replay that is off by half reproduces nothing: no saving can be told from it, nor from a measured step that it misses so far."""
 
-COSTLY, UNTOLD = 0.5, 1.5
+COSTLY, UNTOLD = MOST, UNUSUAL
 """Width of the true step's interval over its expected value: beyond the first the host's part is no more than a rough figure,
 beyond the second nothing that rests on it can be told."""
 

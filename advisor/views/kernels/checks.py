@@ -9,7 +9,7 @@ from advisor.knowledge import occupancy
 from advisor.knowledge.how_to_record import counters
 from advisor.knowledge.occupancy import WARP
 from advisor.knowledge.op_tokens.families import PRODUCTS, family
-from advisor.knowledge.shares import HARDLY_ANY, MOST
+from advisor.knowledge.shares import FAR_APART, HARDLY_ANY, MOST
 from advisor.knowledge.stalls import NO_STALL, STALLS, WORTH_SHOWING
 from advisor.report.kernels import Check
 from advisor.report.numbers import counted, large_count, size
@@ -77,7 +77,7 @@ def _conflicts(kernel: MeasuredKernel) -> Answer | None:
     return None if excess is None else Answer(excess >= 0.3, f"{excess:.0%} of shared memory's wavefronts are bank conflicts")
 
 
-REREAD = 2.0
+REREAD = FAR_APART
 """Times that a kernel loads each byte which DRAM sends, from which a tile in shared memory, loaded once, would spare the caches half the load."""
 
 

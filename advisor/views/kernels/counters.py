@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from advisor.knowledge.alignment import ALIGNED_BYTES, ROUND_BYTES
+from advisor.knowledge.occupancy import WARP
 from advisor.knowledge.shares import CONSIDERABLE
 from advisor.knowledge.stalls import STALLS
 from advisor.recordings.kernel_profiles import KernelProfile
@@ -78,8 +80,8 @@ def shared_excess(kernel: KernelProfile) -> float | None:
     return None if not known else sum(c for c, _ in known) / wavefronts if wavefronts > 0 else 0.0
 
 
-WIDEST = 4.0
-"""Wavefronts that the widest load or store of a warp takes without conflicts: 16 bytes a thread."""
+WIDEST = WARP * ALIGNED_BYTES / ROUND_BYTES
+"""Wavefronts of a cache line that the widest load or store of a warp takes without conflicts."""
 
 _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
 _REQUESTS = ("l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed", "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from advisor.knowledge.occupancy import SCHEDULERS, WARP
-from advisor.knowledge.shares import HARDLY_ANY
+from advisor.knowledge.shares import FAR_APART, HARDLY_ANY
 from advisor.views.kernels.measured import MeasuredKernel
 
 
@@ -19,7 +19,7 @@ def fill(kernel: MeasuredKernel) -> float:
     return kernel.profile.blocks * min(warps(kernel), SCHEDULERS) / (kernel.sm_count * SCHEDULERS)
 
 
-MORE, AS_MANY, AS_SLOW = 2.0, HARDLY_ANY, 0.8
+MORE, AS_MANY, AS_SLOW = FAR_APART, HARDLY_ANY, 0.8
 """Twice the blocks of as many threads in all, to a twentieth, that take no less than four fifths of the time: dividing into blocks was tried."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from advisor.knowledge.measured_costs import costs
-from advisor.knowledge.shares import WELL_USED
+from advisor.knowledge.shares import NO_DIFFERENCE, WELL_USED
 from advisor.recordings.kernel_profiles import KernelProfile
 
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
@@ -34,7 +34,7 @@ def _l1_of_all(kernel: KernelProfile) -> float | None:
 _LOADS = ("lsu", "tex")
 """Pipes of an SM that issue loads and stores, to L1 and shared memory; all others compute or steer."""
 
-SAME = 0.99
+SAME = 1 - NO_DIFFERENCE
 """A pipe this near to the rate of the whole SM is the one that it was taken from."""
 
 _PIPE = re.compile(r"^sm__(?:pipe_(?P<unit>\w+?)_cycles_active|inst_executed_pipe_(?P<pipe>\w+?)|instruction_throughput)\.avg\.pct_of_peak_sustained_\w+$")

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from advisor.knowledge.counts import SHOWN
 from advisor.knowledge.op_tokens import families
 from advisor.knowledge.shares import MOST
 from advisor.knowledge.stalls import NO_STALL, STALLS
@@ -16,8 +17,6 @@ from advisor.views.kernels.counters import atomics, dram_bytes, stalls, thread_o
 from advisor.views.kernels.fill import fill
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
-
-_SHOWN_STALLS = 6  # of some twenty: the rest is next to nothing
 
 
 class MeasuredTable(msgspec.Struct, frozen=True):
@@ -52,7 +51,7 @@ def _row(kernel: MeasuredKernel, whole_us: float) -> KernelRow:
         grid=kernel.grid,
         block=kernel.block,
         limiter=kernel.limits.limiter,
-        stalls=dict(list(waits.items())[:_SHOWN_STALLS]),
+        stalls=dict(list(waits.items())[:SHOWN]),
         occupancy=Occupancy(found.theoretical, found.achieved, found.limiter, found.limits) if found else None,
         counted=counters,
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import HARDLY_ANY, MOST, NO_DIFFERENCE
 from advisor.recordings.snapshot import Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
@@ -15,9 +15,9 @@ from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import Lives
 from advisor.views.trace.repeats import repeats
 
-TINY = 0.02
+TINY = NO_DIFFERENCE
 """Of the largest activation of a layer: below it a tensor is a statistic or a flag, not what the next layer gets."""
-TURN = 0.04
+TURN = HARDLY_ANY
 """Share of a step's events: shorter lives start at the end of the forward pass and end at the start of the backward pass, like a loss's logits. Checkpointing
 does not free them.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.knowledge.shares import CONSIDERABLE, MOST
+from advisor.knowledge.shares import CONSIDERABLE, MOST, NEGLIGIBLE, NO_DIFFERENCE
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.numbers import counted, percent, threshold
 from advisor.report.recording import Health
@@ -18,9 +18,9 @@ HISTORY = "torch.cuda.memory._record_memory_history(max_entries=1_000_000) befor
 STACKS = "torch.cuda.memory._record_memory_history(context='all', stacks='all')"
 OLDER_SHARE = CONSIDERABLE
 """Of the bytes at the peak: where more is older than the history, what holds the peak is largely a guess."""
-UNBALANCED = 0.001
+UNBALANCED = NEGLIGIBLE
 """Of the bytes held at the end: less changes no figure that is told."""
-FAITHFUL = 0.02
+FAITHFUL = NO_DIFFERENCE
 """How far the replay may be from the recorded peak of reserved bytes."""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from advisor.intervals import Ints, Mask, Spans, subtract, union
 from advisor.knowledge.op_tokens import elementary, names_of
 from advisor.knowledge.op_tokens.families import Family
+from advisor.knowledge.shares import CONSIDERABLE
 from advisor.knowledge.structs import replace
 from advisor.views.patterns.dataflow import NEAR, REACH, SMALLEST, Dataflow, Product, Sure, Tensor, multiplied
 from advisor.views.replay.gpu_work import GpuWork
@@ -20,7 +21,7 @@ from advisor.views.replay.gpu_work import GpuWork
 MOST_AS_MANY = 2
 """Times as many elements as there are scores that a kernel on them works on at most."""
 
-MIN_BETWEEN_SHARE = 0.3
+MIN_BETWEEN_SHARE = CONSIDERABLE
 """Minimum time between the GEMMs of an attention without shapes or ops, as a share of their own."""
 
 _PRODUCT_OP = names_of("activation_product")

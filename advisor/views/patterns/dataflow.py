@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
 from advisor.knowledge.op_tokens import has_token
 from advisor.knowledge.op_tokens.families import Family, op_family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
 
-REACH = 60  # calls between what makes a tensor and what reads it, at most: layers repeat, and sizes that coincide further off tell nothing
+REACH = EXAMINED  # calls between what makes a tensor and what reads it, at most: layers repeat, and sizes that coincide further off tell nothing
 NEAR = 12
 """Maximum kernels between two that belong together, without shapes: scale, mask, casts, softmax, dropout, each up to twice."""
 

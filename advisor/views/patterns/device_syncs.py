@@ -14,6 +14,7 @@ from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, Withou
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.replay import Replay
+from advisor.views.trace.launches import NUMBER_BYTES
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.table_filters import matches, spans_of
@@ -33,9 +34,6 @@ _BRANCHING_OPS = names_of("branch_on_value")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
 _COPYING_OPS = names_of("host_copy")
-
-SCALAR_BYTES = 16
-"""No value is larger: a complex one of two doubles."""
 
 BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
@@ -59,7 +57,7 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
 def given(work: GpuWork) -> Mask:
     """(n,) copies to the device of a value that an op is given, as in x[i] = 1: nobody wrote these as copies."""
     size, known = work.column("bytes"), work.op >= 0
-    found = (work.column("copy_kind") == CopyKind.HTOD.value) & (size >= 0) & (size <= SCALAR_BYTES) & known
+    found = (work.column("copy_kind") == CopyKind.HTOD.value) & (size >= 0) & (size <= NUMBER_BYTES) & known
     found[known] &= ~work.ops.named(_COPYING_OPS)[work.ops.outermost[work.op[known]]]
     return found
 

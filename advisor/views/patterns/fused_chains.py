@@ -7,6 +7,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, sums
 from advisor.knowledge.op_tokens.families import Family
+from advisor.knowledge.shares import CONSIDERABLE, MOST
 from advisor.views.patterns.attention import Attentions
 from advisor.views.patterns.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
 from advisor.views.patterns.fusion import FUSED, Fusion, in_optimizer
@@ -98,7 +99,7 @@ def fused_beside(work: GpuWork, members: Ints) -> Ints:
     return np.flatnonzero(found)
 
 
-BUSY_DRAM_PCT, IDLE_DRAM_PCT = 50.0, 25.0
+BUSY_DRAM_PCT, IDLE_DRAM_PCT = 100 * MOST, 100 * CONSIDERABLE
 """Measured use of the memory's bandwidth that confirms that memory is the bound, and that speaks against it."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge import cuda_api
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.shares import MOST
 from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
@@ -30,7 +31,7 @@ SIZED = "boolean masks change tensor shapes between steps, so a CUDA graph canno
 REPLAYED = MOST
 """Of a step's GPU ops, those that graphs replay already, from which there is nothing left to capture. A few may be a library's own."""
 
-LONGEST_BODY = 64
+LONGEST_BODY = EXAMINED
 """Kernels of a pass of a loop that waits after each, at most: what repeats after more is a layer."""
 
 OF_A_STEP = 0.2

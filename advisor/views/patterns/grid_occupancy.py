@@ -14,7 +14,7 @@ from advisor.knowledge.how_to_record import AS_WRITTEN
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.knowledge.op_tokens.families import Family, of_library
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import CONSIDERABLE, MOST
 from advisor.recordings.timeline import GpuKind
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -71,7 +71,7 @@ def filled(work: GpuWork, grids: Grids | None) -> Floats:
     return fill
 
 
-SHARED, FILLED = MOST, 0.25
+SHARED, FILLED = MOST, CONSIDERABLE
 """Kernels share the device if others run for half of their time and fill a quarter of it. Two kernels with one block each do not."""
 
 

@@ -15,6 +15,7 @@ from advisor.knowledge.measured_costs import cost
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import EXPERTS, Family
 from advisor.recordings.timeline import Timeline
+from advisor.report.charts import PIXELS
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health, Prediction, UnseenWork
 from advisor.report.serving import Serving
@@ -38,7 +39,7 @@ SCHEMA = 7  # of a rank's summary: an older one is made anew
 COUNTED = "order"
 """Says which rank a trace is where nothing else does: its place among the others' names."""
 
-STRIP = 4000
+STRIP = 10 * PIXELS
 """Pieces that a window is drawn in: a few steps, a few of these a pixel."""
 
 LAUNCH_US = cost("collective-start")

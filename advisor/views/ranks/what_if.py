@@ -16,6 +16,7 @@ import numpy as np
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.counts import SHOWN
 from advisor.knowledge.structs import replace
 from advisor.report.ranks import RankCost, Slowdown
 from advisor.views.ranks.edits import Evened
@@ -25,9 +26,6 @@ from advisor.views.ranks.schedule import JobSchedule
 
 WORST_SHARE = 0.03
 """Of the ranks, the slowest that count as stragglers together; one at least."""
-
-SHOWN = 8
-"""Ranks for which the slowdown is given."""
 
 Keep: TypeAlias = Mask
 """(n,) of ops."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge import cuda_api
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.measured_costs import cost
 from advisor.views.replay.schedule import EARLIER
 from advisor.views.trace.host_activity import CLOCK_SKEW_US
@@ -20,7 +21,7 @@ PROMPT_US = cost("prompt-launch")
 DEFAULT_LATENCY_US = cost("launch-latency")
 
 
-MOST_LOOKED_AT = 64
+MOST_LOOKED_AT = EXAMINED
 """Ops that ended last on other streams, among which an op's predecessor is looked for."""
 
 

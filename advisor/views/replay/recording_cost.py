@@ -14,11 +14,11 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, complement, in_order, intersect, joined
 from advisor.knowledge import recording_cost
+from advisor.knowledge.counts import ENOUGH, USUAL
 from advisor.knowledge.measured_costs import cost
-from advisor.knowledge.shares import MOST
+from advisor.knowledge.shares import CONSIDERABLE, MOST, NO_DIFFERENCE
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Source, Timeline
-from advisor.report.finding import NO_DIFFERENCE
 from advisor.views.replay.host_spans import HostSpans
 from advisor.views.replay.pauses import Pauses
 from advisor.views.replay.schedule import Schedule
@@ -26,17 +26,17 @@ from advisor.views.replay.simulate import period_us
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 
-FEWEST_CALLS = 10
+FEWEST_CALLS = USUAL
 """Minimum number of empty calls; with fewer, cold caches dominate their time."""
 
-FEW_STEPS = 5
+FEW_STEPS = ENOUGH
 """Unmarked steps, at most this many: a recording of the program's start, with slower first steps."""
 
 SETTLED_AT_LEAST = MOST
 """Steps that became faster by more than this while they were recorded differ in more than in how warm the recorder was."""
 
 
-MOSTLY = 0.75
+MOSTLY = 1 - CONSIDERABLE
 """Share of step pairs in which the later step is shorter, if steps settle; half in random order."""
 
 

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.extension import EXTENSION
 from advisor.views.replay.schedule import EARLIER, Schedule
 
@@ -25,7 +26,7 @@ STEADY = 1e-9
 SHORTEST = 24
 """Ops that make a stretch worth working out as one: numpy's calls cost as much as so many turns of a loop."""
 
-FEW = 0.05  # of a column: with fewer look-ups, making a list takes longer
+FEW = HARDLY_ANY  # of a column: with fewer look-ups, making a list takes longer
 NEVER = -1e18  # before every time
 
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from advisor.intervals import Mask
 from advisor.knowledge import recording_cost
-from advisor.knowledge.shares import LITTLE
+from advisor.knowledge.shares import FAR_APART, LITTLE
 from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Prediction
 from advisor.views.replay.recording_cost import HostCost
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us
 
-CONTRADICT = 2.0
+CONTRADICT = FAR_APART
 """Steps by the two estimates alone that differ by more than this factor: the recording cannot tell which is right."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract, union
 from advisor.knowledge.measured_costs import cost
+from advisor.knowledge.shares import NO_DIFFERENCE
 from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.step import Link, PathPart
@@ -73,7 +74,7 @@ def _parts(links: Sequence[str], us: Floats) -> tuple[PathPart, ...]:
     return tuple(sorted(made, key=lambda part: -part.total_us))
 
 
-SEAMLESS = 0.02
+SEAMLESS = NO_DIFFERENCE
 """An op that starts within this share of its predecessor followed it, whatever its launch: a host that did not wait cannot hit the end of each op so
 exactly.
 """

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Mask, Spans, clip, joined, length, subtract
+from advisor.knowledge.counts import SHOWN
 from advisor.knowledge.op_tokens import names_of
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
@@ -23,7 +24,7 @@ from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-ROWS = 10
+ROWS = SHOWN
 """Ops and lines that are kept."""
 
 MOST_OPS = 100_000

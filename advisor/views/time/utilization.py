@@ -7,6 +7,7 @@ import re
 import msgspec
 import numpy as np
 
+from advisor.knowledge.counts import ENOUGH
 from advisor.recordings.timeline import Timeline
 from advisor.report.kernels import UtilizationRow
 from advisor.views.trace.steps import Steps
@@ -24,7 +25,7 @@ _WANTED = {
 }
 DRAM = ("DRAM read", "DRAM written")
 
-MIN_SAMPLES = 5
+MIN_SAMPLES = ENOUGH
 """A mean of fewer says nothing of the window."""
 
 

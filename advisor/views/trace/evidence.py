@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.counts import SHOWN
 from advisor.recordings.columns import Categorical, row_by_row
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence, SourceLine
@@ -46,7 +47,7 @@ class CompiledLines(msgspec.Struct, frozen=True):
         return cls(row_by_row(np.array([*of_row, -1], np.int64).__getitem__, timeline.gpu_ops["compiled"]), tuple(lines))
 
 
-ROWS = 8
+ROWS = SHOWN
 """Rows of evidence a finding shows; the rest is counted in the last one."""
 
 

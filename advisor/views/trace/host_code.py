@@ -9,11 +9,13 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.expressions import expression
 from advisor.knowledge.op_tokens import has_token, names_of
-from advisor.knowledge.shares import MOST, NEARLY_ALL, VIRTUALLY_ALL
+from advisor.knowledge.shares import FAR_APART, MOST, NEARLY_ALL, VIRTUALLY_ALL
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
+from advisor.report.numbers import NAMED
 from advisor.views.groups import distinct
 from advisor.views.trace.arguments import largest
 from advisor.views.trace.host_activity import HostActivity
@@ -23,13 +25,13 @@ from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import matches, spans_of
 
-MOST_PAUSES = 64
+MOST_PAUSES = EXAMINED
 """Pauses that are examined individually, longest first; each of the rest is shorter."""
 
 MOST_UNNAMED = 1024
 """Likewise of those without stacks, where less is looked at."""
 
-UNNAMED_FACTOR = 2.0
+UNNAMED_FACTOR = FAR_APART
 """A pause that nothing names must be this many times as long to count: Python between two ops may be long now and then."""
 
 _FRAMEWORK_RANGE = names_of("framework_range")
@@ -253,7 +255,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     return found
 
 
-MOST_OF_THE_TIME, MOST_NAMED = NEARLY_ALL, 3
+MOST_OF_THE_TIME, MOST_NAMED = NEARLY_ALL, NAMED
 """Ops are named until they hold this share of the time, and no more than so many: a label has to fit a line."""
 
 

@@ -88,8 +88,8 @@ class Launches(msgspec.Struct, frozen=True):
         return cls(chosen, times, roles, int(ambiguous))
 
 
-NUMBER_BYTES = 8
-"""Bytes of a single number: a loss that is read, not data to compute on."""
+NUMBER_BYTES = 16
+"""Bytes of a single number, at most those of a complex one of two doubles: a loss that is read, not data to compute on."""
 
 
 def behind_reads(timeline: Timeline, launches: Launches, times_us: Floats) -> Mask:

@@ -12,6 +12,7 @@ from advisor.recordings.columns import Table
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.table_filters import matches
 
 _MODULE = names_of("nn_module")
@@ -21,7 +22,7 @@ ONCE = HARDLY_ANY
 """Of the work that is issued in one go, the kernels that do not repeat: from a twentieth on the repeats are parts of something."""
 
 
-FEWEST_OF_A_LAYER = 3
+FEWEST_OF_A_LAYER = FEWEST_REPEATS
 """Kernels of a layer: a GEMM, a bias, an activation. Fewer are the loop of a single op, as in a benchmark."""
 
 

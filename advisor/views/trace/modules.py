@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import Floats, Ints, nest
+from advisor.knowledge.counts import DISTINCT
 from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
@@ -16,7 +17,7 @@ from advisor.views.trace.source_lines import user_frame
 
 _MODULE = "nn.Module: "
 
-MOST_MODULES = 128
+MOST_MODULES = DISTINCT
 """Depth of distinct modules in a place; deeper modules count as part of the last. Models nest about 20 deep. Paths of thousands of modules at thousands
 of places would take quadratic space.
 """

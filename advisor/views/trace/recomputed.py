@@ -8,14 +8,16 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, innermost, over_ancestors, union
+from advisor.knowledge.counts import DISTINCT
 from advisor.knowledge.op_tokens import AUTOGRAD
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.repeats import FEWEST_REPEATS
 
-FEWEST_OPS = 3
+FEWEST_OPS = FEWEST_REPEATS
 """Ops of a region, at least. If gradients of gradients are taken, one or two ops of a formula may are in the forward pass too."""
 
-MOST_REGIONS = 256
+MOST_REGIONS = DISTINCT
 """Limit on distinct regions. Layers of a kind are a single region, so programs have about a dozen. The limit keeps artificial traces linear."""
 
 

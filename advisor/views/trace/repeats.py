@@ -15,6 +15,9 @@ from advisor.knowledge.shares import NEARLY_ALL
 FEWEST_REPEATS = 3
 """Fewer repeats than this are not a pattern: any two equal kernels would be one."""
 
+TWICE = 2
+"""Fewer times show nothing of what is usual."""
+
 ALIKE = NEARLY_ALL
 """Share of a repeat that equals the period before: programs do something extra now and then."""
 

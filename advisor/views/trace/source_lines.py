@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, innermost, over_ancestors
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
@@ -33,7 +34,7 @@ _STRIDES = 5
 OF_C = "<built-in "
 """How frames of functions of C are named."""
 
-MOST_FRAMES = 64
+MOST_FRAMES = EXAMINED
 """Between a call and the user's line, those that are looked at: a library that goes deeper is some library all the same."""
 
 

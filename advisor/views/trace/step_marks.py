@@ -18,7 +18,7 @@ from advisor.views.trace.jitted_steps import jitted_calls
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.marked_ranges import of_one_process, outermost, repeated_range, server_steps
 from advisor.views.trace.marks import Marks
-from advisor.views.trace.repeats import FEWEST_REPEATS, repeats
+from advisor.views.trace.repeats import FEWEST_REPEATS, TWICE, repeats
 from advisor.views.trace.table_filters import matches
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
@@ -29,7 +29,7 @@ _OPTIMIZER = names_of("optimizer_step")
 FEWEST_LAUNCHES = 4 * FEWEST_REPEATS
 """A recording of fewer holds no steps: three repeats of three kernels, and what closes them."""
 
-MARKED_TWICE = 2
+MARKED_TWICE = TWICE
 """Three ranges of a name are a pattern. If a launch sequence repeats inside them, two are enough to show that the sequence is not a step."""
 
 

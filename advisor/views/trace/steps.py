@@ -20,7 +20,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.layer_repeats import one_pass
 from advisor.views.trace.marks import Marks, Unjudged
 from advisor.views.trace.program import Program
-from advisor.views.trace.repeats import FEWEST_REPEATS
+from advisor.views.trace.repeats import FEWEST_REPEATS, TWICE
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import Basis, step_marks
 from advisor.views.trace.table_filters import matches
@@ -31,12 +31,12 @@ _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 OUTLIER = UNUSUAL
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
 
-TAKES_MEMORY, FEWEST_AFTER = HARDLY_ANY, 2
+TAKES_MEMORY, FEWEST_AFTER = HARDLY_ANY, TWICE
 """A step that spends a twentieth of a usual step on device memory fills the allocator's cache, if no later step does. At least this many later steps
 are needed.
 """
 
-FEW = 3
+FEW = FEWEST_REPEATS
 """In a window of at most this many steps, a single unusual step changes the mean considerably."""
 
 

@@ -12,6 +12,7 @@ from advisor.knowledge.shares import HARDLY_ANY
 from advisor.recordings.columns import Table
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches, computing_ops
+from advisor.views.trace.repeats import TWICE
 from advisor.views.trace.table_filters import matches
 
 _BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
@@ -75,7 +76,7 @@ def _ran_untied(timeline: Timeline, launches: Launches, rows: Ints) -> Mask:
 LOST = HARDLY_ANY
 """A step that lost a twentieth of its GPU ops looks shorter, with idle time in place of the lost ops."""
 
-FEWEST_LEFT = 2
+FEWEST_LEFT = TWICE
 """Whole steps needed to leave others out: a single step does not show the usual count, and they must outnumber the others."""
 
 

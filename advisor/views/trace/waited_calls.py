@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.host_waits import HostWait, Waited, Way, host_wait
 from advisor.knowledge.op_tokens import TORCH, names_of
 from advisor.recordings.columns import Table
@@ -22,7 +23,7 @@ from advisor.views.trace.table_filters import matches
 NEIGHBOURS = 3
 """Ops right before and behind a call that are looked at."""
 
-LOOKED_AT = 50
+LOOKED_AT = EXAMINED
 """Calls of a kind, or members of a row of evidence, with a line that is looked up."""
 
 _TENSOR_OP = names_of("namespaced_op")
