@@ -340,6 +340,9 @@ def between(before, after):
 def test_work_that_nothing_names_is_told_by_the_ops_around_it_as_their_author_knows_them():
     finding = found("host-bound", between("aten::resolve_neg", "aten::lift_fresh"))
     assert "mostly host code between .numpy() or .tolist() and a tensor of an array." in finding.summary
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    assert "mostly host code within the backward pass." in found("host-bound", between(node, node.replace("Mul", "Add"))).summary
+    assert "mostly host code between two calls of aten::mul." in found("host-bound", between("aten::mul", "aten::mul")).summary
 
 
 def test_gathering_gradients_to_clip_them_is_the_frameworks_own():

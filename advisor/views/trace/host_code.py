@@ -148,6 +148,8 @@ def _pause_by_neighbours(timeline: Timeline, outer: Ints, end_us: float) -> str:
     # clip_grad_norm_ launches that first. Before, it gathers all gradients, in Python.
     if before == _BACKWARD and has_token(after, "foreach_norm"):
         return ""
+    if before and before == after:
+        return f"host code within {before}" if before == _BACKWARD else f"host code between two calls of {before}"
     if before and after:
         return f"host code between {before} and {after}"
     return f"host code before {after}" if after else f"host code after {before}" if before else "work between launches"
