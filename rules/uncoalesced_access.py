@@ -78,9 +78,8 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
 
 
 def _load_left(kernel: MeasuredKernel, access: counters.GlobalAccess, *, twice: bool = False) -> dict[str, float]:
-    """Part of its load that each level keeps once data are packed. L1 hits never reached L2. A partly written sector may cost L2 `twice` a whole sector,
-    since L2
-    tracks new bytes. Local memory's load stays.
+    """Part of its load that each level keeps once data are packed. L1 hits never reached L2. A partly written sector may cost L2 `twice` a whole sector, since
+    L2 tracks new bytes. Local memory's load stays.
     """
     extra = access.partial_stores if twice else 0.0
     left = {L1: access.ideal / (access.sectors + extra)}

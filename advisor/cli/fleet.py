@@ -41,8 +41,7 @@ INDEX, SAVED, PAGES, SUMMARIES = "index.html", "report.json", "ranks", "summarie
 
 
 class JobOutput(msgspec.Struct, frozen=True):
-    """How to reduce the ranks of a job. `executor` with so many `workers`. `directory`: the destination, if any. `part`: (i, n), only
-    these traces."""
+    """How to reduce the ranks of a job. `executor` with so many `workers`. `directory`: the destination, if any. `part`: (i, n), only these traces."""
 
     executor: str = ""
     workers: int | None = None

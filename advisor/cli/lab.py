@@ -371,8 +371,7 @@ def _of_user(*targets: str) -> Iterator[None]:
 
 
 def _failure(told: str, error: BaseException, hint: str) -> UsageError:
-    """The error that tells of one in code of the user's, and where. That one's traceback is printed from the first frame there; what is
-    compiled has none."""
+    """The error that tells of one in code of the user's, and where. That one's traceback is printed from the first frame there; what is compiled has none."""
     frames = list(dropwhile(_leads_there, traceback.extract_tb(error.__traceback__)))
     where = f" ({frames[0].filename}:{frames[0].lineno})" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:

@@ -24,8 +24,7 @@ _Captures: TypeAlias = "Report | Analysis | Sequence[Report | Analysis]"
 def compare(before: _Captures, after: _Captures) -> Comparison:
     """Changes from one side to the other, per step, without profiler overhead. A side is a report, or several captures, which are averaged.
 
-    Raises UsageError if a side is empty or has no reports, if kinds differ or have no step, or if a report lacks the breakdown (saved by an earlier
-    version).
+    Raises UsageError if a side is empty or has no reports, if kinds differ or have no step, or if a report lacks the breakdown (saved by an earlier version).
     """
     # Here, since a history needs neither these nor numpy.
     from advisor.compare.matching import match

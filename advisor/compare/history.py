@@ -55,8 +55,7 @@ class Trend:
     @cached_property
     def breaks(self) -> tuple[Difference | None, ...]:
         """Per entry, the reason that its step cannot be compared with earlier entries, by the rules of a diff; None without one. It is compared with its
-        predecessor
-        and with the first entry since the last break, from which a summary counts. Reports of earlier versions without a breakdown are skipped.
+        predecessor and with the first entry since the last break, from which a summary counts. Reports of earlier versions without a breakdown are skipped.
         """
         found: list[Difference | None] = []
         first: Entry | None = None

@@ -28,9 +28,8 @@ class Match:
 def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
     """Every part of both sides in exactly one match, in order of their first run.
 
-    First equal kernels of equal ops. Then a kernel that moved to another op or module, or has another demangled name; then different kernels of the same
-    op
-    and shapes; then the rest between matched neighbours.
+    First equal kernels of equal ops. Then a kernel that moved to another op or module, or has another demangled name; then different kernels of the same op and
+    shapes; then the rest between matched neighbours.
     """
     left, right = list(before), list(after)
     pairs: list[tuple[int, int, Relation]] = []

@@ -34,8 +34,7 @@ class PredictedGain:
 class MeasuredFix(PredictedGain):
     """A measurement of a ledger.
 
-    measured_low, measured_high: ends of the measurement's interval, None without an interval.
-    date: `2026-05-01`.
+    measured_low, measured_high: ends of the measurement's interval, None without an interval. date: `2026-05-01`.
     """
 
     measured_low: float | None = None

@@ -101,8 +101,7 @@ def reduce(
 ) -> Reduced:
     """Every trace's summary, or why there is none.
 
-    executor: "" processes of this machine (`workers` of them), "serial", or "dask://HOST:PORT". What is `kept` from before is not
-    made again.
+    executor: "" processes of this machine (`workers` of them), "serial", or "dask://HOST:PORT". What is `kept` from before is not made again.
     """
     judging = replace(judging, pages=bool(kept and kept.pages))
     made: dict[int, bytes] = {}

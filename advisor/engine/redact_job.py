@@ -34,8 +34,7 @@ from advisor.views.ranks.summary import RankSummary
 def redact(source: Path, target: Path) -> None:
     """Write a copy of a recording, a saved report, a rank's summary or a directory of a job's ranks or one recording to give away.
 
-    The whole copy appears at once, and never in place of something. Raises UsageError if `target` exists already, TraceError where
-    `source` cannot be read.
+    The whole copy appears at once, and never in place of something. Raises UsageError if `target` exists already, TraceError where `source` cannot be read.
     """
     if source.is_dir():
         _directory(source, target)

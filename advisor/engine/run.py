@@ -86,10 +86,9 @@ def analysis(
 ) -> Analysis:
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
-    options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are accepted.
-    step_ms: the step time measured without a profiler, where the recording does not hold it: everything is in that time.
-    devices: peak rates that the user gave, before those that are known. waits: with every call that waits for the GPU.
-    framework: the one that the program is written in, whatever the recording tells.
+    options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are accepted. step_ms: the step time measured without a
+    profiler, where the recording does not hold it: everything is in that time. devices: peak rates that the user gave, before those that are known. waits: with
+    every call that waits for the GPU. framework: the one that the program is written in, whatever the recording tells.
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
         raise UsageError(f"{step_ms} ms is no step time", "Give the step time in ms, as measured without a profiler.")

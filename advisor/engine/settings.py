@@ -86,8 +86,7 @@ class Settings(msgspec.Struct, frozen=True):
 def load(path: Path | None = None, start: Path | None = None) -> Settings:
     """The settings of a file, or of the nearest pyproject.toml at or above `start` (the current directory) that has any.
 
-    A file holds `[tool.advisor]`, or the same keys at its top. Raises UsageError if it cannot be read or names a key
-    that means nothing.
+    A file holds `[tool.advisor]`, or the same keys at its top. Raises UsageError if it cannot be read or names a key that means nothing.
     """
     if path is not None:
         table = _read(path)

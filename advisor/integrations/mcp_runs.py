@@ -1,6 +1,4 @@
-"""Commands that an agent may run with the user's permission: record, try and verify. Each is a process that reports progress and ends if the call is
-cancelled.
-"""
+"""Commands that an agent may run with the user's permission: record, try and verify. Each is a process that reports progress and ends if the call is cancelled."""
 
 from __future__ import annotations
 

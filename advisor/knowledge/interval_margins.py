@@ -1,8 +1,7 @@
 """Margins at both ends of a saving's range, so that four of five measured savings are inside.
 
-They are quantiles of the distance of measured savings from the rules' own ranges (conformalized quantile regression, Romano et al. 2019), per
-family of rules. Each workload is left out of the quantile that judges it. docs/accuracy.md shows both. interval_margins.toml has the figures and
-their sources.
+They are quantiles of the distance of measured savings from the rules' own ranges (conformalized quantile regression, Romano et al. 2019), per family of rules.
+Each workload is left out of the quantile that judges it. docs/accuracy.md shows both. interval_margins.toml has the figures and their sources.
 """
 
 from __future__ import annotations

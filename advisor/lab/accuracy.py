@@ -59,10 +59,9 @@ def of_ledger(made: ledger.Ledger) -> Validated:
 def listed(directory: Path, analyze: Callable[[Path], Report] = report_of) -> list[Pair]:
     """Analyze every slow trace with step times in `directory/manifest.json`, or in a manifest of its folders. Raises TraceError.
 
-    The manifest has `cases` by name. `rule` is an id, a list of ids, or `trap` for a rule with a fix that gains nothing.
-    `kineto`, `nsys` or `jax` has the path of `slow`. `slow_ms` and `fixed_ms` are step times. `alone` has the step time with each
-    of several fixes by rule, in addition or instead (`rule/way` for a further way to a fix, which is left out).
-    A case with `saving: false` is left out."""
+    The manifest has `cases` by name. `rule` is an id, a list of ids, or `trap` for a rule with a fix that gains nothing. `kineto`, `nsys` or `jax` has the path
+    of `slow`. `slow_ms` and `fixed_ms` are step times. `alone` has the step time with each of several fixes by rule, in addition or instead (`rule/way` for a
+    further way to a fix, which is left out). A case with `saving: false` is left out."""
     manifest = directory / "manifest.json"
     try:
         folders = {"": json.loads(manifest.read_text(encoding="utf-8"))["cases"]}

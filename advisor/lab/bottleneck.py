@@ -45,9 +45,8 @@ class Bottleneck:
 def identify_bottleneck(profile_results: AttentionProfile | Mapping[str, float] | Analysis | Report | str | os.PathLike[str]) -> Bottleneck:
     """The slowest component, its share, its bound, and why.
 
-    profile_results: the result of `profile_attention_components`, or times in ms by name, or a report, or the path of a recording.
-    A recording is analyzed. For a report the result is the bound of its step, with the first fix.
-    Raises UsageError if there is no time to compare."""
+    profile_results: the result of `profile_attention_components`, or times in ms by name, or a report, or the path of a recording. A recording is analyzed. For
+    a report the result is the bound of its step, with the first fix. Raises UsageError if there is no time to compare."""
     if isinstance(profile_results, AttentionProfile):
         return _of_attention(profile_results)
     if isinstance(profile_results, (Analysis, Report)):

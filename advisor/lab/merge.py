@@ -87,8 +87,7 @@ def left_by(part: Path) -> list[Process]:
 def merge(part: Path, processes: Sequence[Process], directory: Path, earlier: Mapping[Path, tuple[int, int]], options: Options) -> list[Process]:
     """Put the recording into `directory` in place of the `earlier` recordings there. Returns the processes that are kept.
 
-    Processes with the most data are kept; of several with the same rank, the last. Times alone do not replace an earlier recording if traces were
-    asked for."""
+    Processes with the most data are kept; of several with the same rank, the last. Times alone do not replace an earlier recording if traces were asked for."""
     captured = [part / name for name in CAPTURES if (part / name).exists()]
     most = max((process.holds for process in processes), default=0)
     asked = bool(options.light or options.deep or options.nsys)

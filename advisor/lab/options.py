@@ -11,10 +11,9 @@ from ..errors import UsageError
 class Options:
     """Number of steps of each part.
 
-    warmup: least number before any measurement. settle: greatest number of further steps, until compilation is over and step times
-    repeat. timed: least number without a profiler (fewer only if five took 20 s). light, deep: number in each trace,
-    after `profiler_warmup` discarded steps that the profiler's start slows. 0 leaves a trace out. nsys: number of ranges for
-    `nsys profile --capture-range=cudaProfilerApi`."""
+    warmup: least number before any measurement. settle: greatest number of further steps, until compilation is over and step times repeat. timed: least number
+    without a profiler (fewer only if five took 20 s). light, deep: number in each trace, after `profiler_warmup` discarded steps that the profiler's start
+    slows. 0 leaves a trace out. nsys: number of ranges for `nsys profile --capture-range=cudaProfilerApi`."""
 
     warmup: int = 10
     settle: int = 90

@@ -1,5 +1,4 @@
-"""The profilers of this process. Torch allows a single profiler at a time: a second profiler in the same thread ends the program, and both slow each
-other."""
+"""The profilers of this process. Torch allows a single profiler at a time: a second profiler in the same thread ends the program, and both slow each other."""
 
 from __future__ import annotations
 

@@ -22,12 +22,11 @@ TOP = 12  # rows of each table: both fit a screen
 def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str = "cuda") -> profile:
     """Profile a model over its data: 5 batches of warm-up, 20 recorded. Print the top operations, export the trace, say what to change.
 
-    A model in training mode runs forward and backward (of the sum of its output, or of its loss); any other model runs without gradients.
-    A dataloader with fewer batches begins again. Batches are tensors, tuples (the first is the input) or mappings (keyword inputs).
-    Prints the 15 operations with most GPU time (CPU time if there is no GPU) and the 10 with most memory. Then it prints what slows the
-    steps and the fixes, as `advisor analyze` does for the trace. That is `trace.json` in the current directory, or
-    `trace-1.json` and so on if it exists. Returns the profiler.
-    Raises UsageError if the device does not exist or the dataloader is empty."""
+    A model in training mode runs forward and backward (of the sum of its output, or of its loss); any other model runs without gradients. A dataloader with
+    fewer batches begins again. Batches are tensors, tuples (the first is the input) or mappings (keyword inputs). Prints the 15 operations with most GPU time
+    (CPU time if there is no GPU) and the 10 with most memory. Then it prints what slows the steps and the fixes, as `advisor analyze` does for the trace. That
+    is `trace.json` in the current directory, or `trace-1.json` and so on if it exists. Returns the profiler. Raises UsageError if the device does not exist or
+    the dataloader is empty."""
     require("torch", extra="lab")
     import torch
     from torch.profiler import ProfilerActivity, profile, schedule

@@ -42,8 +42,7 @@ class JaxRun:
     """A recording in progress: `step` ends a step, as in `advisor.lab.record.Run`. Nothing here raises into the program's steps."""
 
     def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None], *, alone: bool = False, marked: bool = False) -> None:
-        """alone: the directory belongs to this process, and its creator moves the recording to its final place. marked: the program marks its steps
-        itself."""
+        """alone: the directory belongs to this process, and its creator moves the recording to its final place. marked: the program marks its steps itself."""
         self.directory, self.options = Path(directory), options
         self.notes: list[str] = []
         self.done = self.steady = False

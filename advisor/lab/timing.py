@@ -32,10 +32,9 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 class Timing:
     """Times of calls of a function, in µs.
 
-    device_us: on the device, the queue kept full, median; low_us to high_us is its 95 % confidence interval.
-    latency_us: single calls with a wait after each, as for a caller who needs the result. throughput_us: a call of many back to back.
-    On a CPU, the three are a single measurement. flops, moved_bytes: of a call, None if not known.
-    least_us: by the device's peaks. clock_mhz: of the device after it, None if it cannot be read."""
+    device_us: on the device, the queue kept full, median; low_us to high_us is its 95 % confidence interval. latency_us: single calls with a wait after each,
+    as for a caller who needs the result. throughput_us: a call of many back to back. On a CPU, the three are a single measurement. flops, moved_bytes: of a
+    call, None if not known. least_us: by the device's peaks. clock_mhz: of the device after it, None if it cannot be read."""
 
     name: str
     device: str

@@ -28,10 +28,9 @@ KEPT = MAX_TIMED
 def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
     """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
 
-    Steps that the schedule waits for are timed, without the program's start-up. Warm-up steps are kept separately, since the profiler
-    may already slow them. Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which
-    `advisor analyze out/` reads as a single process, the latest. Files of another handler under these names are replaced, so
-    give each a directory of its own."""
+    Steps that the schedule waits for are timed, without the program's start-up. Warm-up steps are kept separately, since the profiler may already slow them.
+    Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which `advisor analyze out/` reads as a single process, the
+    latest. Files of another handler under these names are replaced, so give each a directory of its own."""
     require("torch", extra="lab")
     return _Handler(Path(directory))
 

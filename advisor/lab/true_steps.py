@@ -110,8 +110,7 @@ def _listed(path: Path) -> Iterator[tuple[Held, Path, float | None]]:
 
 
 def _anew(one: Held, path: Path, gpu_us: float | None = None) -> Held:
-    """With the trace's estimate of the step. gpu_us: the GPU's work in the measured step. If it is unknown: the known value, or the work in the
-    trace."""
+    """With the trace's estimate of the step. gpu_us: the GPU's work in the measured step. If it is unknown: the known value, or the work in the trace."""
     timeline = load(path)
     replay = Workspace(timeline).get(Replay)
     step = replay.true_step.interval

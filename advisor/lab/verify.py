@@ -80,8 +80,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Verification:
-    """The measured gain in time and, if it was measured, in peak memory; and its prediction. runs: number per side for a program,
-    0 for functions."""
+    """The measured gain in time and, if it was measured, in peak memory; and its prediction. runs: number per side for a program, 0 for functions."""
 
     time: Gain
     memory: Gain | None = None
@@ -172,8 +171,7 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
 def verify(before: Callable[[], object], after: Callable[[], object], *, rounds: int = 10, min_s: float = 0.1) -> Verification:
     """Compare two functions on this machine: in turn, `rounds` times each, with a wait after each call, after warm-up.
 
-    The verdict is "no difference" if the interval is within 2 %, and "cannot tell" if it is wider and includes 0. Memory is the peak of a call
-    of each."""
+    The verdict is "no difference" if the interval is within 2 %, and "cannot tell" if it is wider and includes 0. Memory is the peak of a call of each."""
     require("torch", extra="lab")
     from advisor.lab.bench import measure_calls
     from advisor.lab.clock import device_in_use, device_name

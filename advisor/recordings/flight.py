@@ -13,8 +13,7 @@ State = Literal["scheduled", "started", "completed"]
 
 class Call(NamedTuple):
     """A collective of a rank. group: its process group. sequence: its number in the group. name: by the framework. bytes, elements: of its inputs, 0 if sizes
-    or
-    types were not recorded. dur_us: on the device, NaN if not timed. line: of the program, `train.py:12`, "" without a stack. to_one: whether it is a
+    or types were not recorded. dur_us: on the device, NaN if not timed. line: of the program, `train.py:12`, "" without a stack. to_one: whether it is a
     message between two ranks.
     """
 

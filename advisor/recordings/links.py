@@ -18,8 +18,7 @@ DEEPEST = 1 << 14
 
 
 class Forest(NamedTuple):
-    """to: (n,) target row of each, or -1; every row reaches a root within the requested depth. rings: omitted links in a cycle. deep: omitted links beyond
-    that
+    """to: (n,) target row of each, or -1; every row reaches a root within the requested depth. rings: omitted links in a cycle. deep: omitted links beyond that
     depth.
     """
 

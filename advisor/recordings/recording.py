@@ -18,9 +18,8 @@ Progress = Callable[[int, int | None], None]
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """kind: what it is, and so which rules can speak of it. parts: one of each type, as a `Timeline`, each saying
-    what it is `part_of`; a view that names such a type in the annotations of its `build` is made of it, and a rule runs where
-    all that its views come from is here."""
+    """kind: what it is, and so which rules can speak of it. parts: one of each type, as a `Timeline`, each saying what it is `part_of`; a view that names such
+    a type in the annotations of its `build` is made of it, and a rule runs where all that its views come from is here."""
 
     kind: Kind
     path: str

@@ -35,8 +35,7 @@ class Lane(msgspec.Struct, frozen=True):
 class Cut(msgspec.Struct, frozen=True, eq=False):
     """Activity of hosts and devices from `start_us` to `end_us`: a row per slice, by lane, then start.
 
-    lane, depth, kind, name, op: (n,) codes; `kind` of `kinds`, `name` and `op` (the framework op that launched a GPU slice, or -1) of `names`.
-    launched_by:
+    lane, depth, kind, name, op: (n,) codes; `kind` of `kinds`, `name` and `op` (the framework op that launched a GPU slice, or -1) of `names`. launched_by:
     (n,) row of the call that launched a GPU slice, -1 if outside.
     """
 
@@ -122,8 +121,7 @@ class MemoryCurve(msgspec.Struct, frozen=True, eq=False):
 
 
 class QueueCurve(msgspec.Struct, frozen=True, eq=False):
-    """Launched GPU ops of a device that have not started: (n,) `length` from each `time_us` to the next, over the whole trace. Over the window: maximum,
-    median
+    """Launched GPU ops of a device that have not started: (n,) `length` from each `time_us` to the next, over the whole trace. Over the window: maximum, median
     over time, share of time with none, and the median time from launch to start.
     """
 

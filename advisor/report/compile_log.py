@@ -19,8 +19,7 @@ class CompileCost(msgspec.Struct, frozen=True, kw_only=True):
     """As torch.compile logged it."""
     count_a_step: float
     us: float | None
-    """CPU time per step. Of a break: from the end of a compiled graph to the start of the next, the median of all. Of a recompilation: the
-    compilation itself.
+    """CPU time per step. Of a break: from the end of a compiled graph to the start of the next, the median of all. Of a recompilation: the compilation itself.
     None if the trace does not show it."""
     unprofiled_us: float | None = None
     """The same without what recording added; None if that is not known, as of a trace without GPU work."""

@@ -111,8 +111,7 @@ class DeviceTime(msgspec.Struct, frozen=True):
 
 
 TOUCHES = ("host", "kernels", "counters", "memory", "ranks")
-"""Aspects that checks may find wrong and rules rely on: host activity, durations of device ops, counters of a kernel, memory contents, and matching of
-ranks.
+"""Aspects that checks may find wrong and rules rely on: host activity, durations of device ops, counters of a kernel, memory contents, and matching of ranks.
 """
 
 

@@ -15,8 +15,7 @@ Bound = Literal["weights", "kv-cache", "compute", "communication", "launches", "
 
 
 class ServingParts(msgspec.Struct, frozen=True):
-    """Shares of a step, 0 to 1, that sum to 1. products: GEMMs, which read the weights; attention: reads keys and values from the cache; communication:
-    without
+    """Shares of a step, 0 to 1, that sum to 1. products: GEMMs, which read the weights; attention: reads keys and values from the cache; communication: without
     overlapping compute; other: further kernels and copies; idle: nothing ran, mostly because the host had launched nothing.
     """
 

@@ -64,8 +64,7 @@ class PathPart(msgspec.Struct, frozen=True):
 
 class Rates(msgspec.Struct, frozen=True):
     """Hardware use, 0 to 1: of the peaks while the GPU works and over the step, and of the possible active warps. `known` is the share of the kernels' time
-    with
-    known work; None if a rate is unknown.
+    with known work; None if a rate is unknown.
     """
 
     known: float

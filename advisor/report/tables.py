@@ -12,9 +12,8 @@ from advisor.report.charts import Picture
 
 
 def tables(report: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """Fields of a report by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list of rows (`ops`, `breakdown`, `ranks`, …), `serving`
-    of a
-    server's phases, and `at_peak` of a memory snapshot.
+    """Fields of a report by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list of rows (`ops`, `breakdown`, `ranks`, …), `serving` of
+    a server's phases, and `at_peak` of a memory snapshot.
 
     Columns are the fields of the JSON report, nested fields joined by a dot; times in µs.
     """

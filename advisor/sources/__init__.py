@@ -62,11 +62,10 @@ __all__ = [
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
     """Read the recording at `path`: a file, a directory or pattern of a run's traces, a URL of a store, or "-" for standard input.
 
-    The content of a file decides its kind, not its suffix. Files with more than `max_bytes` uncompressed are refused.
-    `progress(done, size)` is called with bytes of the file as they are read; size is None if it is not known.
-    `processes`: greatest number of threads that decode a large Kineto trace (default: the cores), or a second process without the decoder in C.
-    The recording is the same.
-    Raises UsageError if no path is given. Raises TraceError if nothing can be read, if no source knows it, or if it is empty."""
+    The content of a file decides its kind, not its suffix. Files with more than `max_bytes` uncompressed are refused. `progress(done, size)` is called with
+    bytes of the file as they are read; size is None if it is not known. `processes`: greatest number of threads that decode a large Kineto trace (default: the
+    cores), or a second process without the decoder in C. The recording is the same. Raises UsageError if no path is given. Raises TraceError if nothing can be
+    read, if no source knows it, or if it is empty."""
     path, told = path_of(path), ""
     processes = processes or cores()
     if path == STDIN:

@@ -52,8 +52,7 @@ def mended(timeline: Timeline) -> Timeline:
 class _Launched(msgspec.Struct, frozen=True):
     """For each GPU op: the row of its call, -1 if unknown, and its start_us, then minus infinity.
 
-    waited_us: the end of a later wait for the device,
-    infinite if there was none. extent_us: the recorded time of the host, until over_us."""
+    waited_us: the end of a later wait for the device, infinite if there was none. extent_us: the recorded time of the host, until over_us."""
 
     calls: Queued
     call: NDArray[np.int32]
@@ -149,8 +148,7 @@ def _computing(ops: Table, among: Mask) -> Mask:
 
 
 def _beyond_their_op(calls: Queued, ops: Queued) -> tuple[Mask, Floats]:
-    """Calls that end after the framework's op that made them, or after the start of the next op, which makes no call. With their latest possible
-    ends."""
+    """Calls that end after the framework's op that made them, or after the start of the next op, which makes no call. With their latest possible ends."""
     found, until = np.zeros(len(calls.numbers), bool), np.full(len(calls.numbers), np.inf)
     threads = ops.by_queue()
     for thread, rows in calls.by_queue().items() if threads else ():

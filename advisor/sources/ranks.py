@@ -113,8 +113,7 @@ def recordings_among(names: Sequence[str]) -> list[str]:
 
 
 def _without_byproducts(names: list[str]) -> list[str]:
-    """Files without a server's additional traces: of its graphs' captures, of its front end, and the merge of all ranks. All files if there is
-    nothing else."""
+    """Files without a server's additional traces: of its graphs' captures, of its front end, and the merge of all ranks. All files if there is nothing else."""
     return without_wholes([n for n in names if not is_capture(n)] or names)
 
 
@@ -171,9 +170,8 @@ def _holds_no_events(path: str) -> bool:
 
 
 def latest_among(traces: Sequence[str]) -> list[str]:
-    """Only the last of a process's recordings, which are successive cycles of its profiler. Torch's `tensorboard_trace_handler` names
-    them by host, process and time. Advisor's `trace_handler` marks them inside and by their names. Files with different ranks inside
-    are of different processes in any case."""
+    """Only the last of a process's recordings, which are successive cycles of its profiler. Torch's `tensorboard_trace_handler` names them by host, process and
+    time. Advisor's `trace_handler` marks them inside and by their names. Files with different ranks inside are of different processes in any case."""
     cycles = {path: cycle for path in traces if (cycle := _cycle_by_name(path) or _cycle_inside(path))}
     several = {process for process, count in Counter(process for process, _ in cycles.values()).items() if count > 1}
     latest: dict[tuple[str, int | None], str] = {}

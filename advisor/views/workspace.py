@@ -48,8 +48,7 @@ def names_a_view(need: Any) -> bool:
 class Workspace:
     """The parts of a recording and the views made of them so far.
 
-    A view is a class with a `build` that names its needs by annotation. A part says which kind of recording it is `part_of`; sources make parts. A view
-    that
+    A view is a class with a `build` that names its needs by annotation. A part says which kind of recording it is `part_of`; sources make parts. A view that
     can be made of several kinds of parts lists its ways in `builds`; the first with all its parts is used.
 
     given: the parts, and views that are given directly, such as the user's settings.

@@ -29,8 +29,7 @@ def peaks(shown: MemoryComparison) -> list[str]:
 
 
 def rows(table: MemoryTable, most: int) -> list[MemoryRow]:
-    """The largest rows that changed, one for all others that did, and one for what did not: every column sums to its peak.
-    None if nothing changed."""
+    """The largest rows that changed, one for all others that did, and one for what did not: every column sums to its peak. None if nothing changed."""
     moved = [row for row in table.rows if row.change]
     same = [row for row in table.rows if not row.change]
     shown, rest = (moved, []) if len(moved) <= most + 1 else (moved[:most], moved[most:])

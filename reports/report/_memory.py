@@ -138,8 +138,7 @@ def _rect(x: float, y: float, width: float, height: float, color: str, title: st
 
 
 def _curve(memory: Memory) -> Markup | None:
-    """Memory stacked by category, the reserved bytes as a line, the peak marked. Events are at equal distances: by the clock,
-    start-up would be most of it."""
+    """Memory stacked by category, the reserved bytes as a line, the peak marked. Events are at equal distances: by the clock, start-up would be most of it."""
     curve = memory.curve
     if curve is None or len(curve.time_us) < 2 or curve.time_us[-1] <= 0:
         return None

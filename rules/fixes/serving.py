@@ -26,8 +26,7 @@ def _captured_for(rows: int, multiple: int = 8) -> int:
 
 def graphs_of(engine: str, phase: str, rows: int, captured: Sequence[int], pieces: bool) -> Fix | None:
     """How to replay steps of a phase from graphs. rows: of the largest step outside graphs: tokens of prefill, requests otherwise. captured: sizes of the
-    phase's
-    graphs. pieces: graphs hold parts of a step, with attention between. None for engines with unknown options.
+    phase's graphs. pieces: graphs hold parts of a step, with attention between. None for engines with unknown options.
     """
     size = _captured_for(rows)
     if phase in GENERATES:

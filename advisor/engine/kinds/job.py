@@ -162,9 +162,7 @@ OF_TRANSFERS = ("exposed-communication", "missed-overlap", "slow-link")
 
 
 def _unseen(job: Job) -> str:
-    """Why missing ranks, or ranks without data of their part, leave findings open. "" if there are none, or if the others spend little time in
-    collectives.
-    """
+    """Why missing ranks, or ranks without data of their part, leave findings open. "" if there are none, or if the others spend little time in collectives."""
     rows = [row for row in _rows(job) if row.rank not in job.unmatched_ranks]
     share = sum(row.transfer_us for row in rows) / max(sum(row.step_us for row in rows), 1e-9)
     if not (job.missing or job.unmatched_ranks) or share < MUCH:

@@ -163,8 +163,7 @@ Formula = Callable[[Inputs], Numbers]
 def promote(tensors: Sequence[Tensor]) -> str:
     """Type of an elementwise result, by torch's rules (`torch.result_type`).
 
-    Tensors with dimensions decide. A 0-dimensional tensor counts only if its category is higher; it then counts as a Python number and gives the
-    default type.
+    Tensors with dimensions decide. A 0-dimensional tensor counts only if its category is higher; it then counts as a Python number and gives the default type.
     """
     category = {"bool": 0} | dict.fromkeys(INTEGRAL - {"bool"}, 1)
 

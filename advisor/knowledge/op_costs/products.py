@@ -196,8 +196,7 @@ class Attention(_Attention, frozen=True):
 class AttentionBackward(_Attention, frozen=True):
     """Backward, grad_out, Q, K and V first: reads them and O, writes dQ, dK and dV.
 
-    The scores are computed again: three products of QKᵀ's size (recompute, dQ, dK) and two of PV's (dV, dP), as in
-    torch `sdpa_backward_flop_count`.
+    The scores are computed again: three products of QKᵀ's size (recompute, dQ, dK) and two of PV's (dV, dP), as in torch `sdpa_backward_flop_count`.
     """
 
     out: int = 4

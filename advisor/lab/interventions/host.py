@@ -18,8 +18,7 @@ def no_empty_cache(applied: Applied) -> None:
 
 
 def no_synchronize(applied: Applied) -> None:
-    """torch.cuda.synchronize and Stream.synchronize do nothing. The program's own timings are then wrong, but not its results, since reads of them
-    wait."""
+    """torch.cuda.synchronize and Stream.synchronize do nothing. The program's own timings are then wrong, but not its results, since reads of them wait."""
     import torch
 
     _no_operation(applied, torch.cuda, "synchronize")

@@ -133,8 +133,7 @@ def _cuda() -> bool:
 
 
 def _unawaited(applied: Applied | None) -> None:
-    """`Tensor.to` and `.cuda` from pinned memory to a GPU do not wait. The source must not be overwritten before the copy is done. This
-    cannot check that."""
+    """`Tensor.to` and `.cuda` from pinned memory to a GPU do not wait. The source must not be overwritten before the copy is done. This cannot check that."""
     import torch
 
     def wrapped(copy: Any, goes: Callable[[tuple[Any, ...], dict[str, Any]], bool]) -> Any:

@@ -66,8 +66,7 @@ def _begins_as_trace(path: Path) -> bool:
 
 
 def read(path: Path) -> Recorded | None:
-    """The trace at a path. None if it is damaged, or its events are not as PyTorch writes them: they are then not understood well enough to change
-    them."""
+    """The trace at a path. None if it is damaged, or its events are not as PyTorch writes them: they are then not understood well enough to change them."""
     try:
         found = msgspec.json.decode(_of_columns(path) if columns.named_as_columns(path) else _text(path))
     except (AdvisorError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,6 @@
 """The file in a zstd frame: a line with its kind, a checksum, a description as JSON, then the columns in turn.
 
-A later version of advisor reads every earlier version of the file. A missing column was not recorded, and a column that no table has
-any more is left out."""
+A later version of advisor reads every earlier version of the file. A missing column was not recorded, and a column that no table has any more is left out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Columns of numbers in few bytes: differences if they are smaller, only as many bytes per value as the largest needs, grouped by byte for the
-compressor."""
+"""Columns of numbers in few bytes: differences if they are smaller, only as many bytes per value as the largest needs, grouped by byte for the compressor."""
 
 from __future__ import annotations
 

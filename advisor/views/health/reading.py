@@ -42,8 +42,7 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing
 
 def complete(timeline: Timeline) -> Health:
     """Whether the file was read to its end. A cut file lacks the last events, mostly kernels, so nothing is certain. Without GPU work nothing can be judged,
-    and
-    a hint to record GPU work would not help.
+    and a hint to record GPU work would not help.
     """
     again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends, and copy the whole file"
     made = as_read(timeline, "complete-file", "the file was read to its end, and no event in it was unreadable", again, "file-end")

@@ -88,8 +88,7 @@ _REQUESTS = ("l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed", "sm__ins
 
 
 def wavefronts_a_request(kernel: KernelProfile) -> float | None:
-    """Wavefronts of L1 and shared memory per load or store of a warp, from how busy each pipe is (at most one per cycle for both). None if Tensor Cores,
-    which
+    """Wavefronts of L1 and shared memory per load or store of a warp, from how busy each pipe is (at most one per cycle for both). None if Tensor Cores, which
     read shared memory without loads, share the pipe.
     """
     wavefronts, requests = kernel.get(_WAVEFRONTS), [pct for name in _REQUESTS if (pct := kernel.get(name))]
@@ -220,8 +219,7 @@ def pipe_busy(kernel: KernelProfile, pipe: str) -> float | None:
 
 
 def fused_share(kernel: KernelProfile) -> float | None:
-    """Share of fused multiply-adds in FP32 instructions. If not counted, from the reached share of the peak and the units' busy time: a fused instruction
-    does
+    """Share of fused multiply-adds in FP32 instructions. If not counted, from the reached share of the peak and the units' busy time: a fused instruction does
     two operations, another does one.
     """
     ops = {op: thread_ops(kernel, op) for op in ("fadd", "fmul", "ffma")}

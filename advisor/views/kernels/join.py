@@ -27,8 +27,7 @@ SHARED = LITTLE
 class Join(msgspec.Struct, frozen=True, eq=False):
     """Positions of the schedule by kernel.
 
-    turn: (n,) earlier launches of the same kernel in the step. turns: of each measured launch, its place in a step, `EVERY` if the report's order differs
-    from
+    turn: (n,) earlier launches of the same kernel in the step. turns: of each measured launch, its place in a step, `EVERY` if the report's order differs from
     a step's. share: of the GPU's time in measured kernels. known: of the report's time in kernels with names in the timeline, whatever their grid.
     """
 

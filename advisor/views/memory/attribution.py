@@ -194,8 +194,7 @@ def _replaced(a: Allocations, runs: Runs) -> Bools:
 
 
 def _name_older(a: Allocations, chosen: npt.NDArray[np.int8], sets_up: Bools, known: Bools, kept: Bools, replaced: Bools) -> None:
-    """Names allocations older than the window. A gradient's size identifies its parameter. Other blocks of that size belong to the optimizer (Adam has two
-    per
+    """Names allocations older than the window. A gradient's size identifies its parameter. Other blocks of that size belong to the optimizer (Adam has two per
     parameter): kept, or replaced by its step.
     """
     left = held_at_once(a, chosen == CATEGORIES.index(Category.GRADIENTS))

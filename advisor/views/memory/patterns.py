@@ -60,8 +60,7 @@ def _leaks(born_in: Ints, some_given_back: bool, steps: int) -> bool:
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """A buffer that grew: its allocations by size, each a copy of the previous and a little larger. The first may be of another place, the source of the
-    first
+    """A buffer that grew: its allocations by size, each a copy of the previous and a little larger. The first may be of another place, the source of the first
     copy.
     """
 
@@ -121,8 +120,7 @@ def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
 
 
 class Returned(NamedTuple):
-    """Cached segments returned to the driver: release events, request events, the first of each run of releases, and the number of runs of which at least
-    half
+    """Cached segments returned to the driver: release events, request events, the first of each run of releases, and the number of runs of which at least half
     was requested again before the next.
     """
 

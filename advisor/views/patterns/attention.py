@@ -34,9 +34,8 @@ _ADD = names_of("add")
 class WrittenOut(msgspec.Struct, frozen=True):
     """An attention, forward or backward: its kernels (positions, in order), its GEMMs among them, its work and type.
 
-    scores: [batch and heads, queries, keys]. flops: of the GEMMs. masked, dropped: whether scores are masked, weights dropped. causal: the mask is a
-    single square for all heads and sequences. of_sequences: a square per sequence, shared by its heads. axes: of the multiplied tensors; fused kernels
-    take four.
+    scores: [batch and heads, queries, keys]. flops: of the GEMMs. masked, dropped: whether scores are masked, weights dropped. causal: the mask is a single
+    square for all heads and sequences. of_sequences: a square per sequence, shared by its heads. axes: of the multiplied tensors; fused kernels take four.
     """
 
     members: Ints

@@ -63,8 +63,7 @@ class Product(NamedTuple):
 class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
     """n calls, numbered in stream order: ops with the kernels that each launched in a row, and kernels without a known op.
 
-    op: (n,) rows of `cpu_ops`, -1 if unknown. part: (n,) segment of a stream in a step; edges stay inside. bounds: (n + 1,) start of each call's kernels
-    in
+    op: (n,) rows of `cpu_ops`, -1 if unknown. part: (n,) segment of a stream in a step; edges stay inside. bounds: (n + 1,) start of each call's kernels in
     `at`, their positions.
     """
 

@@ -23,10 +23,9 @@ Shape = tuple[int, ...]
 class DenseGradients(msgspec.Struct, frozen=True):
     """Dense gradients of embedding tables in the replayed steps.
 
-    gradients: rows of `cpu_ops` that make them, in order. table, read: (n_gradients,) rows of the table, and rows that were read. lookups: rows of
-    `cpu_ops` that read tables. within, reading: (n,) per GPU op, position of its launching op in `gradients` or `lookups`, or -1. fills: positions of
-    kernels that zero a whole gradient. updates, share: positions of optimizer kernels on such tables, and the tables' share of their tensors. shapes: of
-    the tables.
+    gradients: rows of `cpu_ops` that make them, in order. table, read: (n_gradients,) rows of the table, and rows that were read. lookups: rows of `cpu_ops`
+    that read tables. within, reading: (n,) per GPU op, position of its launching op in `gradients` or `lookups`, or -1. fills: positions of kernels that zero a
+    whole gradient. updates, share: positions of optimizer kernels on such tables, and the tables' share of their tensors. shapes: of the tables.
     """
 
     gradients: Ints

@@ -32,8 +32,7 @@ _TO_ONE = names_of("send_receive")
 class MicroBatches(msgspec.Struct, frozen=True, eq=False):
     """Positions of GPU ops; none if a step has a single micro-batch, or parts that differ.
 
-    times: micro-batches per step, at least 1. kept: launches of the first micro-batch that others repeat. together_us: their time in all micro-batches of
-    the
+    times: micro-batches per step, at least 1. kept: launches of the first micro-batch that others repeat. together_us: their time in all micro-batches of the
     step, in turn; gradients are exchanged once. gone: repeated launches, and gradient sums. waits: positions of calls that wait between first and last.
     """
 

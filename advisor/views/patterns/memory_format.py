@@ -32,9 +32,8 @@ _PRODUCTS = names_of("product_call")
 
 
 class LayoutCopies(msgspec.Struct, frozen=True):
-    """at: positions of kernels that change the layout of an image-like tensor and nothing else: conversions inside convolutions, and
-    copies of recorded strides from channels second to channels last or back. of_sequences: positions of those left out, in convolutions over
-    sequences, which have no such layout."""
+    """at: positions of kernels that change the layout of an image-like tensor and nothing else: conversions inside convolutions, and copies of recorded strides
+    from channels second to channels last or back. of_sequences: positions of those left out, in convolutions over sequences, which have no such layout."""
 
     at: Ints
     of_sequences: Ints
@@ -123,12 +122,11 @@ PICTURES = 4
 
 
 class ChannelsLast(msgspec.Struct, frozen=True, eq=False):
-    """turned, of_sequences, norms, of_library, depthwise: positions of the kernels that turn images, and sequences, of PyTorch's own and cuDNN's batch norms on NCHW tensors, of cuDNN's alone and, in 16 bits,
-    of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, if they do not, cuDNN's norms
-    take so long that the layout is known to gain. refused: whether norms between the convolutions
-    take NCHW alone. partly: whether some of the step is in
-    channels_last already. pictures: whether most convolutions go over two axes. by_compiler: whether a compiled training step would keep
-    them so. gone: nothing is turned; normed: cuDNN's norms are as fast as they can be; likely, best: both, and the others as fast as in
+    """turned, of_sequences, norms, of_library, depthwise: positions of the kernels that turn images, and sequences, of PyTorch's own and cuDNN's batch norms on
+    NCHW tensors, of cuDNN's alone and, in 16 bits, of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms:
+    whether, if they do not, cuDNN's norms take so long that the layout is known to gain. refused: whether norms between the convolutions take NCHW alone.
+    partly: whether some of the step is in channels_last already. pictures: whether most convolutions go over two axes. by_compiler: whether a compiled training
+    step would keep them so. gone: nothing is turned; normed: cuDNN's norms are as fast as they can be; likely, best: both, and the others as fast as in
     channels_last, and as they can be."""
 
     turned: Ints

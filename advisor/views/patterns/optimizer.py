@@ -113,8 +113,7 @@ def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
 
 
 HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
-"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's
-came with 2.9)."""
+"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's came with 2.9)."""
 
 TENSORS_A_LAUNCH = 30
 """A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""

@@ -33,8 +33,7 @@ class Expanded(NamedTuple):
 class Repeated(msgspec.Struct, frozen=True):
     """A copy of keys or values (position), and its readers.
 
-    call: row of `cpu_ops` that the program called for it, -1 if it is part of the GEMM. reader: kernels (positions) that read it. times: heads that share
-    it.
+    call: row of `cpu_ops` that the program called for it, -1 if it is part of the GEMM. reader: kernels (positions) that read it. times: heads that share it.
     queries: words per head and copy. fused: whether the reader is a fused call; masked: with a mask.
     """
 

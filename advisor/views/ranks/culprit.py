@@ -32,11 +32,10 @@ SAME_WORK = 1 + HARDLY_ANY
 
 class Culprit(msgspec.Struct, frozen=True):
     """at: position of the rank. gain: share of the job's step saved with this rank at the median of the others. by_cause: the same for each cause alone.
-    excess_us: per step without a profiler, by cause. steady: in every step. late_share: of all lateness in collectives; 1 if only messages join the ranks.
-    A rank that nobody waits for is no culprit. uneven_work: more work (kernels, threads or tokens), not slower work. conserved: work that the others would
-    get instead: tokens of experts, pipeline layers. dispatch: the host's excess is launch overhead all over the step, which recording adds to; not CPU
-    code
-    at a certain place. guessed: the host's excess counts as waiting for input because it is between steps, and the trace has no framework ranges.
+    excess_us: per step without a profiler, by cause. steady: in every step. late_share: of all lateness in collectives; 1 if only messages join the ranks. A
+    rank that nobody waits for is no culprit. uneven_work: more work (kernels, threads or tokens), not slower work. conserved: work that the others would get
+    instead: tokens of experts, pipeline layers. dispatch: the host's excess is launch overhead all over the step, which recording adds to; not CPU code at a
+    certain place. guessed: the host's excess counts as waiting for input because it is between steps, and the trace has no framework ranges.
     """
 
     at: int

@@ -125,9 +125,7 @@ class Ahead(JobEdit, frozen=True):
 
 
 class FasterHost(JobEdit, frozen=True):
-    """Each rank's host (all equal for a single figure) launches a step in so many µs less; idle time of its device shrinks accordingly, at these parts in
-    turn.
-    """
+    """Each rank's host (all equal for a single figure) launches a step in so many µs less; idle time of its device shrinks accordingly, at these parts in turn."""
 
     us: tuple[float, ...]
     parts: tuple[str, ...] = ("launch", "host")

@@ -23,9 +23,8 @@ BETWEEN_US = 50.0
 
 class Exposure(msgspec.Struct, frozen=True):
     """collectives: numbers (of `Matched`) in the window that could overlap computing and do not. gathers: gathers and scatters among them. transfer_us: their
-    exposed transfers per step on the mean rank. all_us: of all collectives. step_us: the job's step. each_us: (n,) exposed part of each. needed: those
-    with
-    a result that the next op needs (`NeededSums`); needed_us: their exposed transfers per step.
+    exposed transfers per step on the mean rank. all_us: of all collectives. step_us: the job's step. each_us: (n,) exposed part of each. needed: those with a
+    result that the next op needs (`NeededSums`); needed_us: their exposed transfers per step.
     """
 
     collectives: tuple[int, ...]

@@ -21,8 +21,7 @@ FORWARD = cost("forward-share")
 
 class Pipeline(msgspec.Struct, frozen=True):
     """ranks: of the stages in order, empty without a pipeline. micro_batches: per step. bubble_share: the mean stage's waits in messages, as a share of the
-    step.
-    own_us: (stages,) per step. kernels: (stages,) per step, repeated by micro-batches. hop_us: from the end of a stage's part to the next stage's start.
+    step. own_us: (stages,) per step. kernels: (stages,) per step, repeated by micro-batches. hop_us: from the end of a stage's part to the next stage's start.
     host_us: (stages,) per step.
     """
 

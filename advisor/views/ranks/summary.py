@@ -128,14 +128,12 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RankSummary(msgspec.Struct, frozen=True):
     """The facts, the collectives and the segments of the rank's own lane between them.
 
-    Of collectives (n,): kind (position in `collectives.KINDS`), known, group, dtype, peers, communicator, split (positions in the
-    facts' lists), needed (as in `NeededSums`), sequence, sent, received (elements, -1 unknown), size_bytes, start_us, end_us, launch_us, stream, step,
-    trigger (the segment at whose end it could begin, -1), lag_us after that, after (the collective before on its stream, -1),
-    after_lag_us, and before (n, parts): what the rank did since the end of the collective before of the same group.
-    Of segments (m,): segment_start_us, segment_end_us, own (m, parts), waits_for (collective, -1), segment_step, held (it begins when a
-    collective lets the host go on).
-    steps_us (steps, parts): each step's parts, communication's wait and transfer together.
-    strip (STRIP,): which part (position in `PARTS`) takes most of each of as many equal pieces of the window: the lane as a picture.
+    Of collectives (n,): kind (position in `collectives.KINDS`), known, group, dtype, peers, communicator, split (positions in the facts' lists), needed (as in
+    `NeededSums`), sequence, sent, received (elements, -1 unknown), size_bytes, start_us, end_us, launch_us, stream, step, trigger (the segment at whose end it
+    could begin, -1), lag_us after that, after (the collective before on its stream, -1), after_lag_us, and before (n, parts): what the rank did since the end
+    of the collective before of the same group. Of segments (m,): segment_start_us, segment_end_us, own (m, parts), waits_for (collective, -1), segment_step,
+    held (it begins when a collective lets the host go on). steps_us (steps, parts): each step's parts, communication's wait and transfer together. strip
+    (STRIP,): which part (position in `PARTS`) takes most of each of as many equal pieces of the window: the lane as a picture.
     """
 
     facts: RankFacts

@@ -61,8 +61,7 @@ class Ran(msgspec.Struct, frozen=True):
 
     def paused_us(self, since: Floats, rows: Ints) -> Floats:
         """(n_rows,) how long each waited from a moment on for no recorded work: at most its device's idle time, and at most the duration of the op next to
-        which
-        it started, which may have held SMs that it needed.
+        which it started, which may have held SMs that it needed.
         """
         waited = self.start[rows] - since
         return np.minimum(waited, self.idle_us(since, rows) + np.minimum(self._overlap_us(rows), PROMPT_US))

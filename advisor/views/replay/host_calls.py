@@ -30,8 +30,7 @@ MOSTLY = MOST
 class HostCalls(msgspec.Struct, frozen=True, eq=False):
     """The n calls of the recorded schedule, in order. Unavailable if no launching call was recorded.
 
-    rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each, -1 if not recorded. waits:
-    (n,)
+    rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each, -1 if not recorded. waits: (n,)
     whether it waits for the GPU.
     """
 

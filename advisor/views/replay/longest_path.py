@@ -122,8 +122,7 @@ _ROUNDING_US = 1e-8
 
 
 def _walk_back(schedule: Schedule, run: _Run, until_us: float) -> Ints:
-    """Nodes from the end of the last repeat back to a moment, along latest predecessors: for an op twice its position, plus 1 if it followed another op; for
-    a
+    """Nodes from the end of the last repeat back to a moment, along latest predecessors: for an op twice its position, plus 1 if it followed another op; for a
     call -1 less twice its position, less 1 if it waited for an op.
     """
     n, n_calls = len(schedule.dur_us), len(schedule.host_us)

@@ -300,8 +300,7 @@ def _empty_call_us(python: Table, edges: Floats, steps: Steps) -> float | None:
 
 
 def _view_us(timeline: Timeline, ops: Table, edges: Floats, steps: Steps) -> float | None:
-    """Time of a view op as NVTX range, including writing its text just before: duration plus time since the previous edge. Mean over ops inside another op,
-    so
+    """Time of a view op as NVTX range, including writing its text just before: duration plus time since the previous edge. Mean over ops inside another op, so
     no Python is in between.
     """
     if not len(ops) or not recording_cost.ranges_tell(timeline.source):

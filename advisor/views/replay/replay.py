@@ -43,12 +43,11 @@ _TIMES = ("dur_us", "latency_us", "host_us", "dispatch_us", "call_us")
 
 @dataclass(frozen=True)
 class Replay:
-    """`recorded` replays the trace unchanged. `corrected` has the expected host time without a profiler, `fastest` and `slowest` the lowest and highest. If
-    the
+    """`recorded` replays the trace unchanged. `corrected` has the expected host time without a profiler, `fastest` and `slowest` the lowest and highest. If the
     step was measured without a profiler, they take as long as that.
 
-    step_us: the recorded step, the time base of rules; the engine converts savings to `true_step`. error: distance between the end of the unedited replay
-    and the recorded end, as a share of the window. cost: None if unknown.
+    step_us: the recorded step, the time base of rules; the engine converts savings to `true_step`. error: distance between the end of the unedited replay and
+    the recorded end, as a share of the window. cost: None if unknown.
     """
 
     recorded: Schedule
@@ -100,10 +99,8 @@ class Replay:
         return max(0.0, self._shorter(schedule, edit))
 
     def expected_share(self, edit: Edit) -> float:
-        """Expected share of the step that an edit saves: the mean over possible host times, not the value at the likely time, since a GPU fix may gain
-        nothing
-        there and much below. Both ends, `deviations` away, have the weight that gives the three points the whole spread. If the step only limits the
-        host's
+        """Expected share of the step that an edit saves: the mean over possible host times, not the value at the likely time, since a GPU fix may gain nothing
+        there and much below. Both ends, `deviations` away, have the weight that gives the three points the whole spread. If the step only limits the host's
         time from above, see `HIDDEN`.
         """
         likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
@@ -143,8 +140,7 @@ class Replay:
         return ""
 
     def removable_share(self, edits: Edits) -> float:
-        """Share of the step that a fix can remove: all but the remaining work at the high end with the fastest host. A replay in which the host takes twice
-        as
+        """Share of the step that a fix can remove: all but the remaining work at the high end with the fastest host. A replay in which the host takes twice as
         long gives a share of a longer step.
         """
         whole_us = max(self.true_step.expected_us, period_us(self.corrected))

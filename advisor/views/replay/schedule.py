@@ -25,14 +25,12 @@ class Schedule(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     Edits replace arrays and set `skip_*`; they never renumber, so that edits compose. All times in µs.
 
-    host_us: host time since the call before. dispatch_us: how much of it is issuing ops (the rest is the program's own).
-    call_us: the call itself, without what it waits. waits_for: op that must end before the call returns, -1 none,
-    EARLIER for all of the repeat before. tail_us: from that op's end to the call's return.
-    begins: (n_steps,) the call with which the host begins each step of the window; steps without one have none.
-    call_row: (n_calls,) row in `api_calls`. op_row: (n_ops,) row in `gpu_ops`.
-    op_call: position of the launching call. stream: small integer. latency_us: launch to start on an idle stream.
-    gap_us: after the op before on the stream, and after that on another stream which must end first (`after`, -1 none).
-    skip_op: no longer run. fused: represents others too, which a fix has fused into it.
+    host_us: host time since the call before. dispatch_us: how much of it is issuing ops (the rest is the program's own). call_us: the call itself, without what
+    it waits. waits_for: op that must end before the call returns, -1 none, EARLIER for all of the repeat before. tail_us: from that op's end to the call's
+    return. begins: (n_steps,) the call with which the host begins each step of the window; steps without one have none. call_row: (n_calls,) row in
+    `api_calls`. op_row: (n_ops,) row in `gpu_ops`. op_call: position of the launching call. stream: small integer. latency_us: launch to start on an idle
+    stream. gap_us: after the op before on the stream, and after that on another stream which must end first (`after`, -1 none). skip_op: no longer run. fused:
+    represents others too, which a fix has fused into it.
     """
 
     call_row: Ints
@@ -59,13 +57,12 @@ class Schedule(msgspec.Struct, frozen=True, eq=False, weakref=True):
         return replace(self, **arrays)
 
     def graph(self, repeats: int = 1) -> nx.DiGraph[str]:
-        """The schedule run back to back as a networkx graph: an independent statement of what `simulate` computes, to look at, export and
-        check it with.
+        """The schedule run back to back as a networkx graph: an independent statement of what `simulate` computes, to look at, export and check it with.
 
-        Nodes are moments: `start`; of repeat R, `R:issue:I` and `R:return:I`, when call I begins and returns, `R:op:K`, when op K ends,
-        `R:idle`, when all that was launched by then has ended, and `R:done`, when the host has too. Each node's `row` is the call's or
-        op's row in the timeline. Edges are what must pass between them: they carry `us` and `link`, as the critical path names them. A
-        node's time is the latest, over its predecessors, of theirs plus `us`. A time before all others has no edge.
+        Nodes are moments: `start`; of repeat R, `R:issue:I` and `R:return:I`, when call I begins and returns, `R:op:K`, when op K ends, `R:idle`, when all that
+        was launched by then has ended, and `R:done`, when the host has too. Each node's `row` is the call's or op's row in the timeline. Edges are what must
+        pass between them: they carry `us` and `link`, as the critical path names them. A node's time is the latest, over its predecessors, of theirs plus `us`.
+        A time before all others has no edge.
         """
         return _graph(self, repeats)
 

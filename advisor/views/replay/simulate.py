@@ -184,8 +184,7 @@ def _lanes(
 ) -> tuple[list[tuple[Lane, ...]], list[tuple[Watched, ...]]]:
     """The lanes of each stretch of ops from low to high - 1, and the watched ops in them.
 
-    ready_us: (n,) when each op would end on an idle stream, since its stretch began. step_us: its gap and its duration.
-    works: whether it is left.
+    ready_us: (n,) when each op would end on an idle stream, since its stretch began. step_us: its gap and its duration. works: whether it is left.
     """
     stretch = np.repeat(np.arange(len(low)), high - low)
     op = np.arange(len(stretch)) + np.repeat(low - np.r_[0, np.cumsum(high - low)[:-1]], high - low)

@@ -87,8 +87,7 @@ class TrueStep(msgspec.Struct, frozen=True):
     @property
     def in_trace_us(self) -> float:
         """The step that shares of the trace's own times refer to. A measured step may be longer than recorded, or shorter than its kernels, by up to
-        `CALIBRATED`;
-        shares of it would be of another step.
+        `CALIBRATED`; shares of it would be of another step.
         """
         least_us = self.timed.working_us if self.timed and self.basis == "measured" else 0.0
         return max(min(self.expected_us, self.recorded_us), least_us)

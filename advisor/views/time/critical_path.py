@@ -75,8 +75,7 @@ def _parts(links: Sequence[str], us: Floats) -> tuple[PathPart, ...]:
 
 
 SEAMLESS = NO_DIFFERENCE
-"""An op that starts within this share of its predecessor followed it, whatever its launch: a host that did not wait cannot hit the end of each op so
-exactly.
+"""An op that starts within this share of its predecessor followed it, whatever its launch: a host that did not wait cannot hit the end of each op so exactly.
 """
 
 RETURN_US = cost("return-to-host")

@@ -35,10 +35,9 @@ STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"
 class Gaps(msgspec.Struct, frozen=True):
     """Idle gaps of the busiest device in the window.
 
-    start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end. causes: (n, len(CAUSES)) µs; each row sums to its
-    gap.
-    by_device: total by cause for every device. run_us: the window without a profiler. recording_us: part of `profiler` due to a slower host.
-    replayed_steps: steps of a long window that the replay holds.
+    start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end. causes: (n, len(CAUSES)) µs; each row sums to its gap.
+    by_device: total by cause for every device. run_us: the window without a profiler. recording_us: part of `profiler` due to a slower host. replayed_steps:
+    steps of a long window that the replay holds.
     """
 
     start_us: Floats

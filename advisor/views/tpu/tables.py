@@ -21,9 +21,7 @@ _WAITS = "waiting for other cores"
 
 @dataclass(frozen=True)
 class TpuTables:
-    """categories sum to a core's work; parts, with idle time, to the step. flops: of a step of a core. known: share of computing ops' time with known
-    FLOPs.
-    """
+    """categories sum to a core's work; parts, with idle time, to the step. flops: of a step of a core. known: share of computing ops' time with known FLOPs."""
 
     categories: tuple[CategoryRow, ...]
     ops: tuple[KernelRow, ...]

@@ -197,8 +197,7 @@ PLANNED_US = cost("attention-plan")
 
 
 class AttentionPlans(msgspec.Struct, frozen=True):
-    """spans: host time of planning calls of cuDNN's attention on launching threads. calls: their rows of `cpu_ops`, outermost calls in the window. steps:
-    steps
+    """spans: host time of planning calls of cuDNN's attention on launching threads. calls: their rows of `cpu_ops`, outermost calls in the window. steps: steps
     with planning. sizes: number of distinct sizes, or of calls if shapes were not recorded.
     """
 

@@ -148,9 +148,8 @@ class _Costs(msgspec.Struct, frozen=True):
         return "no compiled graph ran both before and after it in the steps"
 
     def _between_graphs(self) -> dict[CompileId, _Priced]:
-        """By the compilation that ends in a break, from each graph to the next. Resumed code runs inside the region of the code that broke. So a
-        break belongs to the innermost region around the next graph's own. Backward graphs have no regions: they run in the reverse order of the
-        forward graphs."""
+        """By the compilation that ends in a break, from each graph to the next. Resumed code runs inside the region of the code that broke. So a break belongs
+        to the innermost region around the next graph's own. Backward graphs have no regions: they run in the reverse order of the forward graphs."""
         broken = {one.compile_id for one in self.log.breaks}
         found: dict[CompileId, _Priced] = defaultdict(_Priced)
         forward: dict[tuple[CompileId, CompileId], CompileId] = {}

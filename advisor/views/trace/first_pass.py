@@ -21,9 +21,7 @@ STILL_NEW = MOST
 
 
 FEWEST_TAKEN = 12
-"""An allocator with a full cache asks the driver for nothing. A dozen requests in a pass, with less than half given back, show that the cache still
-fills.
-"""
+"""An allocator with a full cache asks the driver for nothing. A dozen requests in a pass, with less than half given back, show that the cache still fills."""
 
 _TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Managed|Pitch|3D)?(_v\d+|_ptsz|_ptds)*$")
 _GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+|_ptsz|_ptds)*$")
@@ -44,9 +42,7 @@ class FirstPass(msgspec.Struct, frozen=True, eq=False):
     brief: bool = False
 
     def repeats(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
-        """(n,) whether later passes have these gaps too, each before an op (row, -1 for none): not before the first run of a kernel, nor while memory is
-        taken.
-        """
+        """(n,) whether later passes have these gaps too, each before an op (row, -1 for none): not before the first run of a kernel, nor while memory is taken."""
         if not self.only:
             return np.ones(len(next_op), bool)
         return ~(self.met[next_op] & (next_op >= 0)) & (overlap_with(start_us, end_us, self.allocating) == 0)

@@ -29,9 +29,8 @@ NEAR = 6
 
 
 class Spellings(msgspec.Struct, frozen=True):
-    """cell: the recurrent cell that a Python loop calls, or ""; cells: calls per step. picked: losses per step that are a log-softmax and a
-    pick of the target's value. grows: first and last size of a tensor that grows by concatenation, or None; a list of single values, such as chosen
-    words, is none.
+    """cell: the recurrent cell that a Python loop calls, or ""; cells: calls per step. picked: losses per step that are a log-softmax and a pick of the
+    target's value. grows: first and last size of a tensor that grows by concatenation, or None; a list of single values, such as chosen words, is none.
     """
 
     cell: str = ""

@@ -46,8 +46,7 @@ class WaitedCalls(msgspec.Struct, frozen=True, eq=False, dict=True):
         return cls(timeline, ops, launches, sources)
 
     def rows_of(self, calls: Ints, kinds: Sequence[str]) -> list[HostWait | None]:
-        """For each call (rows of `api_calls`) its row of the table, None if unknown. kinds: distinguishes calls. Of many calls of a kind a sample is
-        examined,
+        """For each call (rows of `api_calls`) its row of the table, None if unknown. kinds: distinguishes calls. Of many calls of a kind a sample is examined,
         and the others take the result of their predecessor.
         """
         found: list[HostWait | None] = [None] * len(calls)
