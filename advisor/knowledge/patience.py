@@ -4,7 +4,7 @@ LOOK_S = 0.5
 """How often a watcher looks how far a program is."""
 
 GRACE_S = 30.0
-"""A program that is told to end, or a rank that another waits for, may be writing a checkpoint or a trace, which takes seconds."""
+"""A program that has to end, or a rank that another waits for, may write a checkpoint or a trace, which takes seconds."""
 
 HEARD_S = 5.0
 """For an answer that is due already."""

@@ -7,16 +7,16 @@ NEARLY_ALL = 0.9
 """The rest is an exception: a branch, a first or last pass, or lost events."""
 
 VIRTUALLY_ALL = 0.95
-"""The rest is the edge of what was recorded."""
+"""The rest is the edge of the recording."""
 
 LITTLE = 0.1
-"""What is below it says nothing of the rest."""
+"""Less says nothing of the rest."""
 
 HARDLY_ANY = 0.05
-"""An unprofiled run cannot tell it from its own noise."""
+"""Its own noise hides less in an unprofiled run."""
 
 CONSIDERABLE = 0.25
-"""What is below it is not worth a word next to the largest."""
+"""Less is not worth a word next to the largest."""
 
 WELL_USED = 0.6
 """Of its peak: from there ncu calls a resource well used (`SOLBottleneck`)."""
@@ -28,10 +28,10 @@ NO_DIFFERENCE = 0.02
 """Unprofiled step times repeat within about this share: a smaller gain is none, and a gain so near to an interval is inside."""
 
 NEGLIGIBLE = 0.001
-"""What is below it changes no figure that is told."""
+"""Less changes no printed figure."""
 
 FAR_APART = 2.0
 """Times: two measurements of the same do not differ by as much."""
 
 SEVERAL = 1.5
-"""A step, in the mean: with fewer it has a single one."""
+"""Per step, on average: with fewer, a step has only one."""

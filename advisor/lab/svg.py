@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 PLOT, MARGIN, CELL, NAMES = 400, 44, 18, 190
-"""Pixels: a side of a plot, room for an axis, a bar or row with its gap, room for the name of a rule or fix."""
+"""Pixels: the side of a plot, the margin for an axis, a bar with its gap, the margin for names of rules."""
 
 BLUE, RED = "#1668b8", "#c2410c"
 
