@@ -42,7 +42,7 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record each with the same number of GPUs.", serious=True)
     marked = {basis_of(report) == "whole" for report in every}
     steps = "Mark the steps of each in the same way: prof.step() after each."
-    yield from told("what a step is", basis_of, steps, serious=len(marked) > 1)
+    yield from told("what marks a step", _mark_in_words, steps, serious=len(marked) > 1)
     if marked == {True}:
         old, new = (_range_in_words([r.work.kernels for r in side], lambda n: counted(n, "kernel")) for side in (before, after))
         if old != new:
@@ -114,6 +114,18 @@ def _range_in_words(values: Sequence[float], write: Callable[[float], str]) -> s
 def basis_of(report: Report) -> str:
     """The source of step boundaries; of a recording without steps its kind."""
     return report.window.basis if report.window else report.kind
+
+
+_MARKS = {
+    "profiler-step": "the profiler's schedule",
+    "nvtx": "a range",
+    "detected": "a repeating sequence of launches",
+    "whole": "nothing (the whole recording)",
+}
+
+
+def _mark_in_words(report: Report) -> str:
+    return _MARKS.get(basis_of(report), basis_of(report))
 
 
 OTHER_SPLIT = "Ranks that share their work in other ways run two programs: compare jobs that share it alike."

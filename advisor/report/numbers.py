@@ -48,7 +48,7 @@ def duration(us: float) -> str:
 
 
 def duration_of(part_us: float, whole_us: float) -> str:
-    """A time and what it is part of: `1.24 ms of 12.4 ms`. Work on several streams may take longer in all than the step that holds it."""
+    """A time as a part of a longer time: `1.24 ms of 12.4 ms`. Work on several streams may take longer in all than the step that holds it."""
     part, whole = duration(part_us), duration(whole_us)
     return f"{part} side by side in {whole}" if part_us > whole_us and part != whole else f"{part} of {whole}"
 

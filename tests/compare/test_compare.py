@@ -150,8 +150,8 @@ def with_device(report, name):
     [
         (lambda r: with_device(r, "NVIDIA A100"), "device", True),
         (lambda r: msgspec.structs.replace(r, devices=r.devices * 2), "number of devices", True),
-        (lambda r: msgspec.structs.replace(r, window=msgspec.structs.replace(r.window, basis="whole")), "what a step is", True),
-        (lambda r: msgspec.structs.replace(r, window=msgspec.structs.replace(r.window, basis="nvtx")), "what a step is", False),
+        (lambda r: msgspec.structs.replace(r, window=msgspec.structs.replace(r.window, basis="whole")), "what marks a step", True),
+        (lambda r: msgspec.structs.replace(r, window=msgspec.structs.replace(r.window, basis="nvtx")), "what marks a step", False),
         (lambda r: msgspec.structs.replace(r, source=msgspec.structs.replace(r.source, format="nsys")), "profiler", False),
         (lambda r: msgspec.structs.replace(r, work=msgspec.structs.replace(r.work, flops=2 * r.work.flops)), "work", False),
     ],

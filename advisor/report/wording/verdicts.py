@@ -14,7 +14,7 @@ from advisor.report.wording.savings import WIDE
 
 
 def step_now(report: Report) -> str:
-    """`24.4 ms`, or `about 2.2 ms` where the profiler's overhead leaves its length open; `45.4 ms on average` if steps differ too much for one to be typical."""
+    """`24.4 ms`, or `about 2.2 ms` where the profiler's overhead leaves its length open; `45.4 ms on average` if no step is typical."""
     now = f"about {rough_duration(report.step_us)}" if _is_rough(report) else duration(report.step_us)
     differ = any(check.check == "steps" and check.status == "degraded" and check.unit == "share" for check in report.health)
     return f"{now} on average" if differ else now

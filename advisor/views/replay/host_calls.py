@@ -116,5 +116,5 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
 
 
 def _without_calls(timeline: Timeline) -> Recipe:
-    """How to record the calls: what holds ops of the host was recorded on both sides, and lost the calls since."""
+    """How to record the calls. A trace with ops of the host was recorded on both sides, and lost the calls afterwards."""
     return AS_WRITTEN if len(timeline.cpu_ops) else RECORD_BOTH
