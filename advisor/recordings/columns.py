@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-PIECE_ROWS = 1 << 17
-"""Rows of a large table that are worked on at once: so many fit the cache."""
-
 Rows = NDArray[np.bool_] | NDArray[np.integer[Any]] | slice
 """Which rows: a mask, their numbers, or a slice."""
 Objects = NDArray[np.object_]
@@ -174,6 +171,10 @@ def objects(values: Sequence[Any] | Objects) -> Objects:
     return values if isinstance(values, np.ndarray) and values.dtype == object else made
 
 
+@overload
+def chosen(column: NDArray[Any], rows: Rows) -> NDArray[Any]: ...
+@overload
+def chosen(column: Categorical, rows: Rows) -> Categorical: ...
 def chosen(column: Column, rows: Rows) -> Column:
     """Rows of a column; a `constant` stays constant."""
     held = column.codes if isinstance(column, Categorical) else column

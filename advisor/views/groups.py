@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import PIECE_ROWS, Codes, Floats, Ints
+from advisor.recordings.columns import chosen
 
 DENSE = 4
 """Keys that span at most so many times the rows, or `FEW`, are numbered by a table of that size; others are sorted."""
@@ -28,12 +30,18 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
     def sums(self, **columns: Floats | Ints) -> dict[str, Floats]:
         """(n_groups,) the sum of each column over each group; NaN counts as nothing. In the machine's widest floats: the same times in
         another order are as long, but for the rarest."""
+        return {name: self._sums(column) for name, column in columns.items()}
+
+    def _sums(self, column: Floats | Ints) -> Floats:
         order, begins = self._in_order
-        if not len(begins):
-            return {name: np.empty(0) for name in columns}
-        # One column after the other: the widest floats of all of them would be the most memory that an analysis takes.
-        exact = ((name, np.nan_to_num(column)[order].astype(np.longdouble)) for name, column in columns.items())
-        return {name: np.add.reduceat(column, begins).astype(np.float64) for name, column in exact}
+        made = np.empty(len(begins))
+        # A few groups after the other: the widest floats of all rows would be the most memory that an analysis takes.
+        at = np.unique(np.searchsorted(begins, np.arange(0, len(order) + PIECE_ROWS, PIECE_ROWS)))
+        for first, last in pairwise(at.tolist()):
+            rows = order[begins[first] : begins[last] if last < len(begins) else None]
+            exact = np.nan_to_num(chosen(column, rows)).astype(np.longdouble)
+            made[first:last] = np.add.reduceat(exact, begins[first:last] - begins[first])
+        return made
 
     def minima(self, values: np.ndarray) -> np.ndarray:
         """(n_groups,) the smallest of each group's values."""
@@ -68,12 +76,16 @@ class Groups(msgspec.Struct, frozen=True, eq=False, dict=True):
         return np.argsort(self.of, kind="stable"), np.cumsum(self.rows) - self.rows
 
     @classmethod
-    def by_keys(cls, *keys: Ints) -> Groups:
+    def by_keys(cls, *keys: Ints | Codes) -> Groups:
         """The rows with the same integers under every key."""
-        codes, size = _dense(keys[0])
-        for key in keys[1:]:
+        codes, size = np.zeros(len(keys[0]), np.int64), 1
+        for key in keys:
+            if key.strides == (0,):
+                continue  # all rows agree
             more, span = _dense(key)
-            codes, size = _dense(codes * span + more, size * span)
+            codes *= span
+            codes += more
+            codes, size = _dense(codes, size * span)
         return cls(*_numbered(codes, size))
 
 
@@ -87,15 +99,16 @@ def distinct(values: Ints) -> Ints:
     return np.unique(values) if sorted_better else np.flatnonzero(np.bincount(values))
 
 
-def _dense(key: Ints, size: int | None = None) -> tuple[Ints, int]:
+def _dense(key: Ints | Codes, size: int | None = None) -> tuple[Ints, int]:
     """The same numbers from 0, and how many there may be: no more than a table for them may have entries. size: if they are from 0 already."""
-    most = max(DENSE * len(key), FEW)
+    most, low = max(DENSE * len(key), FEW), 0
     if size is None:
         low = int(key.min()) if len(key) else 0
-        key, size = key.astype(np.int64) - low, int(key.max()) - low + 1 if len(key) else 1
+        size = int(key.max()) - low + 1 if len(key) else 1
+    codes: Ints = np.subtract(key, low, dtype=np.int64) if low or key.dtype != np.int64 else key  # type: ignore[assignment]
     if size <= most:
-        return key, size
-    values, codes = np.unique(key, return_inverse=True)
+        return codes, size
+    values, codes = np.unique(codes, return_inverse=True)
     return codes, len(values)
 
 

@@ -15,10 +15,11 @@ import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.intervals import PIECE_ROWS
 from advisor.knowledge import formats
 from advisor.knowledge.op_tokens import split_overload
 from advisor.knowledge.structs import replace
-from advisor.recordings.columns import PIECE_ROWS, Categorical, Table, chosen, concatenated, distinct, of_type
+from advisor.recordings.columns import Categorical, Table, chosen, concatenated, distinct, of_type
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, LeftOut, ReadIssue, Source, Timeline, empty_column, table
 from advisor.report.numbers import counted

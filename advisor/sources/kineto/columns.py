@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.recordings.columns import PIECE_ROWS, Categorical, without_repeats
+from advisor.intervals import PIECE_ROWS
+from advisor.recordings.columns import Categorical, without_repeats
 
 INT64 = np.iinfo(np.int64)  # what a column holds
 _DIGITS = re.compile(r"-?\d+")

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from advisor.intervals import EMPTY, Floats, Ints, overlap_with
+from advisor.intervals import EMPTY, Codes, Floats, Ints, overlap_with
 from advisor.knowledge.counts import FINDINGS
 from advisor.knowledge.shares import CONSIDERABLE, HARDLY_ANY
 from advisor.recordings.columns import Categorical
@@ -160,7 +160,7 @@ def _leaves(timeline: Timeline, origins: Origins, kernels: Kernels, inside: Ints
     return (*made, *(_rest(smaller[family_of == family], FAMILIES[family].value, us, groups) for family in np.unique(family_of).tolist()))
 
 
-def _grouped(keys: Sequence[Ints], us: Floats) -> tuple[Groups, Floats, Ints]:
+def _grouped(keys: Sequence[Ints | Codes], us: Floats) -> tuple[Groups, Floats, Ints]:
     """The rows by their keys, (n_groups,) how long those of each group take together, and the groups, the longest first."""
     groups = Groups.by_keys(*keys)
     spent = groups.sums(us=us)["us"]

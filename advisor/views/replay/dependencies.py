@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Codes, Floats, Ints
 from advisor.knowledge import cuda_api
 from advisor.knowledge.counts import EXAMINED
 from advisor.knowledge.measured_costs import cost
@@ -143,7 +143,7 @@ def told_to_wait(names: list[str], call_start: Floats, launch: Floats, stream: I
 
 
 def host_rules(
-    roles: Ints,
+    roles: Codes,
     start: Floats,
     end: Floats,
     op_call: Ints,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask, in_order, overlap_with, union
+from advisor.intervals import Codes, Floats, Ints, Mask, in_order, overlap_with, union
 from advisor.knowledge import cuda_api
 from advisor.knowledge.shares import MOST
 from advisor.recordings.columns import Table
@@ -127,7 +127,7 @@ IN_VAIN = MOST
 """Of a pause before memory is given back: if the device works in most of it, the pause is a wait for the device."""
 
 
-def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles: Ints, start: Floats, end: Floats) -> Floats:
+def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles: Codes, start: Floats, end: Floats) -> Floats:
     """(n,) start of each call; of a call that frees memory, start of its wait. An allocator without memory waits until the device has used the cached blocks
     before it frees them: it queries events in unrecorded calls, and starts no op meanwhile.
     """

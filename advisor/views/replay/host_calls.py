@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask, Spans, overlap_with
+from advisor.intervals import Codes, Floats, Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import AS_WRITTEN, RECORD_BOTH, RECORD_LAUNCHES, Recipe
 from advisor.knowledge.shares import MOST
@@ -36,7 +36,7 @@ class HostCalls(msgspec.Struct, frozen=True, eq=False):
 
     schedule: Schedule
     rows: Ints
-    roles: Ints
+    roles: Codes
     op: Ints
     waits: Mask
     timeline: Timeline

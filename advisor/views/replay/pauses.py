@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with
+from advisor.intervals import EMPTY, PIECE_ROWS, Floats, Ints, Spans, overlap_with
 from advisor.knowledge import recording_cost
 from advisor.knowledge.shares import MOST
-from advisor.recordings.columns import PIECE_ROWS, Table
+from advisor.recordings.columns import Table
 
 Codes = NDArray[np.signedinteger[Any]]
 

@@ -7,9 +7,9 @@ import re
 import msgspec
 import numpy as np
 
-from advisor.intervals import NANOSECOND_US, Floats, Ints, Spans, overlap_with
+from advisor.intervals import NANOSECOND_US, Codes, Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
-from advisor.recordings.columns import Categorical
+from advisor.recordings.columns import Categorical, chosen
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import PIXELS
 from advisor.report.step import Part, PartKind
@@ -56,18 +56,20 @@ class Breakdown(msgspec.Struct, frozen=True):
         rows = rows[start[rows] + frame["dur_us"][rows] > steps.start_us]
         start = start[rows]
         end = start + frame["dur_us"][rows]
-        kind, own = np.zeros(len(rows), np.int64), np.zeros(len(rows))
+        kind, own = np.zeros(len(rows), np.int8), np.zeros(len(rows))
         classes = (
             (kernels.compute, main.compute),
             (kernels.communication, main.communication),
             (kernels.copy, main.copy),
             (kernels.memset, main.memset),
         )
-        for number, (chosen, spans) in enumerate(classes):
-            here = np.flatnonzero(chosen[rows])
+        for number, (wanted, spans) in enumerate(classes):
+            here = wanted[rows]
             kind[here] = number
-            own[here] = _exclusive(start[here], end[here], spans)
-        parts = _parts(timeline, kernels, origins, rows, kind, own, start - steps.start_us)
+            own[here] = _exclusive(start, end, spans) if here.all() else _exclusive(start[here], end[here], spans)
+        del end
+        start -= steps.start_us
+        parts = _parts(timeline, kernels, origins, rows, kind, own, start)
         idle = {cause: float(gaps.causes[cause].sum() - (gaps.recording_us if cause == "profiler" else 0.0)) for cause in CAUSES}
         parts += [Part(kind="idle", name=cause, us=us) for cause, us in idle.items() if us > NANOSECOND_US]
         # Sums of many spans drift by rounding, and the GPU may be slower in a longer run: the parts are held to the step.
@@ -82,18 +84,18 @@ def _exclusive(start: Floats, end: Floats, spans: Spans) -> Floats:
     """Time of each op, in order of start, that is in `spans` and in no op before it."""
     if not len(start):
         return start
-    reached = np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
-    first = np.maximum(start, reached)
+    first = start.copy()
+    np.maximum(first[1:], np.maximum.accumulate(end)[:-1], out=first[1:])
     return overlap_with(first, np.maximum(end, first), spans)
 
 
-def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, kind: Ints, own: Floats, since_us: Floats) -> list[Part]:
+def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, kind: Codes, own: Floats, since_us: Floats) -> list[Part]:
     frame = timeline.gpu_ops
     places, path = origins.places(rows)
     # Layers of one kind are one part: which of them it was does not tell two programs apart.
     names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules, _ in places]
     module = Categorical.of_texts(names)[path]
-    op, shape = origins.inner[rows], origins.shape[rows]
+    op, shape = chosen(origins.inner, rows), chosen(origins.shape, rows)
     keys = kind, frame["name"].codes[rows], kernels.family[rows], op, module.codes
     groups = Groups.by_keys(*keys)
     us, calls, since = groups.sums(own=own)["own"], groups.rows, np.full(len(groups.first), np.inf)
@@ -118,7 +120,7 @@ def _parts(timeline: Timeline, kernels: Kernels, origins: Origins, rows: Ints, k
         )
     ]
     smaller = order[PIXELS:]
-    k, family = kind[groups.first[smaller]], kernels.family[rows][groups.first[smaller]]
+    k, family = kind[groups.first[smaller]], kernels.family[rows[groups.first[smaller]]]
     rest = Groups.by_keys(k, family)
     merged = rest.sums(calls=calls[smaller], us=us[smaller])
     parts += [

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import PIECE_ROWS, Floats, Ints
 from advisor.knowledge.occupancy import WARP, fit
+from advisor.recordings.columns import chosen, row_by_row
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import ROWS
 from advisor.report.kernels import KernelRow, Occupancy
@@ -21,8 +22,7 @@ from advisor.views.trace.steps import Steps
 
 def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
     """Theoretical occupancy of kernels (rows of `gpu_ops`), 0 to 1, and its limit; "" if their resources were not recorded."""
-    frame = timeline.gpu_ops
-    device, threads, registers, shared = (frame[c][rows] for c in ("device", "block_threads", "registers", "shared_bytes"))
+    device, threads, registers, shared = (chosen(timeline.gpu_ops[c], rows) for c in ("device", "block_threads", "registers", "shared_bytes"))
     theoretical, limiter = np.full(len(rows), np.nan), np.full(len(rows), "", object)
     for d in np.unique(device).tolist():
         gpu = timeline.device(d)
@@ -36,10 +36,13 @@ def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
 def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
     """(n,) the share of the SMs that each op's blocks reach at once, NaN where grid or device was not recorded."""
     ops = timeline.gpu_ops
-    blocks, device = ops["grid_blocks"][rows].astype(float), ops["device"][rows]
-    count = timeline.sm_counts(device).astype(float)
-    known = (blocks > 0) & (count > 0)
-    return np.where(known, np.minimum(blocks / np.maximum(count, 1.0), 1.0), np.nan)
+    blocks, count = chosen(ops["grid_blocks"], rows), row_by_row(timeline.sm_counts, chosen(ops["device"], rows))
+
+    def shares(blocks: Ints, count: Ints) -> Floats:
+        known = (blocks > 0) & (count > 0)
+        return np.where(known, np.minimum(blocks.astype(float) / np.maximum(count.astype(float), 1.0), 1.0), np.nan)
+
+    return row_by_row(shares, blocks, count)
 
 
 class KernelTable(msgspec.Struct, frozen=True):
@@ -98,7 +101,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
     frame = timeline.gpu_ops
     start = frame["start_us"]
     inside = np.flatnonzero(steps.holds(start))
-    op, dur, copied = origins.inner[inside], frame["dur_us"][inside], frame["bytes"][inside]
+    op, dur = chosen(origins.inner, inside), frame["dur_us"][inside]
     code, family, precision = frame["name"].codes[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by_keys(code, family, precision)
 
@@ -108,21 +111,27 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, origins: Origin
 
     columns = {
         "total": groups.sums(us=dur)["us"],
-        "occupancy": mean(frame["occupancy_pct"][inside] * dur),
+        "occupancy": mean(chosen(frame["occupancy_pct"], inside) * dur),
         "sms": mean(_active_sms(timeline, inside) * dur),
-        "bytes": mean(np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside])),
-        "flops": mean(roofline.flops[inside]),
+        "bytes": mean(np.fmax(row_by_row(lambda copied: np.where(copied > 0, copied, np.nan), chosen(frame["bytes"], inside)), chosen(roofline.bytes, inside))),
+        "flops": mean(chosen(roofline.flops, inside)),
     }
     order = np.argsort(-columns["total"], kind="stable")
     first = groups.first[order]
-    fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
-    fitting = np.flatnonzero(~np.isnan(fits["theoretical"]))[::-1]
-    known[groups.of[fitting]] = fits["theoretical"][fitting]
+    fits = _fits(timeline, inside[groups.first])
+    known = fits["theoretical"]
+    # Where it is unknown of the first, the first of which it is known tells.
+    unknown = np.isnan(known)
+    for at in range(0, len(inside) if unknown.any() else 0, PIECE_ROWS)[::-1]:
+        others = at + np.flatnonzero(unknown[groups.of[at : at + PIECE_ROWS]])
+        theirs = _fits(timeline, inside[others])["theoretical"]
+        fitting = np.flatnonzero(~np.isnan(theirs))[::-1]  # of rows with one name the first is written last
+        known[groups.of[others[fitting]]] = theirs[fitting]
     told = list(kernels.precision.categories)
     names = [
         _Name(name, kind, told[number], by, theoretical, limiter)
         for name, kind, number, by, theoretical, limiter in zip(
-            *(column[first].tolist() for column in (code, family, precision, op)), known[order].tolist(), fits["limiter"][first], strict=True
+            *(column[first].tolist() for column in (code, family, precision, op)), known[order].tolist(), fits["limiter"][order], strict=True
         )
     ]
     return names, groups.rows[order], {name: column[order] for name, column in columns.items()}

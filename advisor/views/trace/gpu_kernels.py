@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Codes, Ints
 from advisor.knowledge.op_tokens.families import Family, family, precision
 from advisor.recordings.columns import Categorical, row_by_row
 from advisor.recordings.timeline import GpuKind, Timeline
@@ -20,7 +20,7 @@ class Kernels(msgspec.Struct, frozen=True):
     """family: (n_gpu,) position in `FAMILIES`. precision: (n_gpu,) categorical, "" if it means nothing.
     communication, copy, memset: (n_gpu,) which class of device time each op is; the rest is compute."""
 
-    family: Ints
+    family: Codes
     precision: Categorical
     communication: np.ndarray
     copy: np.ndarray
@@ -63,7 +63,7 @@ class Kernels(msgspec.Struct, frozen=True):
             told = purposes[purpose] if purpose >= 0 else ""
             families.append(_ORDER[Family(told) if told else family(names[name], op_name, collectives[collective] if collective >= 0 else "")])
             precisions.append(precision(names[name], inputs[kinds] if kinds >= 0 else "") or (compiled[product] if product >= 0 else ""))
-        found = np.array(families, np.int64)[groups.of]
+        found = np.array(families, np.int8)[groups.of]
         found[copy] = _ORDER[Family.COPY]
         found[memset] = _ORDER[Family.FILL]
         texts = sorted({*precisions})

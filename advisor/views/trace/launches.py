@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Codes, Floats, Ints, Mask
 from advisor.knowledge import cuda_api
 from advisor.knowledge.structs import replace
 from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
@@ -21,7 +21,7 @@ class Launches(msgspec.Struct, frozen=True):
 
     call: Ints
     start_us: Floats
-    roles: Ints
+    roles: Codes
     ambiguous: int
 
     def calls_with(self, *roles: cuda_api.ApiRole) -> Ints:
@@ -60,8 +60,8 @@ class Launches(msgspec.Struct, frozen=True):
     def build(cls, timeline: Timeline) -> Launches:
         calls, ops = timeline.api_calls, timeline.gpu_ops
         order_of = {r: i for i, r in enumerate(cuda_api.ApiRole)}
-        by_name = np.array([order_of[cuda_api.role(name)] for name in calls["name"].categories], np.int64)
-        roles = by_name[calls["name"].codes] if len(calls) else np.empty(0, np.int64)
+        by_name = np.array([order_of[cuda_api.role(name)] for name in calls["name"].categories], np.int8)
+        roles = by_name[calls["name"].codes] if len(calls) else np.empty(0, np.int8)
 
         start = calls["start_us"]
         correlation = calls["correlation"]

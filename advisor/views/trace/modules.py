@@ -36,11 +36,12 @@ def places_of_gpu(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints
     """
     if (timeline.gpu_ops["compiled"] >= 0).any():
         return _scopes(timeline, inside)
-    calls, call = timeline.api_calls, launches.call[inside]
+    calls = timeline.api_calls
+    if not len(calls) or not len(timeline.python_calls):
+        return [Place()], np.broadcast_to(np.int64(0), len(inside))
+    call = launches.call[inside]
     forward = _forward_ops(timeline, ops)
     at = np.where(outer >= 0, forward[outer], -1) if len(forward) else np.full(len(inside), -1)
-    if not len(calls):
-        return [Place()], np.zeros(len(inside), np.int64)
     # What is looked up: the launch, or the forward op of a backward one.
     pid, tid = calls["pid"][call], calls["tid"][call]
     time = np.where(call >= 0, launches.start_us[inside], -np.inf)

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.recordings.columns import chosen
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.annotated_graphs import AnnotatedGraphs
 from advisor.views.trace.captured_graphs import CapturedGraphs
@@ -47,7 +48,7 @@ class Origins(msgspec.Struct, frozen=True, eq=False):
 
     def places(self, rows: Ints) -> tuple[list[Place], Ints]:
         """Modules and lines of GPU ops by their rows: as `modules.places_of_gpu`."""
-        inner = self.ops.of_gpu[rows]
+        inner = chosen(self.ops.of_gpu, rows)
         outermost = np.where(inner >= 0, self.ops.outermost[inner], -1) if len(self.ops.outermost) else inner
         places, place = places_of_gpu(self.timeline, self.ops, self.launches, rows, outermost)
         if self.captured is not None:

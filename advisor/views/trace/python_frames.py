@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from advisor.intervals import Ints, nest
-from advisor.recordings.columns import PIECE_ROWS
+from advisor.intervals import PIECE_ROWS, Ints, nest
 from advisor.recordings.links import Forest, forest
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.ops import thread_ids
