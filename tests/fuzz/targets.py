@@ -34,10 +34,11 @@ from advisor.reports import formats
 from advisor.sources import kineto
 from advisor.sources.columns import layout
 from advisor.sources.compile_log import read_compile_logs
+from advisor.sources.kineto import native
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.threads import Threads
-from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python, decode_piece
+from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python, of_decoded
 from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.sniff import COLUMNS_MAGIC, SNIFF_BYTES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
@@ -176,9 +177,9 @@ def _columns(data: bytes, chunk_bytes: int, threads: int = 0) -> tuple[Any, dict
     seen = [False]
 
     def decode(piece: bytes) -> Piece:
-        return _decoded(piece, seen[-1])
+        return _decoded(piece, native.decode(piece), seen[-1])
 
-    with Threads(decode) as several:
+    with Threads(native.decode, lambda piece, decoded: _decoded(piece, decoded, seen[-1])) as several:
         several.start(threads)
         for piece in text.decoded(decode, several):
             seen.append(piece.exact)
@@ -189,9 +190,9 @@ def _columns(data: bytes, chunk_bytes: int, threads: int = 0) -> tuple[Any, dict
     return (collected.events, collected.bad_durations, collected.bad_times, +collected.categories, text.bad, text.first_bad, text.end), tables
 
 
-def _decoded(text: bytes, exact: bool) -> Piece:
+def _decoded(text: bytes, decoded: native.Decoded | None, exact: bool) -> Piece:
     """A piece, the same to the bit whichever decoder it is given to."""
-    piece = decode_piece(text, exact)
+    piece = of_decoded(text, decoded, exact)
     if piece.native:
         try:
             assert_same_piece(piece, decode_in_python(text))

@@ -31,7 +31,7 @@ from advisor.sources.kineto.fields import LASTING
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.threads import Threads
-from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
+from advisor.sources.kineto.transpose import Piece, decode_piece, of_decoded, transpose
 from advisor.sources.limits import MOST_LEFT_OUT
 from advisor.sources.measured import frameworks_of, step_times
 from advisor.sources.opened import Opened
@@ -111,12 +111,15 @@ def read_ranks(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, proce
     def decode(piece: bytes) -> Piece:
         return decode_piece(piece, exact)
 
-    with Helper() as helper, Threads(decode) as threads:
+    def finish(piece: bytes, decoded: native.Decoded | None) -> Piece:
+        return of_decoded(piece, decoded, exact)
+
+    with Helper() as helper, Threads(native.decode, finish) as threads:
         for piece in text.decoded(decode, threads, helper):
             exact = helper.exact = piece.exact
             collected.add(piece)
             slow += 1 if not piece.native else -1
-            if exact or slow > HELPED_AFTER:  # what Python decodes, threads decode in turns
+            if exact or slow > HELPED_AFTER:  # they would decode for nothing
                 threads.close()
             elif piece.native and processes > 1 and stream.expected >= min(helped_from, THREADED_FROM_BYTES):
                 threads.start(processes - 1)

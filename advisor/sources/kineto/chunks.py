@@ -23,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 QUEUED = 3
-"""Pieces given at once to each process or thread: the decoded piece, and two in the queue, so that it never waits."""
+"""Pieces given at once to a process or to each thread: the decoded piece, and two in the queue, so that it never waits."""
 MOST_PENDING = 3 * QUEUED
 """Pieces that may wait for one that is decoded elsewhere, some megabytes: of three threads. More wait for the one that reads and merges."""
 

@@ -1,7 +1,7 @@
 """Threads that decode pieces of a large file while this one reads, decodes and merges others.
 
-The decoder in C runs without the interpreter's lock, as do numpy and the unpackers, so that threads keep as many cores busy. What only
-Python decodes they would decode in turns: for that there is `helper`."""
+The decoder in C runs without the interpreter's lock, so that threads keep as many cores busy. Whatever needs the lock is done by the thread that
+takes the results: threads that hand it to and fro take longer than one. What only Python decodes is for `helper`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
+from typing import Generic, TypeVar
 
 import msgspec
 
 from advisor.sources.kineto.chunks import MOST_PENDING, QUEUED
 from advisor.sources.kineto.transpose import Piece
 
+T = TypeVar("T")
 
-class _Request(msgspec.Struct):
+
+class _Request(msgspec.Struct, Generic[T]):
     piece: bytes
-    answer: SimpleQueue[Piece | BaseException] = msgspec.field(default_factory=SimpleQueue)
+    answer: SimpleQueue[T | Exception] = msgspec.field(default_factory=SimpleQueue)
 
 
-class Threads:
-    """`start` them once, then `submit` pieces while they are `free` and take each `result` in order."""
+class Threads(Generic[T]):
+    """`start` them once, then `submit` pieces while they are `free` and take each `result` in order.
 
-    def __init__(self, decode: Callable[[bytes], Piece]) -> None:
-        self._decode = decode
+    `decode` is called in any thread, and `finish`, with a piece and what it was decoded to, in that of the caller."""
+
+    def __init__(self, decode: Callable[[bytes], T], finish: Callable[[bytes, T], Piece]) -> None:
+        self._decode, self._finish = decode, finish
         self._threads: list[Thread] = []
-        self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
-        self._given: deque[_Request] = deque()
+        self._waiting: SimpleQueue[_Request[T] | None] = SimpleQueue()
+        self._given: deque[_Request[T]] = deque()
         self.closed = False
 
     def start(self, count: int) -> None:
@@ -40,7 +45,7 @@ class Threads:
             for thread in self._threads:
                 thread.start()
 
-    def __enter__(self) -> Threads:
+    def __enter__(self) -> Threads[T]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -61,34 +66,38 @@ class Threads:
 
     @property
     def free(self) -> bool:
-        """Whether they can take a piece now."""
-        return len(self._given) < QUEUED * len(self._threads)
+        """Whether they take pieces."""
+        return bool(self._threads)
 
     @property
     def ready(self) -> bool:
-        """Whether the oldest piece that they hold is done."""
+        """Whether the oldest piece that they hold is decoded."""
         return bool(self._given) and not self._given[0].answer.empty()
 
     def submit(self, piece: bytes) -> bool:
-        """Give them a piece."""
-        request = _Request(piece)
+        """Give them a piece, or decode it here if enough wait."""
+        request: _Request[T] = _Request(piece)
         self._given.append(request)
-        self._waiting.put(request)
+        if self._waiting.qsize() < (QUEUED - 1) * len(self._threads):
+            self._waiting.put(request)
+        else:
+            self._answer(request)
         return True
 
     def result(self) -> Piece:
         """The columns of the oldest piece that they hold. Raises what its decoding raised."""
-        found = self._given.popleft().answer.get()
-        if isinstance(found, BaseException):
+        request = self._given.popleft()
+        found = request.answer.get()
+        if isinstance(found, Exception):
             raise found
-        return found
+        return self._finish(request.piece, found)
 
     def _work(self) -> None:
         while (request := self._waiting.get()) is not None:
-            request.answer.put(self._decoded(request.piece))
+            self._answer(request)
 
-    def _decoded(self, piece: bytes) -> Piece | BaseException:
+    def _answer(self, request: _Request[T]) -> None:
         try:
-            return self._decode(piece)
-        except BaseException as error:  # whoever takes the result meets it
-            return error
+            request.answer.put(self._decode(request.piece))
+        except Exception as error:  # whoever takes the result meets it
+            request.answer.put(error)

@@ -73,13 +73,21 @@ class Piece(msgspec.Struct):
 
 def decode_piece(text: bytes, exact: bool = False) -> Piece:
     """Decode and transpose `{…}, {…}`; `exact` reads times as text from the start. Raises MalformedError."""
-    piece = None if exact else decode_in_c(text)
+    return of_decoded(text, None if exact else native.decode(text), exact)
+
+
+def of_decoded(text: bytes, decoded: native.Decoded | None, exact: bool = False) -> Piece:
+    """As decode_piece, after `native.decode` of the text."""
+    piece = None if exact else _of_columns(text, decoded)
     return decode_in_python(text, exact) if piece is None else piece
 
 
 def decode_in_c(text: bytes) -> Piece | None:
     """As decode_piece, by the decoder in C; None if there is none, or it gives the piece back."""
-    decoded = native.decode(text)
+    return _of_columns(text, native.decode(text))
+
+
+def _of_columns(text: bytes, decoded: native.Decoded | None) -> Piece | None:
     if decoded is None or set(decoded.categories) - {WINDOW}:
         return None  # how long spans of no table last, and whose they are, it does not say
     tables = {table: times | _COLUMNS[table](fields) for table, times, fields in decoded.tables}
