@@ -7,7 +7,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
 from advisor.report.wording.checks import tolerated
-from advisor.views.health.grades import HOST, Status
+from advisor.views.health.grades import HOST, Status, compared
 from advisor.views.replay.replay import MAX_ERROR, Replay
 from advisor.views.replay.true_step import CALIBRATED, Timed
 from advisor.views.trace.steps import Steps
@@ -41,17 +41,16 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
         first, second = map(duration, step.alone_us)
         detail += f". The two overhead estimates disagree ({first} and {second}): measure a step and pass --step-ms"
     # It touches nothing that rules rest on: each finding is held against the host's time at its lowest by itself.
-    return Health(
-        check=check,
-        status=status,
-        detail=detail,
+    return compared(
+        check,
+        status,
+        detail,
+        unknown,
+        COSTLY,
         touches=(),
         record_with="" if status == "ok" else MEASURE,
         missing="" if status == "ok" else "step-time",
         reason="beyond-threshold" if unknown > COSTLY else "disagreement" if step.contradictory else "within-threshold",
-        measured=unknown,
-        threshold=COSTLY,
-        unit="share",
     )
 
 
@@ -59,16 +58,7 @@ def _measured(timed: Timed, check: str, *, known: bool) -> Health:
     """Whether the step can take as long as somebody measured, with any cost of the profiler. known: whether that can be told."""
     unused = timed.shorter or timed.longer
     if timed.error <= CALIBRATED and not unused:
-        return Health(
-            check=check,
-            status="ok",
-            detail=f"the step was measured without the profiler: {duration(timed.us)}",
-            touches=HOST,
-            reason="within-threshold",
-            measured=timed.error,
-            threshold=CALIBRATED,
-            unit="share",
-        )
+        return compared(check, "ok", f"the step was measured without the profiler: {duration(timed.us)}", timed.error, CALIBRATED, touches=HOST)
     failed, given = timed.error > USELESS_ERROR, f"the measured {duration(timed.us)}"
     if unused:
         why = (
@@ -80,16 +70,15 @@ def _measured(timed: Timed, check: str, *, known: bool) -> Health:
     else:
         end = ("at the least" if timed.reached_us > timed.us else "at the most") if known else "as recorded"
         told = f"the step takes {duration(timed.reached_us)} {end}{', at any profiler overhead' if known else ''}, not {given}"
-    return Health(
-        check=check,
-        status="failed" if failed else "degraded",
-        detail=told + ("; the difference is so large that they are different steps" if failed else ""),
+    return compared(
+        check,
+        "failed" if failed else "degraded",
+        told + ("; the difference is so large that they are different steps" if failed else ""),
+        timed.error,
+        CALIBRATED,
         touches=HOST,
         record_with="measure the step that the trace holds, and synchronise before you read the clock",
         reason="disagreement" if unused else "beyond-threshold",
-        measured=timed.error,
-        threshold=CALIBRATED,
-        unit="share",
     )
 
 
@@ -98,13 +87,11 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
     check = "replay"
     if not len(timeline.gpu_ops):
         return Health(check=check, status="ok", detail="no GPU work to replay", reason="nothing-to-check")
-    return Health(
-        check=check,
-        status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
-        detail=f"the replayed step differs from the recorded step by {percent(replay.error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
+    return compared(
+        check,
+        "ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
+        f"the replayed step differs from the recorded step by {percent(replay.error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
+        replay.error,
+        MAX_ERROR,
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of the same kind, in a single process",
-        reason="within-threshold" if replay.error <= MAX_ERROR else "beyond-threshold",
-        measured=replay.error,
-        threshold=MAX_ERROR,
-        unit="share",
     )

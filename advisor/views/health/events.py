@@ -12,7 +12,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, percent, three
 from advisor.report.recording import Health
 from advisor.report.wording.checks import tolerated
-from advisor.views.health.grades import FEW, HOST, MANY, graded
+from advisor.views.health.grades import FEW, HOST, MANY, compared, graded
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
@@ -42,28 +42,27 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         some = f"{before:,} of {of} start before their launch, by up to {three(early.max())} µs ({slack})"
         set_by = timeline.source.device_clock_us
         told = f"; the device's clock was behind: it is set forward by {three(set_by)} µs, as no launch is faster" if set_by else ""
-        return Health(
-            check=check,
-            status="ok",
-            detail=(some if before else f"of {of} with a launch none starts before it") + told,
+        return compared(
+            check,
+            "ok",
+            (some if before else f"of {of} with a launch none starts before it") + told,
+            max(float(early.max()), 0.0),
+            CLOCKS_APART_US,
+            "us",
             touches=HOST,
             reason="within-threshold" if before else "absent",
-            measured=max(float(early.max()), 0.0),
-            threshold=CLOCKS_APART_US,
-            unit="us",
         )
     failed = bad / int(known.sum()) > MANY and _in_doubt(timeline, steps, float(early.max())) > SKEWED
-    return Health(
-        check=check,
-        status="failed" if failed else "degraded",
-        detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs ({slack}). "
+    return compared(
+        check,
+        "failed" if failed else "degraded",
+        f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs ({slack}). "
         f"Host and device clocks disagree, so {'gaps cannot' if failed else 'short gaps cannot'} be blamed on the host",
+        float(early.max()),
+        CLOCKS_APART_US,
+        "us",
         touches=HOST,
         record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
-        reason="beyond-threshold",
-        measured=float(early.max()),
-        threshold=CLOCKS_APART_US,
-        unit="us",
     )
 
 
@@ -86,43 +85,33 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST, reason="nothing-to-check")
     linked = float((launches.call[inside] >= 0).mean())
     if launches.ambiguous:
-        return Health(
-            check=check,
-            status="failed" if launches.ambiguous > MANY * len(start) else "degraded",
-            detail=f"{launches.ambiguous} GPU ops share a correlation id with several launches: is this a merge of several ranks?",
+        return compared(
+            check,
+            "failed" if launches.ambiguous > MANY * len(start) else "degraded",
+            f"{launches.ambiguous} GPU ops share a correlation id with several launches: is this a merge of several ranks?",
+            float(launches.ambiguous),
+            0.0,
+            "count",
             touches=HOST,
-            reason="other-recording",
-            measured=float(launches.ambiguous),
-            threshold=0.0,
-            unit="count",
             record_with="give the trace of a single rank, as the profiler wrote it",
+            reason="other-recording",
         )
     if linked < LINKED:
         again = AS_WRITTEN if len(timeline.cpu_ops) else RECORD_BOTH
-        return Health(
-            check=check,
-            status="degraded",
-            detail=f"{f'only {linked:.0%}' if linked else 'none'} of {counted(int(inside.sum()), 'GPU op')} in the window "
+        return compared(
+            check,
+            "degraded",
+            f"{f'only {linked:.0%}' if linked else 'none'} of {counted(int(inside.sum()), 'GPU op')} in the window "
             f"{'have their launch' if linked else 'has its launch'} in the trace",
+            linked,
+            LINKED,
             touches=HOST,
             record_with=again.text,
             missing=again.missing,
             reason="not-recorded",
-            measured=linked,
-            threshold=LINKED,
-            unit="share",
         )
     of = counted(int(inside.sum()), "GPU op")
-    return Health(
-        check=check,
-        status="ok",
-        detail=f"{percent(linked)} of {of} in the window are tied to the call that launched them",
-        touches=HOST,
-        reason="within-threshold",
-        measured=linked,
-        threshold=LINKED,
-        unit="share",
-    )
+    return compared(check, "ok", f"{percent(linked)} of {of} in the window are tied to the call that launched them", linked, LINKED, touches=HOST)
 
 
 def stream_order(timeline: Timeline, steps: Steps) -> Health:
@@ -147,18 +136,14 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
     if graded(share) == "ok":
         few = f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most} ({tolerated(FEW)})"
         none = f"of {counted(len(rows), 'GPU op')} in the window none overlaps {most}"
-        return Health(
-            check=check, status="ok", detail=few if bad else none, reason="within-threshold" if bad else "absent", measured=share, threshold=FEW, unit="share"
-        )
-    return Health(
-        check=check,
-        status=graded(share),
-        reason="beyond-threshold",
-        measured=share,
-        threshold=FEW,
-        unit="share",
-        detail=f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most}. Ops of a stream run in turn: the profiler "
+        return compared(check, "ok", few if bad else none, share, FEW, reason="within-threshold" if bad else "absent")
+    return compared(
+        check,
+        graded(share),
+        f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most}. Ops of a stream run in turn: the profiler "
         "merged several queues, ranks were merged, or times are damaged",
+        share,
+        FEW,
         record_with="give the trace of a single rank, as the profiler wrote it",
     )
 
@@ -180,17 +165,15 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     if from_cache >= FEW:
         detail += f"; {from_cache:.0%} more by data in the L2 cache"
     if share <= MANY:
-        return Health(check=check, status="ok", detail=detail, touches=(), reason="within-threshold", measured=share, threshold=MANY, unit="share")
+        return compared(check, "ok", detail, share, MANY, touches=())
     worst = int(np.flatnonzero(above & ~cached)[np.argmax(roofline.peak_us[above & ~cached] / dur[above & ~cached])])
-    return Health(
-        check=check,
-        status="degraded",
-        detail=f"{detail}: a formula, a clock or a cache is assumed wrongly. The farthest is {str(ops['name'][worst])[:80]}, "
+    return compared(
+        check,
+        "degraded",
+        f"{detail}: a formula, a clock or a cache is assumed wrongly. The farthest is {str(ops['name'][worst])[:80]}, "
         f"{roofline.peak_us[worst] / dur[worst]:.1f} times as fast as the datasheet allows",
+        share,
+        MANY,
         touches=(),
         record_with="give the device's rates in [tool.advisor.devices]",
-        reason="beyond-threshold",
-        measured=share,
-        threshold=MANY,
-        unit="share",
     )

@@ -10,7 +10,7 @@ from advisor.recordings import links
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import counted, percent
 from advisor.report.recording import LOOK_AT_EACH, Health
-from advisor.views.health.grades import FEW, HOST, KERNELS, Status, graded
+from advisor.views.health.grades import FEW, HOST, KERNELS, Status, compared, graded
 from advisor.views.trace.program import Program
 from advisor.views.trace.python_frames import PythonFrames
 
@@ -27,16 +27,15 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing
     share = sum(i.events for i in lost) / max(timeline.source.events, 1)
     failed = any(i.status == "failed" for i in issues) or graded(share) == "failed"
     fit = not lost and all(graded(i.events / i.of) == "ok" for i in put_right)
-    return Health(
-        check=check,
-        status="failed" if failed else "ok" if fit else "degraded",
-        detail="; ".join(i.detail for i in issues),
+    return compared(
+        check,
+        "failed" if failed else "ok" if fit else "degraded",
+        "; ".join(i.detail for i in issues),
+        share,
+        FEW,
         record_with="" if fit else record_with,
         missing="" if fit else missing,
         reason="recording-cut" if timeline.source.cut and check == "complete-file" else "within-threshold" if fit else "beyond-threshold",
-        measured=share,
-        threshold=FEW,
-        unit="share",
     )
 
 
@@ -97,19 +96,7 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
             of = f", {percent(share)} of their time" if what == "kernel" else ""
             detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; their work is unknown"
             status: Status = "failed" if share > GRAPH_SHARE else "degraded" if share > FEW else "ok"
-            found.append(
-                Health(
-                    check=check,
-                    status=status,
-                    detail=detail,
-                    touches=touches,
-                    record_with="record it again, or export it again if it was exported",
-                    reason="within-threshold" if status == "ok" else "beyond-threshold",
-                    measured=share,
-                    threshold=FEW,
-                    unit="share",
-                )
-            )
+            found.append(compared(check, status, detail, share, FEW, touches=touches, record_with="record it again, or export it again if it was exported"))
     return tuple(found)
 
 
@@ -148,15 +135,13 @@ def graphs(timeline: Timeline) -> Health:
     dur = ops["dur_us"]
     share = float(dur[ops["kind"] == GpuKind.GRAPH.value].sum()) / max(float(dur.sum()), 1e-9)
     failed = share > GRAPH_SHARE or any(i.status == "failed" for i in issues)
-    return Health(
-        check=check,
-        status="failed" if failed else "degraded",
-        detail="; ".join(i.detail for i in issues) + f"; they take {share:.0%} of the GPU's time",
+    return compared(
+        check,
+        "failed" if failed else "degraded",
+        "; ".join(i.detail for i in issues) + f"; they take {share:.0%} of the GPU's time",
+        share,
+        GRAPH_SHARE,
         touches=KERNELS,
         record_with="nsys profile --cuda-graph-trace=node",
         missing="graph-kernels",
-        reason="beyond-threshold",
-        measured=share,
-        threshold=GRAPH_SHARE,
-        unit="share",
     )

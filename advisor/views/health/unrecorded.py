@@ -13,7 +13,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, percent
 from advisor.report.recording import Health
 from advisor.report.wording.checks import tolerated
-from advisor.views.health.grades import FEW, MANY, graded
+from advisor.views.health.grades import FEW, MANY, compared, graded
 from advisor.views.health.reading import GRAPH_SHARE
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.program import Program
@@ -35,34 +35,32 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
     check, rows, gone = "gpu-events", unseen.launched, unseen.lost
     if not len(timeline.gpu_ops) and len(rows):
         kind = program.accelerator
-        return Health(
-            check=check,
-            status="failed",
-            detail=f"none of {counted(len(rows), 'launch', 'launches')} left an op in the trace: the device was not recorded, or its events were lost",
+        return compared(
+            check,
+            "failed",
+            f"none of {counted(len(rows), 'launch', 'launches')} left an op in the trace: the device was not recorded, or its events were lost",
+            1.0,
+            FEW,
             record_with=f"{kind.record} over some steps after a warm-up, with {kind.wait} before the profiler stops"
             if not kind.of_cuda
             else f"a longer recording, some steps after a warm-up, with {kind.wait} before the profiler stops; no other profiler may hold the device",
             missing="events",
             reason="not-recorded",
-            measured=1.0,
-            threshold=FEW,
-            unit="share",
         )
     start = timeline.api_calls["start_us"][rows]
     inside = steps.issued_at(start)
     graphs = inside & unseen.graphs
     if graphs.any() and gone[graphs].mean() > COLLAPSED:
-        return Health(
-            check=check,
-            status="failed",
-            detail=f"{int(gone[graphs].sum()):,} of {counted(int(graphs.sum()), 'graph launch', 'graph launches')} in the window left no GPU op in the trace: "
+        return compared(
+            check,
+            "failed",
+            f"{int(gone[graphs].sum()):,} of {counted(int(graphs.sum()), 'graph launch', 'graph launches')} in the window left no GPU op in the trace: "
             "the graphs' kernels were not recorded, so the GPU only seems idle",
+            float(gone[graphs].mean()),
+            COLLAPSED,
             record_with=f"record the graphs' kernels (a newer driver and profiler{_NODES if program.maker == 'nvidia' else ''}), or some steps without graphs",
             missing="graph-kernels" if program.maker == "nvidia" else "",
             reason="not-recorded",
-            measured=float(gone[graphs].mean()),
-            threshold=COLLAPSED,
-            unit="share",
         )
     beyond = _lost_outside_window(timeline, start, gone & ~inside, ~inside)
     if not inside.any() or not (gone.any() or len(timeline.gpu_ops)):
@@ -71,34 +69,29 @@ def gpu_events(timeline: Timeline, steps: Steps, unseen: Unseen, program: Progra
     share, worst = float(lost.mean()), _worst_step(steps, start, lost)
     of = f"{counted(len(lost), 'launch', 'launches')} in the window"
     if graded(share) != "ok":
-        return Health(
-            check=check,
-            status="failed" if worst > COLLAPSED else graded(share),
-            detail=f"{int(lost.sum()):,} of {of} have no GPU op in the trace, {worst:.0%} of them in the worst step: the profiler dropped or lost buffers",
+        return compared(
+            check,
+            "failed" if worst > COLLAPSED else graded(share),
+            f"{int(lost.sum()):,} of {of} have no GPU op in the trace, {worst:.0%} of them in the worst step: the profiler dropped or lost buffers",
+            share,
+            FEW,
             record_with=_LESS,
             missing="events",
-            reason="beyond-threshold",
-            measured=share,
-            threshold=FEW,
-            unit="share",
         )
     few = f"{int(lost.sum()):,} of {of} have no GPU op in the trace ({tolerated(FEW)})" if lost.any() else f"of {of} none lacks its GPU op"
     if (gone & ~inside).sum() <= MANY * len(gone):
-        return Health(
-            check=check, status="ok", detail=few + beyond, reason="within-threshold" if lost.any() else "absent", measured=share, threshold=FEW, unit="share"
-        )
+        return compared(check, "ok", few + beyond, share, FEW, reason="within-threshold" if lost.any() else "absent")
     # The window is whole, and rules look at nothing else.
-    return Health(
-        check=check,
-        status="degraded",
-        detail=f"{few}{beyond}: the GPU's work there is unknown",
+    return compared(
+        check,
+        "degraded",
+        f"{few}{beyond}: the GPU's work there is unknown",
+        share,
+        FEW,
         touches=(),
         record_with=_LESS,
         missing="events",
         reason="recording-cut",
-        measured=share,
-        threshold=FEW,
-        unit="share",
     )
 
 
@@ -141,20 +134,18 @@ def unseen_work(timeline: Timeline, launches: Launches, steps: Steps, startup: S
     share = max(float(waits.sum()), float(late.sum())) / window_us
     if share <= MANY:
         told = f"waits and queued work that outlast the recorded GPU work by over {duration(REASONLESS_US)} take {percent(share, MANY)} of the window"
-        return Health(check=check, status="ok", detail=f"{told} ({tolerated(MANY)})", reason="within-threshold", measured=share, threshold=MANY, unit="share")
+        return compared(check, "ok", f"{told} ({tolerated(MANY)})", share, MANY)
     parts = [
         f"{duration(float(waits.sum()))} in {counted(int((waits > 0).sum()), 'wait')} of the host while nothing runs on any device" if waits.any() else "",
         f"{duration(float(late.sum()))} between launch and start of {counted(int((late > 0).sum()), 'op')} on devices that do nothing" if late.any() else "",
     ]
-    return Health(
-        check=check,
-        status="failed" if share > GRAPH_SHARE else "degraded",
-        detail=f"{' and '.join(filter(None, parts))}, {percent(share)} of the window: work was not recorded, or host and device clocks are apart",
+    return compared(
+        check,
+        "failed" if share > GRAPH_SHARE else "degraded",
+        f"{' and '.join(filter(None, parts))}, {percent(share)} of the window: work was not recorded, or host and device clocks are apart",
+        share,
+        MANY,
         record_with="record everything that the program runs on its devices: graphs' kernels, every library and process, on an idle machine",
-        reason="beyond-threshold",
-        measured=share,
-        threshold=MANY,
-        unit="share",
     )
 
 
@@ -190,16 +181,15 @@ def failed_calls(unseen: Unseen) -> tuple[Health, ...]:
     many = f", {launches:,} of {asked:,} launches among them, which ran nothing" if launches else ""
     failed = launches > COLLAPSED * asked
     return (
-        Health(
-            check="failed-calls",
-            status="failed" if failed else "degraded" if launches else "ok",
-            detail=f"calls of the program failed{many}: {listed}",
+        compared(
+            "failed-calls",
+            "failed" if failed else "degraded" if launches else "ok",
+            f"calls of the program failed{many}: {listed}",
+            float(launches),
+            0.0,
+            "count",
             touches=("host", "kernels") if launches else (),
             record_with=unseen.failed[0].error.fix,
-            reason="beyond-threshold" if launches else "within-threshold",
-            measured=float(launches),
-            threshold=0.0,
-            unit="count",
         ),
     )
 
