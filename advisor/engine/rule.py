@@ -71,29 +71,29 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     """A title sharper than the page's."""
     confidence: float = 0.9
-    """How sure the diagnosis is where steps repeat and all checks hold; the engine lowers it if they do not."""
+    """The certainty of the diagnosis if steps repeat and all checks hold; the engine lowers it otherwise."""
     at_most: Severity = "high"
     """No more severe than this, whatever it gains."""
     at_least: Severity = "info"
-    """No less severe than this: what holds much of the step matters, though what can be had of it is not known."""
+    """No less severe than this: a large part of the step matters, even if its possible gain is unknown."""
     at_most_us: float = np.inf
-    """What a step was seen to lose to it: no fix gains more, whatever a replay makes of it."""
+    """The measured loss per step: no fix gains more, whatever a replay predicts."""
     likely_at_most_us: float = np.inf
     """The measured loss that the expected fix removes, if the fix at the high end removes more."""
     counted: bool = True
-    """Whether the step predicted with every fix has this one too; not if it is another way to another rule's gain."""
+    """Whether the combined estimate includes this fix; not if it is another way to the gain of another rule."""
     least_share: float | None = None
-    """The share from which it is reported, if that is less than `min_saving_share`: one line mends it."""
+    """The minimum reported share, if less than `min_saving_share`, for a fix of a single line."""
     instead_of: tuple[str, ...] = ()
     """Of a finding that is not counted: rules that gain the same time in another way. It replaces them if the step then gets shorter."""
     per: Per = "step"
     paces: bool = False
-    """Whether the step keeps the pace of what the recording does not show, as of other processes: until that is faster nothing else gains."""
+    """Whether the step keeps the pace of something unrecorded, such as another process: until that is faster, nothing else gains."""
     cause: str = ""
     ranks: tuple[int, ...] = ()
     status: Literal["found", "possible"] = "found"
     possible_why: str = ""
-    """Where it is only possible; left out if it is because recording leaves the host's time open, which the engine says."""
+    """Why it is only possible; empty if the profiler overhead is the reason, which the engine adds."""
     decide_with: str = ""
 
 
@@ -114,7 +114,7 @@ class Judged(NamedTuple):
 
 
 Outcome = Found | list[Found] | Clear | Skipped
-"""What a rule returns: it found something, it looked and found nothing, or it could not look."""
+"""The outcome of a rule: a finding, no finding, or skipped."""
 
 
 class Table(NamedTuple):
@@ -125,7 +125,7 @@ class Table(NamedTuple):
 
 
 class Rule(msgspec.Struct, frozen=True, dict=True):
-    """A function with its id, title and options. Raises RuleError if its page, its id or what it relies on is wrong."""
+    """A function with its id, title and options. Raises RuleError for a wrong page, id or `relies_on`."""
 
     id: str
     function: Callable[..., Outcome]
@@ -134,11 +134,11 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
     min_saving_share: float | None = None
     """The default of the engine's own option of that name."""
     explains: tuple[str, ...] = ()
-    """Rules whose findings are folded into this rule's, because it describes the same problem more exactly."""
+    """Rules that describe the same problem less exactly: their findings are folded into this rule's."""
     part_of: tuple[str, ...] = ()
     """Rules with a larger fix that includes this rule's. It is not folded into them, because its own fix is less work."""
     table: Callable[[], Table] | None = None
-    """Makes what it looks things up in, to be read behind its page."""
+    """Makes its reference table, for the end of its page."""
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
@@ -178,7 +178,7 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def ranges(self) -> dict[str, Range]:
-        """What each option may be, by name: as its annotation says, else 0 to 1 for a share and 0 at least for a number."""
+        """The allowed values of each option, by name: by its annotation, else 0 to 1 for a share and 0 or more for a number."""
         parameters = parameters_of(self.function)
         found = {}
         for name, default in self.options.items():
@@ -208,7 +208,7 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
                 raise RuleError(f"parameter {name} of rule {self.id} names no view", "annotate it with a class of advisor.views; options follow a *")
 
     def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Every option, the defaults if none is given. Raises UsageError if one is unknown, of another type or out of range."""
+        """Every option, the defaults if none is given. Raises UsageError for an option that is unknown, of another type or out of range."""
         for name, value in given.items():
             if name not in self.options:
                 raise unknown_name("option", name, self.options, where=f"rule {self.id}: ")
@@ -258,7 +258,7 @@ def rules_in(module: ModuleType) -> Iterator[Rule]:
 
 @cache
 def built_in() -> dict[str, Rule]:
-    """The rules of the package by id. One a module, named like its file."""
+    """The rules of the package by id: a rule per module, named like its file."""
     package = importlib.import_module("advisor.rules")
     found = {}
     for info in pkgutil.iter_modules(package.__path__):
@@ -270,7 +270,7 @@ def built_in() -> dict[str, Rule]:
 
 
 def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
-    """Every rule by id: built in, installed by other packages, and those of the files given, which take the place of installed ones.
+    """Every rule by id: built in, installed by other packages, and those of the given files, which replace installed rules.
     Raises RuleError, and UsageError if there is no such file."""
     found = dict(built_in())
     own: dict[str, Rule] = {}
@@ -307,7 +307,7 @@ def _installed() -> tuple[EntryPoint, ...]:
 
 
 def _loaded(origin: str, load: Callable[[], Any]) -> Any:
-    """What a team's own module or file holds. Whatever it raises while it is read is the team's to mend: say what."""
+    """The contents of a team's own module or file. Its errors while it is read are the team's to fix: the message names them."""
     try:
         return load()
     except (RuleError, UsageError, *STOPS):
@@ -330,6 +330,6 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def page(rule_id: str) -> str | None:
-    """The page of a rule, None for one that is not installed."""
+    """The page of a rule, None if it is not installed."""
     found = catalog().get(rule_id)
     return found.page if found else None

@@ -1,4 +1,4 @@
-"""What a rule says: a problem, how sure we are, what to change and what that gains; or why there is none."""
+"""The result of a rule: a problem, its certainty, the fix and its gain; or the reason for no finding."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LOUD: tuple[Severity, ...] = ("high", "medium")
 """Severities of what asks to be done; the others are notes."""
 Basis = Literal["simulated", "bound", "measured"]
 SUMMARY_CHARACTERS = 240
-"""Of a finding's summary at most: it is one line."""
+"""The limit of a finding's summary, a single line."""
 Per = Literal["step", "request", "sample", "recording"]
 """The part that becomes shorter: the step, or the whole recording if it has no steps (a history of memory). With "request" or "sample", several of
 them share a step as long as now."""
 Feature = Literal["training", "loader", "torch", "jax", "cuda"]
-"""What a program may have: a backward pass, a dataloader, or a framework that it is written with."""
+"""Features of a program: a backward pass, a dataloader, or its framework."""
 LEVEL = 0.8
-"""How often what is measured lies between low and high, by design."""
+"""The intended share of measured gains between low and high."""
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One place in the trace that shows the problem; `count` repeats are folded into it, `dur_us` is their total."""
+    """A place in the trace that shows the problem; `count` repeats are folded into it, `dur_us` is their total."""
 
     label: str
     start_us: float
@@ -57,7 +57,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class StackOption(msgspec.Struct, frozen=True):
-    """The switch of a framework that a fix names: of which, in which version ("" if that is not known), and the option as it is written."""
+    """A switch of a framework that a fix names: the framework, its version ("" if unknown), and the option as code."""
 
     framework: str
     version: str
@@ -72,7 +72,7 @@ class Conditional(NamedTuple):
 
 
 class Advice(str):
-    """A text of a fix in parts, some of which only hold for programs with a feature. The engine removes those that do not fit; then it is a plain text."""
+    """A text of a fix in parts, some only for programs with a feature. The engine removes the others; then it is a plain text."""
 
     parts: tuple[str | Conditional, ...]
 
@@ -83,7 +83,7 @@ class Advice(str):
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """What to change. At least one step."""
+    """The change, in a step or more."""
 
     title: str
     steps: tuple[str, ...]
@@ -91,9 +91,9 @@ class Fix(msgspec.Struct, frozen=True):
     url: str = ""
     risk: str = ""
     holds_for: tuple[str, ...] = ()
-    """What a program must have for the fix, of `training`, `torch`, `jax` and `cuda`; empty if any program will do. The engine adds the needs of the code."""
+    """Required features of the program: `training`, `torch`, `jax` and `cuda`; empty for any program. The engine adds the needs of the code."""
     stack: StackOption | None = None
-    """The framework's own switch, where the fix is said in its words; else None."""
+    """The framework's own switch, if the fix uses its terms; else None."""
     intervention: str | None = None
     """What `advisor try` applies from outside to measure it (`advisor try --list`); None if it takes a change of the program."""
 
@@ -103,7 +103,7 @@ class Fix(msgspec.Struct, frozen=True):
 
 
 class Saving(msgspec.Struct, frozen=True, tag_field="unit", tag="us"):
-    """What one step gains, in µs: 0 <= low <= expected <= high."""
+    """The gain per step, in µs: 0 <= low <= expected <= high."""
 
     low_us: float
     expected_us: float
@@ -150,14 +150,14 @@ class _Amount(msgspec.Struct, frozen=True, tag_field="unit"):
 
 
 class BytesSaved(_Amount, frozen=True, tag="bytes"):
-    """What the peak of memory loses, in bytes."""
+    """The reduction of the peak of memory, in bytes."""
 
     of: Literal["allocated", "reserved"] = "allocated"
-    """The peak meant: of what the program holds, or of what its allocator holds from the driver."""
+    """The peak of the program's allocated bytes, or of its allocator's reserved bytes."""
 
 
 class ShareSaved(_Amount, frozen=True, tag="share"):
-    """What one kernel gains, as a share of its own time."""
+    """The gain of a kernel, as a share of its own time."""
 
 
 AnySaving: TypeAlias = Saving | BytesSaved | ShareSaved
@@ -169,7 +169,7 @@ def _ordered(low: float, expected: float, high: float) -> None:
 
 
 HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, HARDLY_ANY, 0.01
-"""Shares of the step that a fix must save to be high, medium or low. A twentieth is what an unprofiled run can confirm
+"""Shares of the step that a fix must save to be high, medium or low. An unprofiled run can confirm a twentieth
 against its own noise; a fifth is worth dropping other work for."""
 
 
@@ -184,7 +184,7 @@ def severity_of(saving: AnySaving, whole: float) -> Severity:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one part of a fix does to a step in the replay, in µs and ops a step."""
+    """The effect of a part of a fix on a step in the replay, in µs and ops a step."""
 
     edit: str
     ops_removed: float = 0.0
@@ -201,7 +201,7 @@ but not the step. Or it is an alternative: another way to the gain of other find
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
+    """A problem, its certainty, the fix and its gain. The engine fills in `rule`."""
 
     title: str
     summary: str
@@ -214,8 +214,8 @@ class Finding(msgspec.Struct, frozen=True):
     id: str = ""
     """The rule and an ordinal, `launch-gap-1`: the same in every report of the same trace."""
     status: Literal["found", "possible"] = "found"
-    """A possible one is low at most: `possible_why` says what stands against it, "" where recording could have made it, and
-    `decide_with` is the command that tells."""
+    """A possible finding is low at most. `possible_why` is the counter-evidence, "" for a possible effect of the profiler. The command `decide_with`
+    decides."""
     possible_why: str = ""
     decide_with: str = ""
     cause: str = ""
@@ -223,7 +223,7 @@ class Finding(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...] = ()
     """The ranks it holds for, the culprit first."""
     folded_into: str = ""
-    """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
+    """The rule of the cause: its fix already removes most of this symptom."""
     covered_by: str = ""
     """Of an unconfirmed finding, the rule that already gains most of this with its fix."""
     allowed: str = ""
@@ -231,18 +231,18 @@ class Finding(msgspec.Struct, frozen=True):
     checks: tuple[str, ...] = ()
     """The health checks it rests on: each of them passed, or at worst degraded."""
     lines_with: str = ""
-    """How to record the lines of the source that it comes from, where the recording has none."""
+    """How to record its lines of source, if the recording has none."""
     edits: tuple[Change, ...] = ()
-    """What the fix is expected to do to the step, part by part."""
+    """The expected effect of the fix on the step, part by part."""
     left_out: str = ""
-    """Why the step predicted with every fix does not have this one; "" if it does, and where no step is predicted."""
+    """Why the combined estimate leaves this out; "" if it does not, and if no step is predicted."""
     excluded: Excluded = ""
     """The same as a fact: `left_out` words it."""
     alternative_to: tuple[str, ...] = ()
-    """The rules whose gain it is another way to, if they are known; also if both ways are CUDA graphs."""
+    """Rules with the same gain by another fix, if known; also if both fixes are CUDA graphs."""
     evidence_us: float | None = None
-    """What its evidence takes a step as recorded, as `saving` is of a step; the largest place alone where places lie in one another. None if it
-    is no time, or was saved before this was told."""
+    """The recorded time of its evidence per step, like `saving`; if places are nested, of the largest alone. None without times, and in older
+    reports."""
 
     @property
     def loud(self) -> bool:
@@ -264,8 +264,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 ClearReason = Literal["", "below-threshold", "small-gain", "absent", "already-fixed", "well-used", "not-applicable", "cannot-tell"]
-"""Why a rule found nothing: what it measured is below its threshold, the fix would gain too little, what it looks for does not occur, the fix is in already,
-the hardware is used well, it has nothing to do with such a program, or nothing says that a fix helps."""
+"""Why a rule found nothing: a value below its threshold, too small a gain, or no such pattern. Or the fix is there already, the hardware is used well,
+the rule is for other programs, or no evidence shows that a fix helps."""
 
 
 class Clear(msgspec.Struct, frozen=True):
@@ -280,11 +280,11 @@ class Clear(msgspec.Struct, frozen=True):
 
 
 SkippedReason = Literal["", "not-recorded", "check-failed", "not-supported", "covered"]
-"""Why a rule could not look: something was not recorded, a check that it relies on failed, such a recording is not judged, or another rule covers it."""
+"""Why a rule was skipped: missing data, a failed check that it relies on, another kind of recording, or another rule that covers it."""
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A rule could not look: what was missing, and how to record it."""
+    """A skipped rule: the missing data, and how to record it."""
 
     why: str
     record_with: str = ""

@@ -1,4 +1,4 @@
-"""What an analysis says: frozen structs, serialised as they stand (JSON schema 2; fields are added, never renamed)."""
+"""The result of an analysis: frozen structs, serialised without changes (JSON schema 2; fields are added, never renamed)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 2
-"""2: `headline.step_us` is the step without a profiler. Reports of 1, if it is the recorded one, are still read."""
+"""2: `headline.step_us` is the step without a profiler. Reports of schema 1, with the recorded step, are still read."""
 
 Kind = Literal["trace", "job", "kernels", "memory", "tpu", "collectives"]
-"""What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
-one, snapshots of memory, or a TPU's cores, of which advice says nothing."""
+"""The kind of a recording, and so of its report: the timeline of a process, the ranks of a job, single measured kernels, or snapshots of memory. Or the
+cores of a TPU, which get no advice."""
 
 DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
 """Bottlenecks that a faster host leaves as they are."""
@@ -51,7 +51,7 @@ JudgedReason = Literal[
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None if nothing has steps."""
+    """The report in a line. `predicted_step_us` is a replay with every fix, not a sum of savings; None if nothing has steps."""
 
     bottleneck: str
     summary: str
@@ -67,8 +67,8 @@ class Headline(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One of the questions that are asked of any profile: yes, no or not recorded, the figure behind it (a share, 0 to 1), whether
-    that is good news, and the section of the page that shows it."""
+    """A question to any profile: yes, no or not recorded, the figure behind the answer (a share, 0 to 1), and whether that is good news. The section
+    of the page shows the details."""
 
     id: str
     question: str
@@ -80,7 +80,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything an analysis says. Every selected rule is in exactly one of the four lists. What a kind lacks is None."""
+    """The whole result of an analysis. Each selected rule is in exactly one of the four lists. Fields that a kind lacks are None."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.
     schema: int = SCHEMA
@@ -100,7 +100,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     utilization: tuple[UtilizationRow, ...] = ()
     critical_path: tuple[PathPart, ...] = ()
     critical_path_after: tuple[PathPart, ...] = ()
-    """Of the step with every fix: what would bound it then. Empty if nothing was found."""
+    """The bottleneck of the combined estimate. Empty without findings."""
     breakdown: tuple[Part, ...] = ()
     work: Work = Work()
     memory: Memory | None = None
@@ -117,25 +117,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ops: tuple[OpRow, ...] = ()
     """Framework ops by name, most GPU time first."""
     unseen: tuple[UnseenWork, ...] = ()
-    """What was not recorded, failed or was not read, by kind: no figure of the report holds it."""
+    """Work that was not recorded, failed or was not read, by kind: no figure of the report contains it."""
     categories: tuple[CategoryRow, ...] = ()
     """Of a TPU: its HLO ops by category, most time first."""
     framework: FrameworkInfo | None = None
-    """The framework in whose words fixes are said; None if they are said in those of PyTorch or CUDA."""
+    """The framework of the fixes' terms; None for terms of PyTorch or CUDA."""
     host_waits: HostWaits | None = None
     """Of a trace: every call that waits for the GPU. None unless it was asked for."""
     compile_costs: CompileCosts | None = None
     """Of a trace: graph breaks and recompilations of torch.compile. None unless its log was given."""
     host_time: HostTime | None = None
-    """Of a trace without GPU work: where a step goes on the CPU."""
+    """Of a trace without GPU work: the step's time on the CPU, by part."""
     serving: Serving | None = None
-    """Of an inference server: its steps by phase and batch. None if no step is marked as one's."""
+    """Of an inference server: its steps by phase and batch. None if no marks are of a server."""
     experts: ExpertBalance | None = None
     """Of a job with experts' GEMMs."""
 
     @property
     def traced(self) -> Window:
-        """The window of a report that has one. Raises TypeError if a recording of another kind has no steps."""
+        """The window. Raises TypeError if the recording is of a kind without steps."""
         if self.window is None:
             raise TypeError(f"a report of kind {self.kind} has no window")
         return self.window
@@ -147,15 +147,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evidence_steps(self) -> int:
-        """How many recorded steps the counts and times of evidence are of: formats tell those of one, as savings are of one."""
+        """The number of recorded steps behind the counts and times of evidence: formats show them per step, like savings."""
         return self.window.steps if self.window is not None and self.kind != "memory" else 1
 
     def added_us(self, time: DeviceTime) -> float:
-        """What recording added to the device's window, all of it idle time."""
+        """Profiler overhead in the device's window, all of it idle time."""
         return min(self.window.recording_us * self.window.steps, time.idle.profiler) if self.window else 0.0
 
     def whole(self, saving: AnySaving) -> float:
-        """What a saving is a part of, in its unit."""
+        """The whole that a saving is a share of, in its unit."""
         if isinstance(saving, BytesSaved):
             return float(self.memory.peak(saving.of)) if self.memory else 0.0
         return self.step_us if isinstance(saving, Saving) else 1.0
@@ -191,7 +191,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _upgraded(saved: Any) -> Any:
-    """A saved report of an earlier advisor with the fields that it did not know: savings had one unit."""
+    """A saved report of an earlier version with the newer fields: savings had a single unit."""
     found = saved.get("findings") if isinstance(saved, dict) else None
     for finding in found if isinstance(found, list) else ():
         if isinstance(finding, dict) and isinstance(finding.get("saving"), dict):

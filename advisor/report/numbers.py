@@ -24,7 +24,7 @@ def cut(text: str, most: int) -> str:
 
 
 def whole_clauses(text: str, most: int) -> str:
-    """The text; if it is longer than so many characters, the clauses of it that fit, or the words where the first clause is as long."""
+    """The text; if it is longer than so many characters, the clauses that fit, or the words that fit of a long first clause."""
     if len(text) <= most:
         return text
     end = max(text.rfind(mark, 0, most) for mark in (". ", "; "))
@@ -75,8 +75,8 @@ def rough_duration(us: float) -> str:
 
 
 def as_precise_as(shown_us: float, digits: int) -> Callable[[float], str]:
-    """Writes times in the unit and to the last digit of one that is shown in so many digits: `14.2 ms` next to `16.0 ms`. A shorter time than that digit is
-    written to two of its own, as is one that the digit would put a tenth off."""
+    """Writes times in the unit and to the last digit of a given time with so many digits: `14.2 ms` next to `16.0 ms`. A time shorter than that digit has two
+    digits of its own, as has a time that rounding would change by a tenth."""
     scale, unit = next((pair for pair in _TIMES if shown_us / pair[0] < 1000 - 10 ** (3 - digits) / 2), _TIMES[-1])
     decimals = digits - 1
     while round(shown_us / scale, decimals) >= 10 ** (digits - decimals):
@@ -107,7 +107,7 @@ def moment(us: float) -> str:
 
 
 def interval(lowest: float, highest: float, write: Callable[[float], str] = duration) -> str:
-    """`6.50 to 8.20 ms`, the unit said once where both share it; `write` writes one number."""
+    """`6.50 to 8.20 ms`, a shared unit only once; `write` writes a number."""
     low, high = write(lowest), write(highest)
     number, _, unit = low.partition(" ")
     return low if low == high else f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
@@ -126,7 +126,7 @@ def size(count: float) -> str:
 
 
 def percent(fraction: float, limit: float | None = None) -> str:
-    """A share of one: `38%`, `4.2%`, `<0.1%`. Only all is 100%, and only nothing is 0%.
+    """A share: `38%`, `4.2%`, `<0.1%`. Only all is 100%, and only nothing is 0%.
 
     limit: a share that it is compared with. The text is that of the limit only if they are equal: `50.4%` next to `50%`.
     """
@@ -156,12 +156,12 @@ def threshold(share: float) -> str:
 
 
 def changed_by(fraction: float) -> str:
-    """A change as a share of what was: `+4.2%`, `−83%`."""
+    """A change as a share of the former value: `+4.2%`, `−83%`."""
     return f"{'+' if fraction > 0 else '−' if fraction < 0 else ''}{percent(abs(fraction))}"
 
 
 def points(fraction: float) -> str:
-    """By how much one share is more than another: `79 percentage points`, which is no share of either."""
+    """The difference of two shares: `79 percentage points`, no share of either."""
     return f"{percent(fraction).removesuffix('%')} percentage points"
 
 
@@ -175,13 +175,13 @@ NAMED = 4
 
 
 def counted(number: float, noun: str, plural: str = "") -> str:
-    """`1 check`, `3 checks`; a mean count to the next whole one."""
+    """`1 check`, `3 checks`; a mean count to the next whole number."""
     number = round(number)
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def large_count(number: float) -> str:
-    """A count of which nobody reads all digits: `131,072`, `35.7 million`."""
+    """A count without the digits that nobody reads: `131,072`, `35.7 million`."""
     scale, word = next((pair for pair in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")) if number >= 0.9995 * pair[0]), (1.0, ""))
     return f"{three(number / scale)} {word}" if word else f"{number:,.0f}"
 
@@ -207,7 +207,7 @@ def share(part: float, whole: float) -> float:
 
 
 MOST_TIMES = 100
-"""Of a step that a fix makes shorter than a hundredth of what it was, what is left is known too badly for a number."""
+"""If a fix makes a step a hundred times shorter, the rest is known too badly for a number."""
 
 
 def speedup(before: float, after: float) -> str:
@@ -219,11 +219,11 @@ def speedup(before: float, after: float) -> str:
 
 
 _WHOLE_TIMES = 1.75
-"""From here on the speedup of a wide range is said in whole numbers."""
+"""From here on, the speedup of a wide range is a whole number."""
 
 
 def speedups(before: float, after_low: float, after_high: float) -> str:
-    """`about 2× to 25×`, of a time and the range of what is left of it, in no more digits than that range allows; "" if it may be no faster at all."""
+    """`about 2× to 25×`, of a time and the range of the remaining time, in no more digits than that range allows; "" if it may be no faster at all."""
     least, most = (before / after if after > 0 else MOST_TIMES + 1.0 for after in (after_high, after_low))
     if not (isfinite(most) and most >= 1.05):
         return ""
@@ -240,7 +240,7 @@ def _times(value: float, other: float) -> str:
 
 
 def at_rate(nbytes: float, us: float) -> str:
-    """Of bytes in a time: " at 12.3 GB/s", or nothing if it is too little to speak of, as of a few bytes that take a copy's latency."""
+    """Of bytes in a time: " at 12.3 GB/s", or nothing if there are so few bytes that latency takes the time."""
     gigabytes_per_s = nbytes / max(us, 1e-9) / 1e3
     return f" at {gigabytes_per_s:.1f} GB/s" if gigabytes_per_s >= 0.05 else ""
 

@@ -1,4 +1,4 @@
-"""Judging the timeline of one process: savings are parts of its step."""
+"""Judges the timeline of a process: savings are parts of its step."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _same_program(workspace: Workspace) -> Health:
 
 
 def _joined(workspace: Workspace) -> Health:
-    """How much of the GPU's time the kernels take that Nsight Compute measured, where its report was given too."""
+    """The share of the GPU's time in kernels that Nsight Compute measured, if its report was given too."""
     join = workspace.get(MeasuredKernels).join
     share, again = join.share if join else 0.0, Recipe("profile the same program with the same shapes: ncu --set full …", "counters")
     if join and join.strangers:
@@ -120,7 +120,7 @@ def _joined(workspace: Workspace) -> Health:
 
 
 FOUND = 1 - HARDLY_ANY
-"""Of the time of what graphs replay: where captures say it of less, something did not fit."""
+"""Of the time of replayed graphs: if captures explain less, something did not fit."""
 
 
 def _captures_joined(workspace: Workspace) -> Health:
@@ -166,7 +166,7 @@ def _annotations_joined(workspace: Workspace) -> Health:
 
 
 UNREPEATED = WEAKER
-"""What confidence is left where no step repeats: what was seen may be start-up."""
+"""The remaining confidence if no step repeats: the recording may show start-up."""
 
 
 def weigh(workspace: Workspace, found: Found) -> Weight:
@@ -189,8 +189,8 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
-    """The severest first, and of those the one that saves most; what recording could have made marked, symptoms folded into
-    their causes; all in the true step's time. What a request gains while the step stays as it is comes after what the step gains."""
+    """The most severe first, then the largest saving. Possible effects of the profiler are marked, symptoms are folded into their causes, and all times are
+    of the true step. Gains per request with an unchanged step come after gains of the step."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
     health = workspace.get(TraceHealth)
@@ -212,7 +212,7 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
 
 
 def _share(finding: Finding, workspace: Workspace) -> float:
-    """What a finding gains of its whole: of the step, or of the peak of memory. µs and bytes do not compare."""
+    """The gain of a finding as a share of the step, or of the peak of memory: µs and bytes do not compare."""
     saving = finding.saving
     if isinstance(saving, BytesSaved):
         held = workspace.get(MemoryBeside).memory if workspace.can_build(MemoryBeside.build) else None
@@ -221,7 +221,7 @@ def _share(finding: Finding, workspace: Workspace) -> float:
 
 
 def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
-    """The finding, no more severe than what it gains of the whole program lets it be, where most of the device's work lies apart from what repeats."""
+    """The finding, with its severity limited by its gain for the whole program if most of the device's work is outside the repeats."""
     finding = found.finding
     if apart <= APART_MOST or not isinstance(finding.saving, Saving):
         return found
@@ -240,7 +240,7 @@ def _with_lines(found: Judged, timeline: Timeline, program: Program) -> Judged:
 
 
 def _with_changes(found: Judged, replay: Replay) -> Judged:
-    """The finding with what its fix is expected to do to the step."""
+    """The finding with the expected effect of its fix on the step."""
     made = tuple(changes(replay.corrected, found.edits.expected)) if found.edits else ()
     return found._replace(finding=msgspec.structs.replace(found.finding, edits=made))
 
@@ -312,7 +312,7 @@ def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ..
 
 
 def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
-    """The kernels of the window, with what their counters say if they were measured too."""
+    """The kernels of the window, with the limits by their counters if they were measured too."""
     rows = workspace.get(KernelTable).rows
     if not workspace.can_build(MeasuredTable.build):
         return rows
@@ -339,7 +339,7 @@ def _devices(timeline: Timeline, rates: DeviceRates) -> tuple[DeviceInfo, ...]:
 
 
 def _device(device: Device, rates: DeviceRates) -> DeviceInfo:
-    """The device, with its rates where no table has them."""
+    """The device, with its rates if no table has them."""
     peaks = rates.peaks_of(device)
     told = device.id, device.name, device.sm_count
     if peaks is None or peaks == find(device.name):

@@ -37,4 +37,4 @@ def compared(
 ) -> Health:
     """A check of a value against its threshold. Without a reason, the status gives it."""
     reason = reason or ("within-threshold" if status == "ok" else "beyond-threshold")
-    return Health(check, status, detail, touches, record_with, missing, reason, measured, threshold, unit)
+    return Health(check, status, detail, touches, record_with, missing, reason=reason, measured=measured, threshold=threshold, unit=unit)

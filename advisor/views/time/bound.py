@@ -1,4 +1,4 @@
-"""What bounds the step: decided here, once, from where its time went and from what its end had to wait for."""
+"""The bottleneck of the step: decided here, once, from its time by cause and from its critical path."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from advisor.views.trace.table_filters import spans_of
 from advisor.views.trace.unseen import Unseen
 
 SAID_BESIDE = CONSIDERABLE
-"""A second resource that holds a quarter of the step is said next to the first: fixing the first alone leaves it."""
+"""The headline names a second resource that holds a quarter of the step: a fix of the first alone leaves it."""
 
 WORTH_SAYING = HARDLY_ANY
-"""A part of the kernel time that is said next to the largest."""
+"""A part of the kernel time that the headline names next to the largest."""
 
 _COPIES = {
     CopyKind.HTOD.value: "from the host to the device",
@@ -55,7 +55,7 @@ MOVES_MEMORY = (
 
 
 class Shares(NamedTuple):
-    """Of the window of the busiest device; they sum to 1. Communication and copies only where they overlap no computing."""
+    """Of the window of the busiest device; they sum to 1. Communication and copies count without their overlap with computation."""
 
     compute: float = 0.0
     communication: float = 0.0
@@ -69,14 +69,14 @@ class Shares(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What computing is made of, as shares of its time. `memory` and `dense` overlap where a product is known to wait for memory."""
+    """The parts of computation, as shares of its time. `memory` and `dense` share the GEMMs that are known to wait for memory."""
 
     dense: float
     memory: float
     starved: float
-    """Products that wait for memory: on few rows, by the intensity of their recorded shapes and the time that moving the bytes takes, or by name."""
+    """GEMMs that wait for memory: on few rows, by the intensity of their recorded shapes and the transfer time of their bytes, or by name."""
     arithmetic: float
-    """Products that wait for arithmetic, by the same."""
+    """GEMMs that wait for arithmetic, by the same evidence."""
     unknown: float
     """Kernels of no known kind."""
     graphs: float
@@ -86,8 +86,9 @@ class Made(NamedTuple):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """name: the bottleneck, "cpu-only" where no device was asked for work, "unknown" where one was and left none. summary: why, in a sentence. host_share: of the
-    critical path, NaN if there is none."""
+    """name: the bottleneck, "cpu-only" if no device got work, "unknown" if its work was not recorded. summary: the reason, in a sentence.
+
+    host_share: of the critical path, NaN without it."""
 
     name: str
     summary: str
@@ -95,7 +96,7 @@ class Bound(msgspec.Struct, frozen=True):
     host_share: float
     made: Made | None = None
     open: bool = False
-    """Whether the host's time may be so low that the device idles for less than half of what it seems to."""
+    """Whether the host's time may be so low that the device idles for less than half of its recorded idle time."""
 
     @classmethod
     def build(
@@ -149,12 +150,12 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 NEARLY = NEARLY_ALL
-"""A cause of idle time that holds this much of what the largest holds is as large, as far as a trace can tell."""
+"""A cause of idle time with this share of the largest is as large, given the precision of a trace."""
 
 
 def _causes(us: dict[str, float], steps: Steps) -> tuple[IdleCause, IdleCause | None]:
-    """What the device idles for most, and what it idles for as long, None if that is nothing. A batch before a single pass comes second: the next
-    one may be made meanwhile."""
+    """The largest cause of idle time, and a second that is as large or None. A batch before a single pass comes second: the next batch may be made
+    meanwhile."""
     first, second = sorted(us, key=us.__getitem__, reverse=True)[:2]
     if us[second] < NEARLY * us[first] or not us[second]:
         return BY_NAME[first], None
@@ -197,11 +198,11 @@ def _secondary_in_words(shares: Shares, largest: str) -> str:
 
 
 MUCH_APART = LITTLE
-"""Of the device's work: copies that lie apart from what repeats, as a batch before a pass whose layers repeat, are said from a tenth on."""
+"""Of the device's work: the headline names copies outside the repeats from a tenth on, such as a batch before a pass of repeating layers."""
 
 
 def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program: Program) -> str:
-    """What copies before and after a sequence that was found to repeat take, in a sentence; "" if it is little, or where steps are marked."""
+    """The time of copies before and after a detected repeating sequence, in a sentence; "" if it is little, or if steps are marked."""
     if steps.basis != "detected":
         return ""
     ops = timeline.gpu_ops
@@ -271,7 +272,7 @@ NARROW, LONG_US = MOST, 100.0
 
 
 def _narrow(timeline: Timeline) -> np.ndarray:
-    """(n_gpu,) long kernels on few SMs; not where the grid or the device was not recorded."""
+    """(n_gpu,) long kernels on few SMs; none if the grid or the device was not recorded."""
     ops = timeline.gpu_ops
     blocks = ops["grid_blocks"]
     sms = timeline.sm_counts(ops["device"])
@@ -287,12 +288,12 @@ def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
 
 
 def _vector_products(timeline: Timeline) -> np.ndarray:
-    """(n_gpu,) products of a matrix and a vector, by name: they read the matrix once for one use of it."""
+    """(n_gpu,) matrix-vector products, by name: they read the matrix for a single use of it."""
     return timeline.gpu_ops["name"].matching(lambda name: "gemv" in name.lower())
 
 
 def _counted(utilization: Utilization, device: int, share: float, span: str) -> tuple[str, str] | None:
-    """What holds a device up that computes, by counters that were sampled as it ran; None where memory's was not, or it says neither."""
+    """The limit of a computing device by sampled counters; None if memory's counter was not sampled, or if neither is high."""
     dram = utilization.dram_pct(device)
     if dram is None or share <= 0:
         return None
@@ -323,7 +324,7 @@ def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
 
 
 def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
-    """The operating system's call in which the issuing threads spend most of the device's idle time, if they do."""
+    """The call of the operating system in which the launching threads spend most of the device's idle time, if any."""
     calls = timeline.os_calls
     mine = calls[host.on_threads(calls)]
     inside = overlap_with(*mine.bounds(), (gaps.start_us, gaps.end_us))
@@ -338,7 +339,7 @@ def _longest(names: Categorical, us: Floats) -> str:
 
 
 def _held_by(timeline: Timeline, gaps: Gaps, launches: Launches) -> str:
-    """That copies of pageable memory hold the host for most of the idle time that is spent waiting, if they do: the host moves the data itself."""
+    """A sentence if copies of pageable memory hold the host for most of its waits in idle time: the host moves the data itself."""
     ops, calls = timeline.gpu_ops, timeline.api_calls
     pageable = ((ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)) & (launches.call >= 0)
     copying = np.zeros(len(calls), bool)

@@ -1,4 +1,4 @@
-"""Which framework the user writes his program in, as the recorder found it or as the trace tells."""
+"""The framework of the user's program, from `advisor record` or from the trace."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from advisor.views.trace.steps import Steps
 from advisor.views.trace.table_filters import begins_inside, matches, spans_of
 
 LIKELY = NEARLY_ALL
-"""How sure a framework must be for its words to be used: advice for one that is not there cannot be followed."""
+"""The minimum certainty to use a framework's terms: nobody can follow advice for an absent framework."""
 
 
 class GivenFramework(msgspec.Struct, frozen=True):
-    """The framework that the user names, and its version, "" where he names none: it overrules what was found."""
+    """The framework that the user names, and its version, "" if none: it overrules the detected framework."""
 
     package: str
     version: str = ""
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """package: on PyPI. version: "" if it is not known. sure: 0 to 1. loops: which of its loops, or models, were seen. defaults: options whose defaults are seen at work."""
+    """package: on PyPI. version: "" if unknown. sure: 0 to 1. loops: its loops, or models, in the trace. defaults: options with defaults that show in the trace."""
 
     package: str
     version: str = ""
@@ -45,7 +45,7 @@ class Framework(msgspec.Struct, frozen=True):
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """frameworks: that in which the user writes first, then those whose models it runs, JAX last; none if the program is plain PyTorch."""
+    """frameworks: the user's own first, then those of its models, JAX last; none if the program is plain PyTorch."""
 
     frameworks: tuple[Framework, ...] = ()
 
@@ -67,7 +67,7 @@ class Stack(msgspec.Struct, frozen=True):
 
 
 def _recorded(pack: Pack, timeline: Timeline) -> Framework | None:
-    """As the recorder found it: no more likely than not where the program had only imported it, as a library of another does."""
+    """As `advisor record` found it: hardly likely if the program only imported it, as another framework's library does."""
     if pack.package not in timeline.source.frameworks:
         return None
     loops = tuple(name.partition(".")[2] for name in timeline.source.loops if name.partition(".")[0] == pack.package)
@@ -75,7 +75,7 @@ def _recorded(pack: Pack, timeline: Timeline) -> Framework | None:
 
 
 def _seen(pack: Pack, timeline: Timeline, texts: Mapping[Evidence, str], program: Program) -> Framework | None:
-    """As frames, ranges, ops and modules of a trace tell it, whose texts stand a line each; a server as its marks do too."""
+    """By frames, ranges, ops and modules of a trace, a text per line; a server by its marks too."""
     if timeline.source.frameworks:
         return None  # the recorder looked, and it was not there
     root = pack.module.partition(".")[0]  # a trace may hold millions of characters of frames, most of them without it
@@ -103,7 +103,7 @@ _MODULE = "nn.Module: "
 
 
 def outermost(found: Iterable[Framework]) -> list[Framework]:
-    """The framework whose loop the user starts first, then those that it takes models of: what runs inside of another's loop is no concern of his."""
+    """The framework of the outermost loop first, then those of its models: the user does not control loops inside another framework's."""
     found = sorted(found, key=lambda one: -one.sure)
     drivers = [one for one in found if one.drives]
     outer = [one for one in drivers if not any(other.package in packs()[one.package].within for other in drivers)]
@@ -112,7 +112,7 @@ def outermost(found: Iterable[Framework]) -> list[Framework]:
 
 
 def as_given(given: GivenFramework, found: Iterable[Framework]) -> list[Framework]:
-    """What the user names, with every loop that was found of it, else all that it has; and what that is written in."""
+    """The named framework, with its detected loops, else with all of its loops; and the frameworks that it builds on."""
     found = tuple(found)
     same = next((one for one in found if one.package == given.package), None)
     loops = same.loops if same and same.loops else tuple(packs()[given.package].loops)
@@ -121,7 +121,7 @@ def as_given(given: GivenFramework, found: Iterable[Framework]) -> list[Framewor
 
 
 def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) -> Iterator[str]:
-    """Options whose defaults leave in the trace what they cost: all of their ops, each at least so many times a step."""
+    """Options with defaults that show in the trace: all of their ops, each at least so many times a step."""
     begins = steps.of_host_time(timeline.cpu_ops["start_us"]) >= 0
     for option in packs()[framework.package].options:
         if option.seen is None or (option.loop and option.loop not in framework.loops):
@@ -133,12 +133,12 @@ def _defaults(framework: Framework, timeline: Timeline, ops: Ops, steps: Steps) 
 
 
 def _nested_in(ops: Ops, outer: str) -> Mask:
-    """(n,) whether each op runs directly inside of one of that name; all of them for ""."""
+    """(n,) whether each op runs directly inside an op of that name; all of them for ""."""
     return ops.named(re.compile(f"^{re.escape(outer)}$"))[ops.parent] & (ops.parent >= 0) if outer else np.ones(len(ops.parent), bool)
 
 
 def _called_from(timeline: Timeline, pattern: str) -> Mask:
-    """(n,) whether each op is called below a frame that matches, by its own stack or by the frames of its thread; all of them for ""."""
+    """(n,) whether each op is called below a matching frame, by its own stack or by the frames of its thread; all of them for ""."""
     cpu, calls = timeline.cpu_ops, timeline.python_calls
     if not pattern:
         return np.ones(len(cpu), bool)
