@@ -30,6 +30,7 @@ PHASES = {
     "parse": "simdjson, warm parse (W)",
     "load": "source to recording",
     "native": "the same with the decoder in C",
+    "alone": "the same in one thread",
     "rules": "views and rules",
     "report": "report as JSON",
     "html": "report as HTML",
@@ -83,7 +84,8 @@ _NATIVE = """
 from advisor.sources import read
 from advisor.sources.kineto import native
 read(sys.argv[2])
-print(json.dumps({"native": timed(lambda: read(sys.argv[1]))[1]} if native.DECODER else {}))
+name = sys.argv[3]
+print(json.dumps({name: timed(lambda: read(sys.argv[1], processes=1 if name == "alone" else None))[1]} if native.DECODER else {}))
 """
 _NUMPY = ["-c", "import numpy"]
 _ANALYZE = ["-m", "advisor", "analyze", "--format", "json", "--force", "--output", os.devnull]
@@ -117,7 +119,10 @@ def phases(path: Path, small: Path, rounds: int) -> dict[str, Spread]:
     """Each phase of `PHASES` over the rounds, of a process that has analysed `small` before."""
     seen: dict[str, list[tuple[float, float]]] = {phase: [] for phase in PHASES}
     for _ in range(rounds):
-        for phase, (cpu, wall) in (_child(_PARSE, path) | _child(_PHASES, path, small) | _child(_NATIVE, path, small, in_c=True)).items():
+        found = _child(_PARSE, path) | _child(_PHASES, path, small)
+        for name in ("native", "alone"):
+            found |= _child(_NATIVE, path, small, name, in_c=True)
+        for phase, (cpu, wall) in found.items():
             seen[phase].append((cpu, wall))
     return {phase: Spread(tuple(costs)) for phase, costs in seen.items() if costs}
 
