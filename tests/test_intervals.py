@@ -126,3 +126,11 @@ def test_what_ancestors_hold_is_what_climbing_one_by_one_finds(seeds):
     assert intervals.over_ancestors(parents, own, -1, intervals.outermost).tolist() == [line[-1] if line else -1 for line in lines]
     assert intervals.over_ancestors(parents, own, -1, intervals.innermost).tolist() == [line[0] if line else -1 for line in lines]
     assert intervals.over_ancestors(parents, np.ones(len(parents), np.int64), 0, np.add).tolist() == [len(list(climb(r))) for r in range(len(parents))]
+
+
+def test_overlaps_are_the_same_in_pieces(monkeypatch):
+    rng = np.random.default_rng(3)
+    starts, spans = rng.random(100), intervals.union(edges := rng.random(20), edges + 0.02)
+    whole = intervals.overlap_with(starts, starts + 0.1, spans)
+    monkeypatch.setattr("advisor.intervals.PIECE_ROWS", 7)
+    assert intervals.overlap_with(starts, starts + 0.1, spans).tolist() == whole.tolist()

@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.knowledge.structs import replace
-from advisor.recordings.columns import Categorical, Column, Table, constant, objects, of_type
+from advisor.recordings.columns import Categorical, Column, Table, constant, objects, of_type, row_by_row
 from advisor.report.numbers import duration
 
 
@@ -354,8 +354,12 @@ class Timeline(msgspec.Struct, frozen=True):
 
     def sm_counts(self, device_ids: np.ndarray) -> np.ndarray:
         """Multiprocessors of each device, in an array as that of the ids."""
-        known, which = np.unique(device_ids, return_inverse=True)
-        return np.array([self.device(number).sm_count for number in known.tolist()], np.int64)[which]
+
+        def counts(ids: np.ndarray) -> np.ndarray:
+            known, which = np.unique(ids, return_inverse=True)
+            return np.array([self.device(number).sm_count for number in known.tolist()], np.int64)[which]
+
+        return row_by_row(counts, device_ids)
 
     def device(self, device_id: int) -> Device:
         """The device of that id. If the trace lists only equal others (ROCm has its own numbers), one of those; else a nameless device."""

@@ -20,6 +20,22 @@ def test_a_sum_passes_over_what_is_not_known():
     assert sums["us"].tolist() == [1.5, 0.0] and sums["calls"].tolist() == [3.0, 3.0]
 
 
+def test_sums_are_the_same_in_pieces(monkeypatch):
+    rng = np.random.default_rng(2)
+    groups, us = Groups.by_keys(rng.integers(0, 9, 1000)), rng.random(1000)
+    whole = groups.sums(us=us, one=np.broadcast_to(1.5, 1000))
+    for rows in (1, 3, 250):
+        monkeypatch.setattr("advisor.views.groups.PIECE_ROWS", rows)
+        pieces = groups.sums(us=us, one=np.broadcast_to(1.5, 1000))
+        assert {name: column.tolist() for name, column in pieces.items()} == {name: column.tolist() for name, column in whole.items()}
+
+
+def test_a_key_that_all_rows_share_makes_no_groups():
+    same, key = np.broadcast_to(np.int64(7), 4), np.array([5, 3, 5, 3])
+    assert Groups.by_keys(same, key).of.tolist() == Groups.by_keys(key, same).of.tolist() == [0, 1, 0, 1]
+    assert Groups.by_keys(same).of.tolist() == [0, 0, 0, 0] and Groups.by_keys(same).first.tolist() == [0]
+
+
 def test_no_rows_are_no_groups():
     groups = Groups.by_keys(np.empty(0, np.int64), np.empty(0, np.int8))
     assert not len(groups.of) and not len(groups.first) and not len(groups.sums(us=np.empty(0))["us"])

@@ -282,9 +282,8 @@ def _narrow(timeline: Timeline) -> np.ndarray:
 def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
     """(n_gpu,) FLOP/byte above which arithmetic is the bound in each kernel's precision, NaN if not known."""
     peaks = roofline.peaks.get(device)
-    texts = np.asarray(kernels.precision, object)
-    by_name = {str(p): (peaks.ridge(p or "fp32") if peaks else None) for p in set(texts.tolist())}
-    return np.array([value if (value := by_name[str(p)]) is not None else np.nan for p in texts], float)
+    ridges = [peaks.ridge(name or "fp32") if peaks else None for name in kernels.precision.categories.tolist()]
+    return np.array([np.nan if ridge is None else ridge for ridge in ridges], float)[kernels.precision.codes]
 
 
 def _vector_products(timeline: Timeline) -> np.ndarray:

@@ -36,7 +36,7 @@ def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
 def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
     """(n,) the share of the SMs that each op's blocks reach at once, NaN where grid or device was not recorded."""
     ops = timeline.gpu_ops
-    blocks, count = chosen(ops["grid_blocks"], rows), row_by_row(timeline.sm_counts, chosen(ops["device"], rows))
+    blocks, count = chosen(ops["grid_blocks"], rows), timeline.sm_counts(chosen(ops["device"], rows))
 
     def shares(blocks: Ints, count: Ints) -> Floats:
         known = (blocks > 0) & (count > 0)

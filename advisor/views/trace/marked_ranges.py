@@ -56,7 +56,7 @@ def _by_kind(rows: Table, kind_of: Callable[[str], str], timeline: Timeline, lau
     rows, outer = outermost(rows)
     start, end = (side[outer] for side in rows.bounds())
     worked = _work_before(timeline, launches)
-    done = np.array([worked(float(at)) for at in (*start, end[-1])])
+    done = worked(np.r_[start, end[-1]])
     return of_one_kind([kind_of(name) for name in rows["name"][outer]], start, end, np.diff(done), process, fewest)
 
 
@@ -83,8 +83,8 @@ def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_
     worked = _work_before(timeline, launches)
 
     def holds_most(start: Floats, end: Floats) -> bool:
-        done = [worked(float(at)) for at in (*start, end[-1])]
-        return bool(done[-1] - done[0] > MOST_WORK * worked(np.inf) and max(np.diff(done)) <= MOST_OF_ALL * (done[-1] - done[0]))
+        done = worked(np.r_[start, end[-1]])
+        return bool(done[-1] - done[0] > MOST_WORK * worked(np.inf) and np.diff(done).max() <= MOST_OF_ALL * (done[-1] - done[0]))
 
     phases = _named(own, phase)
     several = len(set(map(phase, phases["name"]))) > 1 and holds_most(*phases.bounds())
@@ -131,11 +131,11 @@ def _by_stem(frame: Table, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floa
         yield int(stems[first]), codes[first:last], start[first:last], start[first:last] + dur[first:last]
 
 
-def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], float]:
-    """How many microseconds of GPU work the host had launched before a time."""
+def _work_before(timeline: Timeline, launches: Launches) -> Callable[[Floats | float], Floats]:
+    """How many microseconds of GPU work the host had launched before each time."""
     known = launches.in_order
     at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"][known])]
-    return lambda time_us: float(total[np.searchsorted(at, time_us)])
+    return lambda times_us: total[np.searchsorted(at, times_us)]
 
 
 ALIKE = MOST

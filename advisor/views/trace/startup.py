@@ -162,7 +162,8 @@ def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     """First launches of a program that loads kernels lazily (CUDA's default), however brief: their time beyond other launches."""
     dur = timeline.api_calls["dur_us"]
     first = _first(timeline.gpu_ops, launches, len(dur))
-    again = np.setdiff1d(launches.calls_with(ApiRole.LAUNCH), np.flatnonzero(first))
+    again = launches.calls_with(ApiRole.LAUNCH)
+    again = again[~first[again]]
     again = again[np.isin(again, launches.call)]
     usual = COLD * float(np.median(dur[again])) if len(again) else UNSEEN_AGAIN_US
     if not first.any() or (len(again) and np.median(dur[first]) < usual):
