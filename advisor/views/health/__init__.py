@@ -8,7 +8,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
 from advisor.views.health.events import causality, faster_than_possible, links, stream_order
-from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, recorded_links, runtime, several, unnamed
+from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, recorded_links, runtime, several, start_times, unnamed
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.health.unrecorded import failed_calls, gpu_events, unread_spans, unseen_work
 from advisor.views.replay.replay import Replay
@@ -47,7 +47,7 @@ class TraceHealth(msgspec.Struct, frozen=True):
         return cls(
             (
                 complete(timeline),
-                as_read(timeline, "timestamps", "no event that was read lacks a valid start time", "record with another version of the profiler"),
+                start_times(timeline),
                 graphs(timeline),
                 as_read(
                     timeline,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from advisor.knowledge.counts import USUAL
 from advisor.knowledge.how_to_record import Missing
+from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
 from advisor.recordings import links
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.report.numbers import counted, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.report.recording import LOOK_AT_EACH, Health
 from advisor.views.health.grades import FEW, HOST, KERNELS, Status, compared, graded
+from advisor.views.trace.host_activity import LONGEST_DISPATCH_US
 from advisor.views.trace.program import Program
 from advisor.views.trace.python_frames import PythonFrames
 
@@ -36,6 +39,31 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing
         record_with="" if fit else record_with,
         missing="" if fit else missing,
         reason="recording-cut" if timeline.source.cut and check == "complete-file" else "within-threshold" if fit else "beyond-threshold",
+    )
+
+
+USUAL_US = HARDLY_ANY * LONGEST_DISPATCH_US
+"""No op takes a millisecond to issue, and in any program a tenth of the calls and of the kernels takes hardly any of that."""
+
+
+def start_times(timeline: Timeline) -> Health:
+    """Whether events have start times, in the unit of the format: tools that rewrite a trace may leave nanoseconds in place of its microseconds."""
+    made = as_read(timeline, "timestamps", "no event that was read lacks a valid start time", "record with another version of the profiler")
+    host_us, gpu_us = np.r_[timeline.cpu_ops["dur_us"], timeline.api_calls["dur_us"]], timeline.gpu_ops["dur_us"]
+    if made.status == "failed" or min(len(host_us), len(gpu_us)) < USUAL:
+        return made
+    short_us = min(float(np.quantile(of, 1 - NEARLY_ALL)) for of in (host_us, gpu_us))
+    if short_us <= USUAL_US:
+        return made
+    return Health(
+        check="timestamps",
+        status="failed",
+        detail=f"nearly all calls and kernels take longer than {duration(short_us)}: times are probably in nanoseconds, and the format has microseconds",
+        record_with="the profiler's file unchanged, or with ts and dur divided by 1,000",
+        reason="beyond-threshold",
+        measured=short_us,
+        threshold=USUAL_US,
+        unit="us",
     )
 
 

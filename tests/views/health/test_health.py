@@ -237,6 +237,15 @@ def test_an_op_without_its_launch_is_told_as_one_and_not_as_another_recording():
     assert found.detail == "none of 1 GPU op in the window has its launch in the trace" and "activities" not in found.record_with
 
 
+@pytest.mark.parametrize(("unit", "status"), [(1.0, "ok"), (1000.0, "failed")])
+def test_times_in_nanoseconds_are_not_taken_for_microseconds(unit, status):
+    trace = Trace()
+    for k in range(20):
+        at = 20 * k * unit
+        trace.step(at, 19 * unit, k + 1).op("aten::mm", at, 9 * unit).launch(at + unit, at + 9 * unit, at + 12 * unit, dur=4 * unit)
+    assert answers(trace)["timestamps"] == status
+
+
 def recorded_by_kineto(launches):
     """A host that needs 100 µs a step, all of it within events, and a GPU that works 10 of them."""
     trace = Trace(recorder="kineto")
