@@ -18,11 +18,11 @@ from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = NEARLY_ALL, LITTLE, HARDLY_ANY
 """A GPU that works nine tenths of the step leaves little to gain by feeding it better; exposed communication of a tenth is not work;
-what holds a twentieth of the step can be told from the noise of an unprofiled run."""
+a twentieth of the step stands out from the noise of an unprofiled run."""
 
 NEAR_ROOF, KNOWN, COMPILED = WELL_USED, MOST, LITTLE
-"""Large products reach 70 to 90 % of datasheet rates; a mean speaks for the rest where half of the time is known; one generated
-kernel in ten is a compiled model, one in 768 a compiled helper."""
+"""Large GEMMs reach 70 to 90 % of datasheet rates; a mean represents the rest if half of the time is known; a generated
+kernel in ten is a compiled model, in 768 a compiled helper."""
 
 _SHORT = ("fp16", "bf16", "fp8", "fp4", "int8")
 
@@ -61,7 +61,7 @@ def _told(name: str, question: str, yes: bool, detail: str, link: str, figure: f
 
 
 def _open(name: str, question: str, detail: str, link: str, figure: float) -> Answer:
-    """A no that is no news, good or bad: what was looked at does not settle it."""
+    """A no that is neither good nor bad news: the evidence does not settle it."""
     return Answer(id=name, question=question, answer="no", detail=detail, link=link, figure=figure)
 
 
@@ -75,14 +75,14 @@ def _heard(report: Report, *rules: str) -> str:
 
 
 def _gains(report: Report, *rules: str) -> float:
-    """What the findings of these rules gain of the step, none of it told twice."""
+    """The gain of these rules' findings as a share of the step, without double counting."""
     step = report.headline.step_us or 0.0
     gained = sum(f.saving.expected for f in report.findings if f.rule in rules and f.status == "found" and not f.folded_into)
     return min(gained / step, 1.0) if step else 0.0
 
 
 def _cost(report: Report, *rules: str) -> str:
-    """What the findings of these rules cost, in words that follow what was found; if they were folded, others' fixes gain it."""
+    """The cost of these rules' findings, as the end of a sentence; if they were folded, others' fixes gain it."""
     gain = _gains(report, *rules)
     return f"cost {percent(gain)} of the step" if gain > 0 else "are covered by the fix of another finding"
 
@@ -190,7 +190,7 @@ def _dense(report: Report) -> list[KernelRow]:
 
 
 _LOWER = ", and lower precision would speed up some of it"
-"""What the rule precision found, beside either of the two answers that it bears on."""
+"""The finding of the rule precision, next to each of its two answers."""
 
 
 def _tensor_cores(report: Report) -> Answer:
@@ -271,7 +271,7 @@ def _busy_share(report: Report) -> float:
 
 
 def _throughput(report: Report) -> str:
-    """Latency and throughput next to each other, where the batch is known: a larger batch raises both."""
+    """Latency and throughput next to each other, if the batch is known: a larger batch raises both."""
     samples, step = report.work.samples if report.work else 0.0, report.headline.step_us
     if not samples or not step:
         return ""

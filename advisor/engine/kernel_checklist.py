@@ -1,4 +1,4 @@
-"""Sixteen questions that one asks of any kernel, answered for all that were measured from what the report holds of each."""
+"""Sixteen questions for any kernel, with answers for all measured kernels from the report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from advisor.report.model import Answer
 from advisor.report.numbers import counted, cut, percent
 
 MATTERS, NOTHING = HARDLY_ANY, NEGLIGIBLE
-"""Of the measured time: kernels of less than the one make no answer for the program, and those of less than the other are not worth a look."""
+"""Of the measured time: below the first share kernels give no answer for the program, below the second they are not worth a look."""
 KNOWN = MOST
-"""Where less of the time was collected, what was collected says nothing of the rest."""
+"""With less of the time collected, nothing is known of the rest."""
 
 
 class Question(NamedTuple):
-    """An answer is yes where none of these checks is a concern. families: of the kernels that it is asked of, every one if there is none."""
+    """An answer is yes if none of these checks is a concern. families: of the examined kernels, all if empty."""
 
     id: str
     question: str
@@ -47,7 +47,7 @@ QUESTIONS = (
 
 
 class _Told(NamedTuple):
-    """What the checks of a question say of one kernel."""
+    """The results of a question's checks for a kernel."""
 
     row: KernelRow
     weight: float
@@ -56,7 +56,7 @@ class _Told(NamedTuple):
 
 
 def kernel_checklist(rows: Sequence[KernelRow]) -> tuple[Answer, ...]:
-    """All questions, in a fixed order; `figure` is the share of the measured time whose kernels are a concern."""
+    """All questions, in a fixed order; `figure` is the share of the measured time in kernels of concern."""
     # Where no time was collected each kernel counts alike.
     timed = any(row.total_us for row in rows)
     weighed = [(row, row.total_us if timed else 1.0) for row in rows if row.counted]
@@ -98,7 +98,7 @@ def _named(one: _Told) -> str:
 
 
 def _told(asked: Question, row: KernelRow, weight: float) -> _Told:
-    """A concern where one of the checks is, not collected where all are."""
+    """A concern if any of the checks is, not collected if all are."""
     checks = [check for check in row.counted.checks if check.check in asked.checks] if row.counted else []
     worst = next((check for status in ("concern", "ok", "not collected") for check in checks if check.status == status), _MISSING)
     return _Told(row, weight, worst.status, worst.detail)

@@ -1,4 +1,4 @@
-"""One rank's trace reduced to its summary: what a worker does, wherever it runs."""
+"""Reduces a rank's trace to its summary: the work of a worker, wherever it runs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from advisor.views.ranks.summary import RankSummary
 from advisor.views.workspace import Workspace
 
 KEPT_FINDINGS = FINDINGS
-"""Findings of one rank that its job looks at."""
+"""Findings per rank that its job examines."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a rank's trace: its summary, packed, with its own page where one was asked for; or why there is none."""
+    """The result for a rank's trace: its packed summary, with its own page if requested; or the reason for none."""
 
     summary: bytes = b""
     page: str = ""
@@ -37,8 +37,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Judging(msgspec.Struct, frozen=True):
-    """What a worker needs to judge a rank by itself. rules: ids, None for all; paths: files with a team's own rules; pages: whether
-    to draw each rank's own page; kernels: what was measured one by one, to be found in every rank's timeline."""
+    """The inputs of a worker that judges a rank. rules: ids, None for all; paths: files with a team's own rules; pages: whether
+    to draw each rank's own page; kernels: measured kernels to find in each rank's timeline."""
 
     rules: tuple[str, ...] | None = None
     paths: tuple[str, ...] = ()
@@ -49,11 +49,11 @@ class Judging(msgspec.Struct, frozen=True):
     """Peak rates that the user gave."""
     kernels: KernelProfiles | None = None
     captures: str = ""
-    """Where traces of graphs' captures lie, "" for next to each trace."""
+    """The folder of graphs' captures, "" for next to each trace."""
 
 
 def summarize(trace: RankTrace, judging: Judging) -> Outcome:
-    """One rank's summary. Pure: the same trace gives the same bytes wherever it runs. Raises AdvisorError."""
+    """The summary of a rank. Pure: the same trace gives the same bytes wherever it runs. Raises AdvisorError."""
     from advisor import reports
 
     timeline = trace.timeline or load_stages((trace.path, *trace.stages), max_bytes=judging.max_bytes)
@@ -104,7 +104,7 @@ def _summary(timeline: Timeline) -> RankSummary:
 
 
 def tried(trace: RankTrace, judging: Judging) -> Outcome:
-    """`summarize`, with what a user can be told of a trace that cannot be read in its place."""
+    """`summarize`; for an unreadable trace, a message for the user."""
     try:
         return summarize(trace, judging)
     except AdvisorError as error:

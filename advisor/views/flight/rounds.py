@@ -14,12 +14,12 @@ from advisor.report.charts import ROWS
 from advisor.report.ranks import CollectiveRow
 
 _ALIKE = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
-"""Kinds of which every rank gives an input of one size."""
+"""Kinds with inputs of the same size on every rank."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One collective of a group: the call of each rank that came to it, by rank. members: the group's ranks of which there is a dump."""
+    """A collective of a group: the calls of the ranks that came to it, by rank. members: the group's ranks with a dump."""
 
     group: str
     sequence: int
@@ -33,14 +33,14 @@ class Round:
 
     @property
     def name(self) -> str:
-        """What it is called on most ranks."""
+        """Its name on most ranks."""
         names = [call.name for call in self.calls.values()]
         return max(dict.fromkeys(names), key=names.count)
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A collective that is not the same on all ranks. differs: "operation", or "size". told: what each of some ranks calls, by what it is."""
+    """A collective that differs between ranks. differs: "operation", or "size". told: ranks by their operation or size."""
 
     round: Round
     differs: str
@@ -49,8 +49,8 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Stuck:
-    """A collective that some ranks wait in. waiting: those; missing: members that did not come; unknown: members of which there is no dump.
-    started: of those that wait, whose devices began it."""
+    """A collective in which ranks wait. waiting: these ranks; missing: members that did not come; unknown: members without a dump.
+    started: waiting ranks with a started device op."""
 
     round: Round
     waiting: tuple[int, ...]
@@ -61,7 +61,7 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Rounds:
-    """All of the dumps. stuck: of each group the first that is not through, the one that most ranks wait in first. descriptions: of groups."""
+    """All of the dumps. stuck: the first unfinished collective of each group, most waiting ranks first. descriptions: of groups."""
 
     rounds: tuple[Round, ...]
     mismatches: tuple[Mismatch, ...]
@@ -131,7 +131,7 @@ def _stuck(
 
 
 def rows(rounds: Rounds) -> tuple[CollectiveRow, ...]:
-    """Collectives by kind, group and size that were timed on every rank: what the last rank to come took is the transfer, the rest are waits."""
+    """Collectives by kind, group and size that were timed on every rank: the time of the last rank to come is the transfer, the rest are waits."""
     made: dict[tuple[str, str, int, int], list[tuple[float, float]]] = defaultdict(list)
     for one in rounds.rounds:
         took = [call.dur_us for call in one.calls.values()]

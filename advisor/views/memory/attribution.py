@@ -25,7 +25,7 @@ class Category(str, Enum):
     ACTIVATIONS = "activations"
     """Made going forward and kept for the backward pass."""
     TEMPORARIES = "temporaries"
-    """Made and dropped within one part of a step."""
+    """Made and dropped within a part of a step."""
     WORKSPACES = "workspaces"
     HELD = "held by the program"
     """Made by the program and never given back: inputs, caches, results."""
@@ -46,10 +46,10 @@ class Runs(msgspec.Struct, frozen=True):
     start: Ints
     """First event of each run."""
     end: Ints
-    """The event at which the next run starts; beyond the last event for the last one."""
+    """The event at which the next run starts; beyond the last event for the last run."""
 
     def run_of(self, event: Ints) -> Ints:
-        """The run that each event lies in, -1 before the first."""
+        """The run of each event, -1 before the first."""
         return np.searchsorted(self.start, event, side="right") - 1
 
     def starts_of(self, phase: Phase) -> Ints:
@@ -57,7 +57,7 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 class Attribution(msgspec.Struct, frozen=True, dict=True):
-    """The allocations of the device that holds most, with what each is for."""
+    """The allocations of the device with most memory, with the purpose of each."""
 
     device: DeviceMemory
     origins: Origins
@@ -96,7 +96,7 @@ class Attribution(msgspec.Struct, frozen=True, dict=True):
 
 
 def _runs(allocations: Allocations, phase: npt.NDArray[np.int8], n_events: int) -> Runs:
-    """Runs of births in one phase."""
+    """Runs of births in a single phase."""
     rows = np.flatnonzero(allocations.born >= 0)
     if not len(rows):
         return Runs(np.zeros(1, "i1"), np.zeros(1, "i8"), np.array([n_events + 1]))
@@ -150,7 +150,7 @@ def _categories(device: DeviceMemory, origins: Origins, phase: npt.NDArray[np.in
 LONG_LIFE = MOST
 """Share of the remaining window from which an allocation outlives a step, since a window holds several."""
 LARGEST_WORKSPACE = 64 << 20
-"""cuBLAS keeps 32 MiB on the largest devices; what is larger is a result that its call allocates."""
+"""cuBLAS keeps 32 MiB on the largest devices; larger blocks are results that its call allocates."""
 
 
 def _last_birth_of_run(a: Allocations, runs: Runs) -> Ints:
@@ -168,7 +168,7 @@ def _alike(a: Allocations, chosen: npt.NDArray[np.int8], category: Category) -> 
 
 
 def kinds(a: Allocations) -> Ints:
-    """A number for each stack and size: allocations of one number are alike."""
+    """A number for each stack and size: allocations with the same number are alike."""
     sizes, of_size = np.unique(a.requested, return_inverse=True)
     _, kind = np.unique(a.stack.astype("i8") * len(sizes) + of_size.reshape(-1), return_inverse=True)
     return kind.reshape(-1).astype("i8")
@@ -188,7 +188,7 @@ def _last_start(runs: Runs) -> int:
 
 
 def _replaced(a: Allocations, runs: Runs) -> Bools:
-    """What is given back in the middle of an optimizer's step: an update that is not in place makes its state anew."""
+    """Memory that is freed in the middle of an optimizer's step: an update that is not in place makes its state anew."""
     run = np.maximum(runs.run_of(a.freed), 0)
     return (runs.phase[run] == Phase.OPTIMIZER) & (a.freed < _last_birth_of_run(a, runs)[run])
 

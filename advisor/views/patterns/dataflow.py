@@ -52,7 +52,7 @@ class Edge(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A product [batch, rows, inner] x [batch, inner, columns]."""
+    """A GEMM [batch, rows, inner] x [batch, inner, columns]."""
 
     batch: int
     rows: int
@@ -100,7 +100,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.work.backward[self.firsts]
 
     def of_families(self, *families: Family) -> Mask:
-        """(n,) whether each is of one of these families, by the kernel that it launches first."""
+        """(n,) whether each is of these families, by its first kernel."""
         return self.work.in_families(*families)[self.firsts]
 
     def reads(self, call: int) -> list[Size]:
@@ -115,7 +115,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return sizes(self.name(call), self.inputs(call), bool(self._pointwise[call]))
 
     def has_token(self, call: int, token: str) -> bool:
-        """Whether that is a token of what the call is named."""
+        """Whether that is a token of the call's name."""
         return bool(self.calls_with_token(token)[call])
 
     def inputs(self, call: int) -> list[Tensor]:
@@ -123,7 +123,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.shapes.inputs(int(self.op[call]))
 
     def kernels(self, begin: int, end: int) -> Ints:
-        """Positions of the kernels of calls from one up to another, in their order."""
+        """Positions of the kernels of a range of calls, in their order."""
         return self.at[self.bounds[begin] : self.bounds[end]]
 
     def kernels_of(self, calls: range) -> Ints:
@@ -137,7 +137,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return [range(begin, end) for begin, end in pairwise(edges)]
 
     def product(self, call: int) -> Product | None:
-        """The sizes of what a call multiplies, None if it multiplies nothing or that was not recorded."""
+        """The sizes of a call's GEMM, None without a GEMM or recorded shapes."""
         return self._products.get(call)
 
     @property
@@ -146,7 +146,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self._products.items()
 
     def sources(self, call: int) -> Iterator[Edge]:
-        """Who may have made what a call reads, for each of its tensors in turn, the nearest first."""
+        """Possible producers of a call's inputs, tensor by tensor, the nearest first."""
         made, read = self._sizes
         begin = max(call - REACH, int(np.searchsorted(self.part, self.part[call])))
         for size in dict.fromkeys(read[call]):
@@ -155,7 +155,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
                 yield Edge(other, Sure.GUESS if nth else Sure.NEAREST if len(found) > 1 else Sure.ONLY)
 
     def readers(self, call: int) -> Iterator[Edge]:
-        """Who may read what a call makes, the nearest first."""
+        """Possible consumers of a call's result, the nearest first."""
         made, read = self._sizes
         begin = max(call - REACH, int(np.searchsorted(self.part, self.part[call])))
         before, sure = made[begin:call], Sure.ONLY
@@ -169,7 +169,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self._reached(call, self.sources, through, sure)
 
     def uses(self, call: int, through: str | Mask, sure: Sure = Sure.GUESS) -> Iterator[int]:
-        """Calls that may read what a call makes, likewise."""
+        """Calls that may read a call's result, likewise."""
         return self._reached(call, self.readers, through, sure)
 
     def _reached(self, call: int, edges: Callable[[int], Iterator[Edge]], through: str | Mask, sure: Sure) -> Iterator[int]:
@@ -188,7 +188,7 @@ class Dataflow(msgspec.Struct, frozen=True, eq=False, dict=True):
                         waiting.append(other)
 
     def calls_with_token(self, token: str) -> Mask:
-        """(n,) whether that is a token of what each call is named; each distinct name is looked at once."""
+        """(n,) whether that is a token of each call's name; each distinct name is examined once."""
         if token not in self._tokens:
             names, of = self._named
             self._tokens[token] = np.array([has_token(name, token) for name in names], bool)[of]
@@ -281,7 +281,7 @@ def _promoted(name: str, inputs: Sequence[Tensor]) -> str:
 
 
 def multiplied(shapes: Sequence[Sequence[int]]) -> Product | None:
-    """The sizes of a product, of the last two matrices among an op's tensors, or of the first two where the third takes the result."""
+    """The sizes of a GEMM: of the last two matrices among an op's tensors, or of the first two if the third takes the result."""
     matrices = [shape for shape in shapes if len(shape) >= 2]
     written = len(matrices) == 3 and matrices[0][-1] == matrices[1][-2] and tuple(matrices[2][-2:]) == (matrices[0][-2], matrices[1][-1])
     matrices = matrices[:2] if written else matrices[-2:]

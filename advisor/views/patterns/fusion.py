@@ -29,13 +29,13 @@ FUSED = (
 """Families that a compiler fuses with their neighbours."""
 
 FULL = CONSIDERABLE
-"""Of a stretch's largest tensor: what is smaller costs nothing next to it."""
+"""Of a stretch's largest tensor: smaller tensors cost nothing next to it."""
 
 AGAIN = 0.5
-"""How often a further operand of a size that was read before is another tensor, not the same one again."""
+"""How often a further operand of a size that was read before is another tensor, not the same tensor again."""
 
 ROW_BYTES = 16384
-"""A row of at most this stays on the chip between the reduction and what follows; a longer one is read again."""
+"""A row of at most this stays on the chip between the reduction and the next op; a longer row is read again."""
 
 SLOWER, LIKELY, FASTER = costs("generated-kernel")
 
@@ -140,7 +140,7 @@ class Fusion(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _takes_complex(work: GpuWork) -> Mask:
-    """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
+    """(n,) whether the launching op takes complex numbers, if types were recorded."""
     return np.r_[work.timeline.cpu_ops["types"].matching(lambda text: "complex" in text), False][work.op]
 
 
@@ -167,7 +167,7 @@ def in_optimizer(work: GpuWork) -> Mask:
 
 
 Key = tuple[int, int]
-"""Elements and bytes of one."""
+"""Elements, and bytes per element."""
 
 
 class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -225,7 +225,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _alike(self) -> list[Hashable]:
-        """(n,) what all that is asked of each one's op depends on: a step's ops come again in the next, moving the same."""
+        """(n,) the key of each op's results: the ops of a step repeat in the next with the same traffic."""
         op = self.work.op
         names = self.work.ops.codes(op)
         asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise, self._casts))
@@ -297,8 +297,8 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:
-        """What ops read and make that join tensors for a later one, in a run that only moves. No type is recorded of a list of tensors: it is that of
-        the next op that reads as many elements."""
+        """Reads and results of ops that join tensors for a later op, in a run that only moves. Lists of tensors have no recorded type: the next op
+        that reads as many elements gives it."""
         found: dict[int, tuple[list[Key], Key]] = {}
         if not self._moving.issuperset(ops):
             return found
@@ -345,7 +345,7 @@ class _Reader(msgspec.Struct, frozen=True, eq=False, dict=True):
         return set(self.work.op[self.work.named(_STATISTICS)].tolist())
 
     def picking(self) -> Mask:
-        """(n,) whether an op picks or sets one value a row, as losses do: a compiler compares each element's place with the index."""
+        """(n,) whether an op picks or sets a value per row, as losses do: a compiler compares each element's place with the index."""
         by_row = [op for op in np.unique(self.work.op[self.work.launched_by(_PICKING.match)]).tolist() if self._one_a_row(op)]
         return np.isin(self.work.op, by_row)
 

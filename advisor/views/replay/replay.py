@@ -1,4 +1,4 @@
-"""The recorded steps as a schedule, and what an edit of it would gain."""
+"""The recorded steps as a schedule, and the gain of an edit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_ERROR = 0.15
 
 
 AMISS = LOW_SHARE
-"""Share of a step: fixes that are apart by less, or make the step longer by less, are so by what a replay rounds."""
+"""Share of a step: a replay's rounding explains a smaller difference of fixes, or a step that is longer by less."""
 
 _TIMES = ("dur_us", "latency_us", "host_us", "dispatch_us", "call_us")
 """Columns of a schedule that are never negative. Gaps and returns may be: clocks differ."""
@@ -91,7 +91,7 @@ class Replay:
 
     @property
     def basis(self) -> Basis:
-        """What a saving from here may be called."""
+        """The kind of a saving from this replay."""
         return "simulated" if self.error <= MAX_ERROR else "bound"
 
     def share(self, schedule: Schedule, edit: Edit) -> float:
@@ -130,8 +130,8 @@ class Replay:
                 raise ValueError(f"the edit {edit.name} makes {name} negative, infinite or no number")
 
     def amiss(self, edits: Edits) -> str:
-        """Why edits are no fix, "" if they may be one: each makes the step longer, or they are in the order most, expected, least. Of a fix
-        with a likely and a best end alone, the least may gain more than these: it leaves other things as they are."""
+        """Why edits are no fix, else "": each makes the step longer, or their order is most, expected, least. If a fix only has a likely and a best end,
+        the least may gain more: it leaves other things unchanged."""
         low, expected, high = (self._shorter(self.corrected, edit) for edit in edits)
         if max(low, expected, high) < -AMISS:
             return "each of its edits makes the step longer"
@@ -214,7 +214,7 @@ def _staged(timeline: Timeline, schedule: Schedule) -> Mask:
 
 
 def _shortened(timeline: Timeline, cost: HostCost, schedule: Schedule, staged: Mask, step_us: float) -> Schedule:
-    """The schedule with what recording made longer on the GPU as short as a measured step says: copies that the host moves, then waits for other ranks."""
+    """The schedule with GPU ops that recording made longer shortened to fit a measured step: copies that the host moves, then waits for other ranks."""
     shorter = as_measured(cost, schedule, staged, step_us, FASTEST_STAGING)
     return as_measured(cost, shorter, _exchanges(timeline)[schedule.op_row], step_us, 0.0)
 

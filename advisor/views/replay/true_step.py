@@ -1,4 +1,4 @@
-"""The step as it runs when nobody records, and what is known of the program next to the trace."""
+"""The true step without a profiler, and other knowledge of the program next to the trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLOWED = LITTLE
 
 
 CALIBRATED = LITTLE
-"""How far what this step can take may stay from the step time that was given."""
+"""The tolerated distance between a given step time and the nearest possible one."""
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -71,12 +71,12 @@ class TrueStep(msgspec.Struct, frozen=True):
 
     @property
     def recording_us(self) -> float:
-        """What recording added to a step."""
+        """Profiler overhead in a step."""
         return max(self.recorded_us - self.expected_us, 0.0)
 
     @property
     def slowed(self) -> bool:
-        """Whether the recorded step is too long to say what bounds the true one."""
+        """Whether the recorded step is too long to show the bottleneck of the true step."""
         return self.recording_us >= SLOWED * self.recorded_us
 
     @property
@@ -149,7 +149,7 @@ class TrueStep(msgspec.Struct, frozen=True):
 
     @classmethod
     def as_recorded(cls, recorded_us: float) -> TrueStep:
-        """Where nobody knows what recording cost: the GPU's own variation."""
+        """With unknown profiler overhead: the GPU's own variation."""
         spread = recording_cost.spread()
         return cls(recorded_us / spread.gpu_faster, recorded_us, recorded_us * spread.gpu_slower, recorded_us, "recorded")
 
@@ -161,5 +161,5 @@ class Calibration(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls, timeline: Timeline) -> Calibration:
-        """What the recorder measured and wrote into the trace."""
+        """The measurement that `advisor record` wrote into the trace."""
         return cls(timeline.source.unprofiled_step_us)

@@ -33,7 +33,7 @@ _DIM = re.compile(r"\[\[(\d{1,9})[,\]]")
 
 
 class _Graph(msgspec.Struct, frozen=True, eq=False):
-    """kinds: what each of its nodes does; call, op: rows of the capture's tables, op -1 if none is around the call."""
+    """kinds: of its nodes; call, op: rows of the capture's tables, op -1 without an op around the call."""
 
     kinds: Ints
     call: Ints
@@ -41,7 +41,7 @@ class _Graph(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Captured(msgspec.Struct, frozen=True, eq=False):
-    """Graphs of one size, in the order of their capture. of: which trace they are in. rows: -1 if that is not known."""
+    """Graphs of a size, in the order of their capture. of: the number of their trace. rows: -1 if unknown."""
 
     of: int
     rows: int
@@ -65,7 +65,7 @@ class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def shaped(self) -> np.ndarray:
-        """(n_gpu,) whether the dims of what an op works on are known."""
+        """(n_gpu,) whether the dims of an op's inputs are known."""
         dims = self.timeline.cpu_ops["dims"]
         return np.r_[dims.matching(lambda text: any(map(str.isdigit, text))), False][self.op]
 
@@ -111,7 +111,7 @@ class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 class _Read(msgspec.Struct, frozen=True, eq=False):
-    """The trace of captures, with what its calls launch and belong to."""
+    """The trace of captures, with the ops and places of its calls."""
 
     trace: CaptureTrace
     launches: Launches
@@ -127,7 +127,7 @@ class _Read(msgspec.Struct, frozen=True, eq=False):
         return cls(trace, launches, Ops.build(trace.timeline, launches))
 
     def sets(self, at: int) -> Iterator[_Captured]:
-        """What was captured, by size: those of a piecewise graph follow each other."""
+        """Captures by size: the pieces of a piecewise graph follow each other."""
         named = [(self._size(graph), graph) for graph in self._graphs()]
         for (rows, _), several in groupby(named, key=lambda pair: pair[0]):
             yield _Captured(at, rows, tuple(graph for _, graph in several))
@@ -153,7 +153,7 @@ class _Read(msgspec.Struct, frozen=True, eq=False):
                 yield _Graph(kind[at], at, self.ops.of_call[at])
 
     def _size(self, graph: _Graph) -> tuple[int, str]:
-        """Rows of a captured graph, and what else its label says: by the range around it, the file's name, or the first dimension of most of its ops."""
+        """Rows of a captured graph, and the rest of its label: by the range around it, the file's name, or the first dimension of most of its ops."""
         if not len(graph.call):
             return self.trace.rows, ""
         notes, at = self.timeline.annotations, self.timeline.api_calls["start_us"][graph.call[0]]
@@ -195,7 +195,7 @@ _Found = list[tuple[_Captured, _Graph] | None]
 
 
 def _chosen(step: ServedStep | None, replays: Sequence[Ints], sets: Sequence[_Captured]) -> tuple[_Found, str]:
-    """For each replay of a step what was captured of it, None if nothing fits, and why."""
+    """The capture of each replay of a step, None if nothing fits, and why."""
     found = [(_fitting(replays, one), one) for one in sets]
     covered = [sum(len(kinds) for kinds, graph in zip(replays, graphs, strict=True) if graph is not None) for graphs, _ in found]
     best = max(covered, default=0)
@@ -225,7 +225,7 @@ def _fits(kinds: Ints, graph: _Graph) -> bool:
 
 
 def _of_size(step: ServedStep | None, fitting: Sequence[tuple[list[_Graph | None], _Captured]]) -> tuple[list[_Graph | None], _Captured] | None:
-    """Of captures of several sizes that which a step of so many rows replays: of its padded size, else the smallest that has room for it."""
+    """The capture that a step of so many rows replays: of its padded size, else the smallest with room for it."""
     if len({one.rows for _, one in fitting}) == 1:
         return fitting[0]
     if step is None:
@@ -237,7 +237,7 @@ def _of_size(step: ServedStep | None, fitting: Sequence[tuple[list[_Graph | None
 
 
 def _unlike(frame: Table, read: Sequence[_Read], of: Ints, op: Ints, node: Ints, replay: Ints) -> np.ndarray:
-    """(n_gpu,) ops of captures in which an op on the same shapes is not the same kernel each time: then they ran in another order than they were captured."""
+    """(n_gpu,) ops of captures with several kernels for an op on the same shapes: these ran in another order than in the capture."""
     found = np.zeros(len(frame), bool)
     name = frame["name"].codes
     for at in np.unique(of[of >= 0]).tolist():
