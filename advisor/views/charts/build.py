@@ -126,23 +126,10 @@ class Tables(msgspec.Struct, frozen=True):
     copies: tuple[CopyRow, ...]
 
     @classmethod
-    def build(
-        cls,
-        timeline: Timeline,
-        steps: Steps,
-        kernels: Kernels,
-        ops: Ops,
-        table: OpTable,
-        partition: Partition,
-        origins: Origins,
-    ) -> Tables:
+    def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, table: OpTable, partition: Partition, origins: Origins) -> Tables:
         frame = timeline.gpu_ops
         inside = np.flatnonzero(steps.holds(frame["start_us"]))
-        return cls(
-            _leaves(timeline, origins, kernels, inside),
-            _host_leaves(timeline, ops, steps, table),
-            _copies(timeline, kernels, partition, inside),
-        )
+        return cls(_leaves(timeline, origins, kernels, inside), _host_leaves(timeline, ops, steps, table), _copies(timeline, kernels, partition, inside))
 
 
 def _leaves(timeline: Timeline, origins: Origins, kernels: Kernels, inside: Ints) -> tuple[Leaf, ...]:

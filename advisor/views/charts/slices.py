@@ -52,16 +52,7 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
     partition: Partition
 
     @classmethod
-    def build(
-        cls,
-        timeline: Timeline,
-        launches: Launches,
-        ops: Ops,
-        kernels: Kernels,
-        host: HostActivity,
-        gaps: Gaps,
-        partition: Partition,
-    ) -> Cutter:
+    def build(cls, timeline: Timeline, launches: Launches, ops: Ops, kernels: Kernels, host: HostActivity, gaps: Gaps, partition: Partition) -> Cutter:
         return cls(timeline, launches, ops, kernels, host, gaps, partition)
 
     def cut(self, start_us: float, end_us: float, most: int) -> Cut:
@@ -111,14 +102,7 @@ class Cutter(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _starts(self) -> list[np.ndarray]:
         timeline = self.timeline
-        frames = (
-            timeline.annotations,
-            timeline.cpu_ops,
-            timeline.api_calls,
-            timeline.overheads,
-            timeline.os_calls,
-            timeline.gpu_ops,
-        )
+        frames = (timeline.annotations, timeline.cpu_ops, timeline.api_calls, timeline.overheads, timeline.os_calls, timeline.gpu_ops)
         python = timeline.python_calls
         shown = python["start_us"][self._shown_frames[python["name"].codes]]
         return [*(frame["start_us"] for frame in frames), shown, self.gaps.start_us]

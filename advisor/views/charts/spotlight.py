@@ -76,14 +76,7 @@ def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Occurrence]:
 
 
 def _host_tables(timeline: Timeline) -> tuple[Table, ...]:
-    return (
-        timeline.api_calls,
-        timeline.cpu_ops,
-        timeline.annotations,
-        timeline.python_calls,
-        timeline.overheads,
-        timeline.os_calls,
-    )
+    return (timeline.api_calls, timeline.cpu_ops, timeline.annotations, timeline.python_calls, timeline.overheads, timeline.os_calls)
 
 
 def _moment_of(start: np.ndarray, time_us: float) -> Ints:

@@ -49,12 +49,7 @@ class TraceHealth(msgspec.Struct, frozen=True):
                 complete(timeline),
                 start_times(timeline),
                 graphs(timeline),
-                as_read(
-                    timeline,
-                    "durations",
-                    "no event has a negative duration or lasts more than a week",
-                    "record with another version of the profiler",
-                ),
+                as_read(timeline, "durations", "no event has a negative duration or lasts more than a week", "record with another version of the profiler"),
                 causality(timeline, launches, steps),
                 links(timeline, launches, steps),
                 gpu_events(timeline, steps, unseen, program),

@@ -136,10 +136,7 @@ def _warp_size(kernel: MeasuredKernel) -> Answer | None:
 
 OPTIMISED = 3
 """The level of optimisation that ptxas takes if none is asked for."""
-NO_FLAGS = (
-    "a .ncu-rep holds the kernel's binary, and newer compilers leave their flags in it; this file says none",
-    "ncu --set full -o report COMMAND",
-)
+NO_FLAGS = ("a .ncu-rep holds the kernel's binary, and newer compilers leave their flags in it; this file says none", "ncu --set full -o report COMMAND")
 
 
 def _flags(kernel: MeasuredKernel) -> Answer | None:

@@ -69,10 +69,7 @@ def shared_excess(kernel: KernelProfile) -> float | None:
     if excessive is not None and total is not None:
         return excessive / total if total > 0 else 0.0
     pairs = [
-        (
-            kernel.get(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"),
-            kernel.get(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"),
-        )
+        (kernel.get(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"), kernel.get(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"))
         for op in ("ld", "st")
     ]
     known = [(conflicts, wavefronts) for conflicts, wavefronts in pairs if conflicts is not None and wavefronts is not None]
@@ -226,18 +223,14 @@ def fused_share(kernel: KernelProfile) -> float | None:
     total = sum(n or 0.0 for n in ops.values())
     if all(n is not None for n in ops.values()):
         return (ops["ffma"] or 0.0) / total if total else 0.0
-    reached, busy = (
-        kernel.get("remark__fp32_flops.pct_of_peak"),
-        kernel.get("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed"),
-    )
+    reached, busy = (kernel.get("remark__fp32_flops.pct_of_peak"), kernel.get("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed"))
     return None if reached is None or not busy else min(max(2 * reached / busy - 1, 0.0), 1.0)
 
 
 def thread_ops(kernel: KernelProfile, op: str) -> float | None:
     """Threads' instructions of a kind (`ffma`, `dadd`, …) a cycle of the whole device."""
     return kernel.get(
-        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed",
-        f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed",
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed", f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed"
     )
 
 

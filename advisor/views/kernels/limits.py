@@ -14,10 +14,7 @@ from advisor.recordings.kernel_profiles import KernelProfile
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
 
 _METRICS = {
-    DRAM: (
-        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
+    DRAM: ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "dram__throughput.avg.pct_of_peak_sustained_elapsed"),
     L2: ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
     L1: ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed",),
     COMPUTE: ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
@@ -52,10 +49,7 @@ def _computing(kernel: KernelProfile) -> float | None:
     return max((pct for found, pct in pipes if found and (found["unit"] or found["pipe"]) not in _LOADS), default=None)
 
 
-_MEMORY = (
-    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
-)
+_MEMORY = ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed")
 
 REACHED = costs("reached-limit")
 
@@ -126,10 +120,7 @@ def reach(limits: Limits) -> tuple[float, float, float]:
 
 
 def relieved(
-    limits: Limits,
-    factors: Mapping[str, float],
-    best: Mapping[str, float] | None = None,
-    floor: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    limits: Limits, factors: Mapping[str, float], best: Mapping[str, float] | None = None, floor: tuple[float, float, float] = (0.0, 0.0, 0.0)
 ) -> Gain:
     """The gain where each resource keeps that part (0 to 1) of its load, `best` at best: a bound model.
 

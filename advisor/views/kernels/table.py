@@ -97,12 +97,7 @@ def _flops(kernel: MeasuredKernel) -> float | None:
     return hz * sum((n or 0.0) * weight for n, weight in ops)
 
 
-_LIMITED = {
-    COMPUTE: "computing",
-    DRAM: "DRAM",
-    L2: "L2",
-    L1: "L1 and shared memory",
-}
+_LIMITED = {COMPUTE: "computing", DRAM: "DRAM", L2: "L2", L1: "L1 and shared memory"}
 
 
 def verdict(kernel: MeasuredKernel) -> str:

@@ -70,8 +70,7 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
     failed = int(np.count_nonzero(events.action == Action.OOM))
     if failed:
         return _Cause(
-            f"{failed} request{'s' * (failed > 1)} ran out of memory, and the cache was freed",
-            "Lower the peak: advisor analyze SNAPSHOT says what holds it.",
+            f"{failed} request{'s' * (failed > 1)} ran out of memory, and the cache was freed", "Lower the peak: advisor analyze SNAPSHOT says what holds it."
         )
     back = returned(device)
     if back.rounds >= ROUNDS:

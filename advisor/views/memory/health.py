@@ -83,12 +83,7 @@ def _balance(device: DeviceMemory) -> Health:
     held = sum(block.size for segment in device.segments_end for block in segment.blocks if block.allocated)
     off = abs(int(end) - held)
     problem = f"events and blocks differ by {off:,} bytes at the end: events are missing" if off > UNBALANCED * max(held, 1) else ""
-    return _check(
-        "memory-balance",
-        problem,
-        f"at the end the events and the blocks of the snapshot differ by {off:,} bytes ({tolerated(UNBALANCED)})",
-        HISTORY,
-    )
+    return _check("memory-balance", problem, f"at the end the events and the blocks of the snapshot differ by {off:,} bytes ({tolerated(UNBALANCED)})", HISTORY)
 
 
 def _replayed(replay: MemoryReplay) -> Health:

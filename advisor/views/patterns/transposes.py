@@ -49,10 +49,7 @@ class Turn(msgspec.Struct, frozen=True):
         if len(groups) < 2:
             return None
         sources = sorted(range(len(groups)), key=lambda g: by_source.index(groups[g][0]))
-        return cls(
-            tuple(int(np.prod([sizes[axis] for axis in groups[g]])) for g in sources),
-            tuple(sources.index(g) for g in range(len(groups))),
-        )
+        return cls(tuple(int(np.prod([sizes[axis] for axis in groups[g]])) for g in sources), tuple(sources.index(g) for g in range(len(groups))))
 
 
 class RoundTrips(msgspec.Struct, frozen=True):

@@ -15,12 +15,7 @@ from advisor.views.ranks.lane import PARTS
 CANDIDATES = 4
 """Ranks by lateness, and as many by their own work, that are replayed individually: a job rarely waits for more."""
 
-CAUSES: dict[str, tuple[str, ...]] = {
-    "compute": ("compute", "other"),
-    "data-loading": ("data-loading",),
-    "host": ("host", "launch", "sync"),
-    "copy": ("copy",),
-}
+CAUSES: dict[str, tuple[str, ...]] = {"compute": ("compute", "other"), "data-loading": ("data-loading",), "host": ("host", "launch", "sync"), "copy": ("copy",)}
 """Name of an excess, and the parts of a rank's time that it sums."""
 
 STEADY = MOST

@@ -74,14 +74,7 @@ class Lane(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(
-        cls,
-        timeline: Timeline,
-        steps: Steps,
-        launches: Launches,
-        kernels: Kernels,
-        host: HostActivity,
-        partition: Partition,
-        collectives: RankCollectives,
+        cls, timeline: Timeline, steps: Steps, launches: Launches, kernels: Kernels, host: HostActivity, partition: Partition, collectives: RankCollectives
     ) -> Lane:
         if partition.main is None:
             raise TraceError("it holds no GPU work in its steps", "Record this rank's GPU too, and look whether its file is whole.")

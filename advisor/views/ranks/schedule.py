@@ -29,11 +29,7 @@ class JobSchedule(msgspec.Struct, frozen=True):
         """The same job with other durations."""
         own = self.own if own is None else own
         transfer = self.transfer_us if transfer_us is None else transfer_us
-        graph = replace(
-            self.graph,
-            dur_us=np.r_[own.sum(axis=1), transfer],
-            host_us=self.graph.host_us if host_us is None else host_us,
-        )
+        graph = replace(self.graph, dur_us=np.r_[own.sum(axis=1), transfer], host_us=self.graph.host_us if host_us is None else host_us)
         return replace(self, graph=graph, own=own, transfer_us=transfer)
 
     @property

@@ -143,14 +143,7 @@ def told_to_wait(names: list[str], call_start: Floats, launch: Floats, stream: I
 
 
 def host_rules(
-    roles: Codes,
-    start: Floats,
-    end: Floats,
-    op_call: Ints,
-    op_end: Floats,
-    held: np.ndarray,
-    earlier: Floats,
-    frees: np.ndarray,
+    roles: Codes, start: Floats, end: Floats, op_call: Ints, op_end: Floats, held: np.ndarray, earlier: Floats, frees: np.ndarray
 ) -> tuple[Ints, Floats, Floats]:
     """The op that each call waits for, the time from its end to the call's return, and the call's own cost.
 

@@ -204,11 +204,7 @@ def _became_shorter(periods_us: Floats) -> bool:
 def without_recording(cost: HostCost, recorded: Schedule) -> tuple[Schedule, Schedule, Schedule]:
     """The schedule with the host's time as low, as expected and as high as it may be when nobody records."""
     own = recording_cost.spread().own
-    return (
-        cost.left_in(recorded, cost.low_us, 1 / own),
-        cost.left_in(recorded, cost.expected_us),
-        cost.left_in(recorded, cost.high_us, own, odd=1.0),
-    )
+    return (cost.left_in(recorded, cost.low_us, 1 / own), cost.left_in(recorded, cost.expected_us), cost.left_in(recorded, cost.high_us, own, odd=1.0))
 
 
 SAME_STEP = NO_DIFFERENCE

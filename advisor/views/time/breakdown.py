@@ -37,16 +37,7 @@ class Breakdown(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
 
     @classmethod
-    def build(
-        cls,
-        timeline: Timeline,
-        steps: Steps,
-        replay: Replay,
-        partition: Partition,
-        gaps: Gaps,
-        kernels: Kernels,
-        origins: Origins,
-    ) -> Breakdown:
+    def build(cls, timeline: Timeline, steps: Steps, replay: Replay, partition: Partition, gaps: Gaps, kernels: Kernels, origins: Origins) -> Breakdown:
         main = partition.main
         if main is None:
             return cls((Part(kind="idle", name="host", us=replay.true_step.expected_us),))
@@ -57,12 +48,7 @@ class Breakdown(msgspec.Struct, frozen=True):
         start = start[rows]
         end = start + frame["dur_us"][rows]
         kind, own = np.zeros(len(rows), np.int8), np.zeros(len(rows))
-        classes = (
-            (kernels.compute, main.compute),
-            (kernels.communication, main.communication),
-            (kernels.copy, main.copy),
-            (kernels.memset, main.memset),
-        )
+        classes = ((kernels.compute, main.compute), (kernels.communication, main.communication), (kernels.copy, main.copy), (kernels.memset, main.memset))
         for number, (wanted, spans) in enumerate(classes):
             here = wanted[rows]
             kind[here] = number

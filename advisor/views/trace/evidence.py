@@ -111,12 +111,7 @@ class Witness(msgspec.Struct, frozen=True):
     def of_calls(self, rows: Ints, labels: Sequence[str]) -> tuple[Evidence, ...]:
         """Of rows of `api_calls`, with the lines that made them."""
         frame = self.timeline.api_calls
-        return folded(
-            labels,
-            frame["start_us"][rows],
-            frame["dur_us"][rows],
-            source=lambda members: self.sources.most_common(rows[members[:LOOKED_AT]]),
-        )
+        return folded(labels, frame["start_us"][rows], frame["dur_us"][rows], source=lambda members: self.sources.most_common(rows[members[:LOOKED_AT]]))
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, sources: Sources, compiled: CompiledLines) -> Witness:

@@ -46,11 +46,7 @@ _TENSOR_OP = names_of("tensor_op")
 # What changes how a tensor is seen, asks something of it, or makes one without writing to it.
 _WRITES_NOTHING = names_of("write_nothing")
 _BACKWARD = "the backward pass"
-_WRITTEN = (
-    (names_of("autograd_engine"), _BACKWARD),
-    (names_of("to_numpy"), ".numpy() or .tolist()"),
-    (names_of("lift_fresh"), "a tensor of an array"),
-)
+_WRITTEN = ((names_of("autograd_engine"), _BACKWARD), (names_of("to_numpy"), ".numpy() or .tolist()"), (names_of("lift_fresh"), "a tensor of an array"))
 """Ops that represent what nobody wrote as such."""
 _COLLECT = expression(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
 _SLEEP = expression(r"<built-in (function|method) sleep\b")

@@ -90,11 +90,4 @@ class Ops(msgspec.Struct, frozen=True):
         outermost = over_ancestors(parent, np.arange(n), -1, the_outermost)
         launcher = launches.call
         of_gpu = np.where(launcher >= 0, of_call[launcher], -1) if len(of_call) else np.full(len(launcher), -1, np.int64)
-        return cls(
-            parent,
-            of_call,
-            of_gpu,
-            outermost,
-            ops["name"].codes.astype(np.int64),
-            tuple(ops["name"].categories),
-        )
+        return cls(parent, of_call, of_gpu, outermost, ops["name"].codes.astype(np.int64), tuple(ops["name"].categories))

@@ -217,17 +217,7 @@ def _steps_from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, cl
     if skip:
         detail += f"; the first {skip} left out as start-up"
     edges, host_edges = edges[skip:], host_edges[skip:]
-    return Steps(
-        basis,
-        detail,
-        float(edges[0]),
-        float(edges[-1]),
-        host_edges,
-        len(edges) - 1,
-        np.diff(edges),
-        clock,
-        closes_us=closes_us,
-    )
+    return Steps(basis, detail, float(edges[0]), float(edges[-1]), host_edges, len(edges) - 1, np.diff(edges), clock, closes_us=closes_us)
 
 
 def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
