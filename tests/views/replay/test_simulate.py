@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from advisor.recordings.extension import EXTENSION
 from advisor.views.replay import longest_path, simulate
 from advisor.views.replay.schedule import EARLIER, Schedule
-from advisor.views.replay.simulate import last_end_us, period_us
+from advisor.views.replay.simulate import last_end_us, period_us, without_noise
 from tests.paths import examples
 
 TIMES = st.floats(0, 100)
@@ -166,3 +166,9 @@ def test_c_takes_as_many_repeats_as_is_said_and_python_any_number():
             simulate.run(one, repeats, 0.0, {})
     assert simulate.run(one, int(most), 0.0, {}) == simulate.run_in_python(one, int(most), 0.0, {})
     assert simulate.run_in_python(one, int(most) + 1, 0.0, {})
+
+
+def test_a_tie_is_one_whatever_noise_is_on_it():
+    tie = 1567.23565
+    assert without_noise(tie - 1e-10) == without_noise(tie + 1e-10)
+    assert without_noise(tie + 1e-5) - without_noise(tie - 1e-5) > 0
