@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ..errors import UsageError
 from . import profilers, recorded
 from .backwards import Backwards
+from .ending import end_program
 from .forwards import FORWARDS, OutermostForwards
 from .guard import Guard, said_of
 from .in_program import say
@@ -167,7 +168,7 @@ class StepFinder:
 
     def _step(self) -> None:
         if self._guard(self._recorded):
-            raise SystemExit(0)
+            end_program()
 
     def _recorded(self) -> bool:
         """A step ended: whether the program is to end here."""

@@ -207,6 +207,25 @@ def test_inference_is_found_by_the_outermost_modules_forward(tmp_path):
     assert (light.cpu_ops["name"] == "aten::linear").sum() == 2
 
 
+SERVE = """
+import asyncio, torch
+net = torch.nn.Linear(8, 8)
+async def answer():
+    await asyncio.sleep(0)
+    with torch.inference_mode():
+        return net(torch.ones(1, 8))
+async def serve():
+    for _ in range(10**6):
+        await asyncio.gather(answer(), answer())
+asyncio.run(serve())
+"""
+
+
+def test_a_program_with_an_event_loop_ends_without_a_traceback(tmp_path, capfd):
+    assert launch([PYTHON, written(tmp_path, SERVE)], tmp_path / "out", Options(**FEW)) == 0
+    assert "Traceback" not in capfd.readouterr().err and (tmp_path / "out" / "light.json.gz").exists()
+
+
 BY_HAND = """
 import torch
 w = torch.ones(8, requires_grad=True)
