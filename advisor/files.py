@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
 from pathlib import Path
 
 from .errors import AdvisorError, OutputError, UsageError
@@ -69,6 +68,8 @@ def begins_as_ours(path: Path) -> bool:
 
 def write_whole(target: Path, data: bytes) -> None:
     """Write a file in place of the one of that name; a link is replaced, not followed. Raises OutputError if it cannot be written."""
+    import tempfile  # with shutil and its formats 5 ms, which what is only read or printed does not need
+
     try:
         handle, part = tempfile.mkstemp(prefix=PART, suffix=".part", dir=target.parent)
         try:
