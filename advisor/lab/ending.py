@@ -1,4 +1,4 @@
-"""Ends the recorded program where its last step ends."""
+"""Ends the recorded program after its last step."""
 
 from __future__ import annotations
 

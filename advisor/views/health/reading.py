@@ -43,7 +43,7 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str, missing
 
 
 USUAL_US = HARDLY_ANY * LONGEST_DISPATCH_US
-"""No op takes a millisecond to issue, and in any program a tenth of the calls and of the kernels takes hardly any of that."""
+"""No op takes a millisecond to launch, and in any program a tenth of the calls and of the kernels takes hardly any of that."""
 
 
 def start_times(timeline: Timeline) -> Health:
