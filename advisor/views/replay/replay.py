@@ -235,7 +235,7 @@ def _working_us(timeline: Timeline, steps: Steps) -> float:
 
 
 def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Floats) -> float:
-    """Distance of the replayed end of the last op from the recorded one, as a share of the window; or by how much longer than the window the host alone
+    """Distance of the replayed end of the last op from the recorded end, as a share of the window; or by how much longer than the window the host alone
     takes, if that is more.
     """
     if not len(schedule.op_row) or not steps.step_us:
