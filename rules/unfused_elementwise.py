@@ -86,7 +86,7 @@ def unfused_elementwise(
     own = (spent - left + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own, min_gpu_share)} of {THE_STEP} on the GPU (threshold {threshold(min_gpu_share)})")
-    edits, waiting_us, saved_us = fused.edits(chains), fused.waiting_us(chains), chains.saved_us(work)
+    edits, saved_us = fused.edits(chains), chains.saved_us(work)
     kinds = kinds_of(work, chains.at)
     of_losses = {kind for kind in {*kinds} if any(map(_LOSS.search, kind))}
     of_losses_us = saved_us[[kind in of_losses for kind in kinds]].sum()
@@ -98,8 +98,8 @@ def unfused_elementwise(
         + told_of_chains(work, spent, fused.in_attention(chains), passed, beside_us),
         edits=edits,
         removes="memory traffic between elementwise kernels, and their launches",
-        at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
-        likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
+        at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + fused.waiting_us(fused.sped_up(chains)),
+        likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + fused.waiting_us(members),
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [label for kind in kinds for label in [chain_label(kind)] * len(kind)]),
         confidence=fused.confidence(chains),

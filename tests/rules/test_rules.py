@@ -10,6 +10,7 @@ from advisor.engine.run import run as run_rules
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.knowledge.structs import replace
 from advisor.report.numbers import percent
+from advisor.views.patterns.compiled_step import COMPILED_DISPATCH
 from advisor.views.replay.true_step import Calibration
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
@@ -684,6 +685,20 @@ def test_fewer_launches_gain_no_more_than_the_device_waited_for_them():
 
     saving = found("unfused-elementwise", repeat(262, body)).saving
     assert saving.expected_us <= 60
+
+
+def test_a_compiler_may_spare_inference_a_part_of_every_launch():
+    """Three chained kernels and four products of 25 µs, each issued in 50 µs. Two launches go, and `high` has the other five at a share of what they cost:
+    all that the device waits, 25 µs for each, but no more."""
+
+    def body(trace, at):
+        for k, name in enumerate(("mul", "tanh", "add", *["mm"] * 4)):
+            kernel = "gemm" if name == "mm" else "vectorized_elementwise_kernel"
+            trace.op(f"aten::{name}", at + 50 * k, 50, N).launch(at + 50 * k + 40, at + 50 * k + 45, at + 50 * k + 70, kernel)
+
+    saving = found("unfused-elementwise", repeat(350, body)).saving
+    assert saving.expected_us <= 100
+    assert 100 + 5 * 50 * (1 - COMPILED_DISPATCH) <= saving.high_us <= 7 * 25 + 2 * 25
 
 
 def test_a_handful_of_ops_that_do_not_repeat_is_no_program_to_fuse():

@@ -127,6 +127,14 @@ MECHANISMS = (
         programs=12,
     ),
     Mechanism(
+        "compiled-dispatch",
+        "2026-11-30T12:50",
+        "launches that a compiler leaves of inference cost the host less at the high end",
+        (Number("advisor.views.patterns.compiled_step", "COMPILED_DISPATCH", 1.0, "CompiledStep.build"),),
+        written_on="21 small programs, in inference",
+        programs=21,
+    ),
+    Mechanism(
         "recurrent-cells",
         "2026-11-27T02:39",
         "a Python loop over a recurrent cell becomes one library call",

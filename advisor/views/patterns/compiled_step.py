@@ -14,7 +14,7 @@ from advisor.views.patterns.fusion import Fusion, in_optimizer
 from advisor.views.patterns.memory_format import ChannelsLast
 from advisor.views.patterns.optimizer import OptimizerStep, fused_optimizer
 from advisor.views.patterns.pointwise_chains import by_longest
-from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
+from advisor.views.replay.edits import CheaperDispatch, Edit, Fused, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
@@ -23,7 +23,7 @@ from advisor.views.trace.shapes import Shapes
 
 COMPILED_PART_US, COMPILED_KERNEL_US = costs("compiled-part")
 
-COMPILED_CALL_US = cost("compiled-call")
+COMPILED_CALL_US, COMPILED_DISPATCH = cost("compiled-call"), cost("compiled-dispatch")
 
 OF_A_MODEL = 8
 """Fusion groups per step from which the whole model counts as compiled, for effects other than fusion."""
@@ -33,11 +33,13 @@ UNALIGNED = names_of("unaligned")
 
 
 class CompiledStep(msgspec.Struct, frozen=True, eq=False):
-    """overhead: host cost of a compiled training step (inference can replay a graph). fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside:
-    other effects of a compiler on GPU work. passed: positions of gathers and scatters with elementwise work between, as in message passing of graph
-    networks. edit: effect of compiling, with a fused optimizer, on launches."""
+    """overhead: host cost of a compiled training step (inference can replay a graph). spared: CPU time that compiled inference may save besides fewer launches,
+    None elsewhere. fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside: other effects of a compiler
+    on GPU work. passed: positions of gathers and scatters with elementwise work between, as in message passing of graph networks. edit: effect of
+    compiling, with a fused optimizer, on launches."""
 
     overhead: Edit
+    spared: Edit | None
     fused: Edit
     beside: Edit
     passed: Ints
@@ -49,7 +51,7 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
         roofline: Roofline, shapes: Shapes,
     ) -> CompiledStep:  # fmt: skip
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
-        overhead = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else COMPILED_PART_US + left * COMPILED_KERNEL_US)
+        overhead = WithHostTime(work.first_of_steps, 0.0 if program.compiles_whole else COMPILED_PART_US + left * COMPILED_KERNEL_US)
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:
@@ -60,7 +62,7 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _compiled_neighbours(work, fusion, images, program, roofline, shapes)
-        return cls(overhead, fused, beside, passed, combine(*edits))
+        return cls(overhead, CheaperDispatch(COMPILED_DISPATCH) if program.eager_whole else None, fused, beside, passed, combine(*edits))
 
 
 def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
@@ -108,9 +110,3 @@ def _next_to(work: GpuWork, those: Mask, shapes: Shapes) -> Mask:
         found[here[1:]] |= alike & those[here[:-1]]
         found[here[:-1]] |= alike & those[here[1:]]
     return found
-
-
-def _first_of_steps(work: GpuWork) -> Ints:
-    """Position of the first op of each step."""
-    _, first = np.unique(work.step, return_index=True)
-    return first.astype(np.int64)

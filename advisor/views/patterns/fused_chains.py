@@ -80,12 +80,16 @@ class FusedChains(msgspec.Struct, frozen=True):
         return Edits(
             combine(Fused.chains(chains.at, chains.durations_us[:, 0]), WithHostTime(np.array([chain[0] for chain in chains.at]), COMPILED_CALL_US)),
             combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
-            combine(fastest, WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
+            combine(fastest, WithDurations(beside, work.dur_us[beside] / 2), *filter(None, (compiled.beside, compiled.spared) if compiled else ())),
         )
 
-    def waiting_us(self, chains: Chains) -> float:
-        """The device's waits for the chains' launches, per step. Waits of a first pass do not recur."""
-        return 0.0 if self.first.only or self.first.taken else self.gaps.waited_for_us(self.work.rows[chains.members], self.steps)
+    def sped_up(self, chains: Chains) -> Ints:
+        """Positions that the host launches sooner at the most: all of a step that a compiler gets whole."""
+        return np.arange(len(self.work.rows)) if self.compiled and self.compiled.spared else chains.members
+
+    def waiting_us(self, at: Ints) -> float:
+        """The device's waits for launches of ops at some positions, per step. Waits of a first pass do not recur."""
+        return 0.0 if self.first.only or self.first.taken else self.gaps.waited_for_us(self.work.rows[at], self.steps)
 
     def confidence(self, chains: Chains) -> float:
         return memory_confidence(self.work, self.measured, self.work.device_at(chains.members[0]).id)

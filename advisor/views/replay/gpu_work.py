@@ -92,6 +92,11 @@ class GpuWork(msgspec.Struct, frozen=True, eq=False, dict=True):
         ends = np.flatnonzero((np.diff(self.schedule.stream[at]) != 0) | (np.diff(self.step[at]) != 0)) + 1
         return np.split(at, ends) if len(at) else []
 
+    @property
+    def first_of_steps(self) -> Ints:
+        """Position of the first op of each step."""
+        return np.unique(self.step, return_index=True)[1].astype(np.int64)
+
     @cached_property
     def backward(self) -> Mask:
         """(n,) whether autograd launched it; not where no op was recorded."""

@@ -85,6 +85,11 @@ class Program(msgspec.Struct, frozen=True):
         """Whether a compiler can get all of a step as one function: nothing is trained, or gradients are taken inside of it."""
         return not self.training or self.functional or self.handed_back
 
+    @property
+    def eager_whole(self) -> bool:
+        """Whether torch.compile can get all of a step and has not: compiled code is launched as it will be."""
+        return self.compiles_whole and self.framework == "torch" and not self.compiled
+
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:
         ranges = timeline.annotations["name"].categories.tolist()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.views.patterns.compiled_step import COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
+from advisor.views.patterns.compiled_step import COMPILED_DISPATCH, COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
 from advisor.views.patterns.graph_capture import Capturable
 from advisor.views.replay.replay import Replay
 from advisor.views.replay.simulate import period_us
@@ -58,6 +58,28 @@ def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
     host = [float(s.host_us.sum() + s.call_us.sum()) for s in (before, after)]
     assert host[1] - host[0] == pytest.approx(before.steps * (COMPILED_PART_US + 4 * COMPILED_KERNEL_US) - gone), "one kernel for the four, and three products"
     assert period_us(after) > period_us(before), "a small step is slower compiled"
+
+
+def pointwise(kernel):
+    """Two steps of two kernels of that name."""
+    trace = Trace().step(0, 199, 1).step(200, 199, 2)
+    for at in (0, 50, 200, 250):
+        trace.op("aten::mul", at, EACH - 2, SIZE).launch(at + EACH - 10, at + EACH - 4, at + EACH - 1, kernel, dur=4)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("trace", "spared"),
+    [(pointwise("vectorized_elementwise_kernel"), True), (training(), False), (pointwise("triton_poi_fused_mul_0"), False)],
+    ids=["inference", "training", "compiled"],
+)
+def test_compiling_may_spare_the_host_more_than_launches_in_eager_inference(trace, spared):
+    compiled, before = trace.get(CompiledStep), trace.get(Replay).recorded
+    assert bool(compiled.spared) == spared
+    if spared:
+        after = compiled.spared.apply(before)
+        assert after.dispatch_us == pytest.approx(COMPILED_DISPATCH * before.dispatch_us)
+        assert (before.host_us - after.host_us) == pytest.approx(before.dispatch_us - after.dispatch_us), "what is the program's own stays"
 
 
 def test_a_step_that_waits_is_not_captured():
