@@ -62,7 +62,7 @@ def _first_fields(data: bytes, at: Ints, stop: Ints) -> tuple[Ints, ...]:
 
 
 def first_fields_in_python(data: bytes, at: Ints, stop: Ints) -> tuple[Ints, ...]:
-    """The same without the extension, and where a message is damaged."""
+    """The same without the extension, and for damaged messages."""
     octets = np.frombuffer(data, np.uint8)
     key, behind = varints(octets, at)
     number, wire = key >> 3, key & 7
@@ -104,7 +104,7 @@ def records(data: bytes, at: int, end: int, tag: int) -> tuple[Ints, Ints]:
 
 
 def records_in_python(data: bytes, at: int, end: int, tag: int) -> tuple[Ints, Ints]:
-    """The same without the extension, and where a length is damaged."""
+    """The same without the extension, and for damaged lengths."""
     edges = [at]
     append = edges.append
     while at < end and data[at] == tag:

@@ -18,7 +18,7 @@ FEWEST, MOST = 24, 1 << 16
 """Rows read at once: fewer rows than the first number are cheaper to read singly."""
 
 Column = Any
-"""(n,) int64 of a field of numbers, `Referred` of a field whose values are in the memo."""
+"""(n,) int64 of a field of numbers, `Referred` of a field with values in the memo."""
 
 
 class Referred(NamedTuple):

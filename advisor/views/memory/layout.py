@@ -22,7 +22,7 @@ class Lives(msgspec.Struct, frozen=True):
     born: Ints
     """Index of the event, -1 before the window."""
     freed: Ints
-    """Index of the event, beyond the last one if there is none."""
+    """Index of the event, beyond the last if there is none."""
     completed: Ints
     stream: Ints
     stack: Ints
@@ -66,9 +66,9 @@ def lives_of(device: DeviceSnapshot) -> Lives:
 
 
 def _pairs(events: Events, opening: Action, closing: Action) -> tuple[Ints, Ints, Ints]:
-    """By address: the events that close something; what each closes, -1 if nothing is open there; and what is open at the end.
+    """By address: the closing events; the event that each closes, -1 if nothing is open there; and the events open at the end.
 
-    What opens replaces what is open at its address.
+    An opening event replaces another at its address.
     """
     at = np.flatnonzero((events.action == opening) | (events.action == closing))
     at = at[np.argsort(events.address[at], kind="stable")]

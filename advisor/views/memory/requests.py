@@ -1,4 +1,6 @@
-"""What a program asks of the caching allocator, in order, and what the simulated one then reserves: in C where the extension is, with equal results."""
+"""A program's requests to the caching allocator, in order, and the bytes that the simulated allocator reserves for them.
+
+The extension in C does the same, with equal results."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Found(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Requests, a row each. Where one is neither born, completed nor found, nothing is asked."""
+    """Requests, a row each. A row that is neither born, completed nor found asks for nothing."""
 
     events: int
     requested: Ints
@@ -37,7 +39,7 @@ class Requests(NamedTuple):
     completed: Ints
     """The event at which its block is free, -1 or beyond the last one if never."""
     releases: Ints
-    """Events at which the cache goes back to the driver, in order."""
+    """Events at which cached segments are returned to the driver, in order."""
     found: tuple[Found, ...]
     first: Ints
     """Rows asked for before the first event."""
