@@ -26,6 +26,7 @@ from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, behind_reads
 from advisor.views.trace.program import Program
+from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.trace.steps import Steps
 
 
@@ -78,6 +79,8 @@ def between_launches(
     main = max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))
     of_main = np.array([label == main.label for label in labels])
     read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
+    # Work that comes again and again in a step makes no batch: the environment of an agent, the host's part of a loop.
+    once = of_main.sum() < FEWEST_REPEATS * steps.steps
     unnamed = seen and main.kind == "unknown"
     lead = "Something other than launching takes" if unnamed else "CPU code of the program takes" if seen else "The host spends"
     return Found(
@@ -102,6 +105,6 @@ def between_launches(
         or fixes.for_program(
             program,
             "host-bound",
-            host_work(main, reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.training or program.loader),
+            host_work(main, reads=read_us >= MOST * (end - start)[of_main].sum(), loader=program.loader or (program.training and once)),
         ),
     )

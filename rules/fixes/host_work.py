@@ -105,13 +105,11 @@ def host_work(work: OwnWork, reads: bool, loader: bool) -> Fix:
             url=url,
             risk="The work's outcome is available a step later than before.",
         )
+    elsewhere = f"{_place_of_work(work)}. Do it as tensor ops on the GPU for the whole batch, in another process, or every N steps."
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
-            Advice(
-                f"{_place_of_work(work)}. Do it as tensor ops on the GPU for the whole batch, in another process, or every N steps.",
-                Conditional("loader", "DataLoader workers are such processes."),
-            ),
+            Advice(elsewhere, Conditional("loader", "DataLoader workers are such processes.")) if loader else elsewhere,
             "A thread of the same process can read and write files, but not run Python in parallel (GIL).",
             "If it must stay, launch the next step's kernels first and do the host's work while they run.",
         ),

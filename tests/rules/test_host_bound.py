@@ -89,6 +89,17 @@ def test_without_stacks_only_long_pauses_count():
     assert finding.saving.low_us <= 750 and "whether the host works or waits there" in finding.summary
 
 
+@pytest.mark.parametrize(("times", "batch"), [(1, True), (4, False)])
+def test_work_that_comes_again_and_again_in_a_training_step_makes_no_batch(times, batch):
+    def body(trace, at):
+        for k in range(times):
+            work(3000, frames=())(trace, at + 3200 * k)
+        trace.op("autograd::engine::evaluate_function: MmBackward0", at + 3200 * times, 5)
+
+    fix = found("host-bound", repeat(3200 * times + 20, body)).fix
+    assert ("DataLoader" in fix.code.after) == batch and any("DataLoader" in str(step) for step in fix.steps) == batch
+
+
 def between_tensors(pause, made, name="aten::tensor"):
     """A step in which Python works for `pause` µs, ops make `made` tensors of its lists, or views, 300 µs each, and one kernel is launched."""
 
