@@ -149,6 +149,6 @@ class MemoryReplay(msgspec.Struct, frozen=True, dict=True):
 
 
 def _releases(device: DeviceMemory) -> Ints:
-    """Events at which cached segments went back to the driver: the first of each run of them."""
+    """Events at which cached segments were freed: the first of each run of them."""
     freed = np.flatnonzero(np.isin(device.events.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)))
     return freed[np.diff(freed, prepend=-2) > 1]
