@@ -1,4 +1,5 @@
-"""What happens once, when a program or its recording begins: work from before the capture, contexts made, kernels loaded, algorithms tried, graphs captured."""
+"""What happens once, when a program or its recording begins: work from before the capture, contexts made, kernels loaded, algorithms
+tried, graphs captured."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
-from advisor.recordings.columns import Table
+from advisor.recordings.columns import Table, concatenated
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
+from advisor.views.groups import Groups
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.repeats import FEWEST_REPEATS
@@ -39,6 +41,8 @@ _LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
 """Code is loaded once, however briefly: the next launch of the kernel finds it there."""
 
 _CONVOLUTION = names_of("convolution_of_library")
+# What TorchScript's fuser makes of a script's ops, with the number of what was compiled.
+_FUSED = names_of("generated_by_jit")
 _EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
 _STEP = names_of("profiler_step")
 
@@ -69,7 +73,7 @@ class StartUp(msgspec.Struct, frozen=True):
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, ops: Ops) -> StartUp:
-        long = (*_ran_once(timeline, launches, ops), *_tuned(timeline), *captures(timeline))
+        long = (*_ran_once(timeline, launches, ops), *_tuned(timeline), *_fused(timeline, ops), *captures(timeline))
         known = set(long)
         calls = (*long, *(call for call in _cold(timeline, launches) if call not in known))
         return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
@@ -205,6 +209,39 @@ def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
         tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= FEWEST_REPEATS
         found += [(f"{ops['name'][int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
     return tuple(found) if _seldom(timeline, np.array([f[1] for f in found])) else ()
+
+
+def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]:
+    """Pauses in which TorchScript compiles: in an op around what its fuser made, right before that runs for the first time."""
+    table = timeline.cpu_ops
+    rows = np.flatnonzero(matches(table, _FUSED))
+    if not len(rows):
+        return ()
+    _, first = np.unique(table["name"].codes[rows], return_index=True)
+    start, edges = table["start_us"], _edges(timeline)
+    pid, tid = table["pid"], table["tid"]
+    found: dict[float, tuple[str, float, float]] = {}
+    passed: set[int] = set()
+    for row in rows[first][::-1].tolist():
+        mine = edges[int(pid[row]), int(tid[row])]
+        at, around = row, int(ops.parent[row])
+        while around >= 0 and at not in passed:
+            passed.add(at)  # what is around it has been looked at with it
+            begun = max(float(start[around]), float(mine[max(np.searchsorted(mine, start[at]) - 1, 0)]))
+            if start[at] - begun > LOADING_US:
+                found[begun] = (f"compiling {table['name'][row]} in {table['name'][around]}", begun, float(start[at]))
+            at, around = around, int(ops.parent[around])
+    told = tuple(found[begun] for begun in sorted(found))
+    if not told or not _seldom(timeline, np.array([one[1] for one in told])):
+        return ()
+    return _idle(timeline, [one[0] for one in told], np.array([one[1] for one in told]), np.array([one[2] for one in told]))
+
+
+def _edges(timeline: Timeline) -> dict[tuple[int, int], Floats]:
+    """By process and thread, when its ops and calls begin and end, in order."""
+    both = concatenated([frame.select("pid", "tid", "start_us", "dur_us") for frame in (timeline.cpu_ops, timeline.api_calls)])
+    pid, tid, start, end = both["pid"], both["tid"], both["start_us"], both["start_us"] + both["dur_us"]
+    return {(int(pid[rows[0]]), int(tid[rows[0]])): np.sort(np.r_[start[rows], end[rows]]) for rows in Groups.by_keys(pid, tid).members}
 
 
 def _seldom(timeline: Timeline, at_us: Floats) -> bool:

@@ -36,6 +36,9 @@ TAKES_MEMORY, FEWEST_AFTER = HARDLY_ANY, TWICE
 are needed.
 """
 
+FEW = FEWEST_REPEATS
+"""In a window of at most this many steps, a single unusual step changes the mean considerably."""
+
 
 class Steps(msgspec.Struct, frozen=True):
     """Whole steps of steady work.
@@ -232,12 +235,45 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
     takes = np.flatnonzero(spent >= TAKES_MEMORY * np.median(steps.periods_us))
     skip = int(takes[-1]) + 1 if len(takes) else 0
     if not skip or steps.steps - skip < max(FEWEST_AFTER, skip):
-        return steps
+        return _without_the_one_that_takes(timeline, rows, steps)
     first = "the first step" if skip == 1 else f"the first {skip} steps"
     left = steps.part(skip, steps.steps)
     return replace(
         left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later steps hardly do"
     )
+
+
+def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) -> Steps:
+    """A short window without the step that is longer because it takes or frees device memory, and without the steps on its shorter side. The closing
+    step counts too if it was recorded that far, since two others show the usual time. rows: calls that take or free memory.
+    """
+    if not 1 < steps.steps <= FEW:
+        return steps
+    calls = timeline.api_calls
+    # By the device's steps: what the host takes before a step's first launch makes the one before it longer.
+    start, dur = calls["start_us"][rows], calls["dur_us"][rows]
+    spent = np.histogram(start, steps.edges_us, weights=dur)[0]
+    at = int(np.argmax(spent))
+    usual_us, usually = (float(np.delete(of, at).max()) for of in (steps.periods_us, spent))
+    longer_us = float(steps.periods_us[at]) - usual_us
+    if steps.periods_us[at] <= OUTLIER * usual_us or spent[at] - usually < 0.5 * longer_us:
+        return steps
+    if steps.steps - 1 < FEWEST_AFTER and not _closed_alike(timeline, rows, steps, usually + 0.5 * longer_us):
+        return steps
+    left = steps.part(at + 1, steps.steps) if steps.steps - at - 1 >= at else steps.part(0, at)
+    which, kept = ("first", "second", "third")[at], "one step is" if left.steps == 1 else "two steps are"
+    told = f"{duration(float(spent[at]))} of the {which} of {steps.steps} went into device memory, {duration(usually)} at most of any other: {kept} left"
+    return replace(left, detail=f"{steps.detail}; {told}")
+
+
+def _closed_alike(timeline: Timeline, rows: Ints, steps: Steps, most_us: float) -> bool:
+    """Whether the step that closes the window was recorded for as long as the shortest in it, and spends less than that on device memory."""
+    calls = timeline.api_calls
+    start, dur = calls["start_us"], calls["dur_us"]
+    edges = np.r_[steps.host_edges_us, steps.host_end_us + float(np.diff(steps.host_edges_us).min())]
+    made = np.histogram(start, edges)[0]
+    inside = (start[rows] >= edges[-2]) & (start[rows] < edges[-1])
+    return bool(made[-1] >= 0.5 * made[:-1].min()) and float(dur[rows][inside].sum()) < most_us
 
 
 def first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:

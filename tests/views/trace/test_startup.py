@@ -167,3 +167,39 @@ def test_first_launches_that_take_little_longer_than_others_load_nothing():
 def test_where_no_kernel_is_launched_twice_a_launch_that_takes_a_millisecond_loads():
     trace = Trace().launch(0, 1_100, 1_110, "a", dur=1_100).launch(1_120, 1_130, 1_140, "b", dur=10)
     assert [(start, end) for _, start, end in trace.get(StartUp).calls] == [(0, 1_100)]
+
+
+def scripted(pauses, name="fused_add_mul_{}1568017186", gpu_until=0.0):
+    """A pass with an op that pauses before each of what TorchScript's fuser made of it, then other work."""
+    trace, at = Trace().launch(0, 5, max(55, gpu_until), "before"), 100.0
+    whole = sum(pauses) + 200 * len(pauses)
+    trace.op("model", at - 20, whole + 100).op("delta", at, whole)
+    for k, pause in enumerate(pauses):
+        at += pause
+        trace.op("fallback_function", at, 100).op(name.format(k), at + 10, 80).launch(at + 20, at + 30, at + 80, f"fused{k}")
+        at += 150
+    return work(trace, at + 100)
+
+
+def test_what_torchscript_compiles_before_it_first_runs_is_start_up():
+    # 100 + 20,000 + 150 + 30,000: where the second of the two runs, after which the rest of the program begins.
+    trace = scripted((20_000, 30_000))
+    assert [(name.split()[0], start, end) for name, start, end in trace.get(StartUp).calls] == [("compiling", 100, 20_100), ("compiling", 20_200, 50_250)]
+    assert trace.get(Steps).start_us == pytest.approx(50_250, abs=30) and "30.1 ms" in trace.get(Steps).detail
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        scripted((2_000, 3_000)),  # no longer than a host may pause
+        scripted((20_000, 30_000), name="aten::mul"),  # nothing that a fuser made
+        scripted((20_000, 30_000), gpu_until=60_000),  # the device works meanwhile
+    ],
+)
+def test_other_pauses_inside_an_op_are_no_start_up(trace):
+    assert not trace.get(StartUp).calls
+
+
+def test_a_fused_op_that_runs_again_was_compiled_before():
+    trace = scripted((0, 30_000), name="fused_add_mul_1568017186")
+    assert not trace.get(StartUp).calls

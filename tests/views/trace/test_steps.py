@@ -316,6 +316,49 @@ def test_marked_steps_that_fill_the_allocators_cache_are_warm_up(taken, left):
     assert steps.steps == left and ("taking device memory" in steps.detail) == (left < 6)
 
 
+def few(taken, closing=100):
+    """Steps of 100 µs and what each spends on device memory; the last one, `closing` µs of which were recorded, closes the window."""
+    trace, at = Trace(), 0.0
+    for s, us in enumerate(taken):
+        long = 100.0 + us if s < len(taken) - 1 else closing
+        trace.step(at, long - 1, s + 1)
+        if us:
+            trace.call("cudaFree", at + 1, us)
+        for k in range(4):
+            if (begun := at + us + 2 + 20 * k) < at + long:
+                trace.launch(begun, begun + 2, begun + 20)
+        at += long
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        ((0, 200, 0), (304, 404)),  # two of three do without: the device waits for the second one's first launch
+        ((10, 200, 10), (314, 424)),  # what each spends is a step's own
+        ((0, 200, 0, 0), (304, 504)),
+        ((0, 0, 200, 0), (404, 504)),
+    ],
+)
+def test_the_only_one_of_few_steps_that_takes_memory_leaves_the_window_and_is_named(taken, left):
+    steps = few(taken).get(Steps)
+    assert (steps.start_us, steps.end_us) == pytest.approx(left, abs=5) and "200 µs of the " in steps.detail and "went into device memory" in steps.detail
+
+
+@pytest.mark.parametrize(
+    ("taken", "closing"),
+    [
+        ((0, 200, 200), 300),  # two of three take it
+        ((0, 200, 0), 15),  # nothing says which of two is usual
+        ((0, 30, 0), 100),  # little of a step
+        ((200, 0, 0), 100),  # before the window
+        ((0, 0, 200, 0, 0, 0), 100),  # enough steps for a mean
+    ],
+)
+def test_other_windows_keep_all_their_steps(taken, closing):
+    assert few(taken, closing).get(Steps).steps == len(taken) - 1
+
+
 def test_time_has_no_origin():
     for shift in (0, 1e9):
         trace = loop(30, 80)
