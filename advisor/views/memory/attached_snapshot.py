@@ -20,7 +20,7 @@ from advisor.views.trace.repeats import FEWEST_REPEATS
 from advisor.views.workspace import Workspace
 
 ROUNDS = FEWEST_REPEATS
-"""Times that a cache is given back and asked for again, from which it is a habit."""
+"""Times that a cache is freed and allocated again, from which it is a habit."""
 IN_PIECES = CONSIDERABLE
 """Share of what is reserved that expandable segments would not need: rounding and caching cost healthy programs up to a sixth."""
 

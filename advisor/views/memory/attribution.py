@@ -28,7 +28,7 @@ class Category(str, Enum):
     """Made and dropped within a part of a step."""
     WORKSPACES = "workspaces"
     HELD = "held by the program"
-    """Made by the program and never given back: inputs, caches, results."""
+    """Allocated by the program and never freed: inputs, caches, results."""
     LEAKED = "leaked"
     """More of it with each step."""
     OLDER = "older than the history"

@@ -88,7 +88,7 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 def _with_first(a: Allocations, chains: list[Ints]) -> tuple[Chain, ...]:
-    """The chains, each with the allocation that it was first copied from: a little smaller, and given back before the next copy."""
+    """The chains, each with the allocation that it was first copied from: a little smaller, and freed before the next copy."""
     taken: set[int] = set()
     made = []
     for rows in chains:

@@ -39,7 +39,7 @@ class Lives(NamedTuple):
         return self._replace(requested=np.where(rows, requested, self.requested), size=np.where(rows, requested, self.size))
 
     def freed_at(self, rows: Bools, event: Ints) -> Lives:
-        """The same with those rows given back at other events."""
+        """The same with those rows freed at other events."""
         return self._replace(freed=np.where(rows, event, self.freed), completed=np.where(rows, event, self.completed))
 
     def repeat_rows(self, rows: Bools, born: Ints, freed: Ints) -> Lives:

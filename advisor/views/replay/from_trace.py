@@ -124,7 +124,7 @@ def _first_of_each(step: Ints) -> Ints:
 
 
 IN_VAIN = MOST
-"""Of a pause before memory is given back: if the device works in most of it, the pause is a wait for the device."""
+"""Of a pause before memory is freed: if the device works in most of it, the pause is a wait for the device."""
 
 
 def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles: Codes, start: Floats, end: Floats) -> Floats:

@@ -24,7 +24,7 @@ STEADY = 1e-9
 """Two periods that differ by less than this share are the same: no further repeat changes them."""
 
 SHORTEST = 24
-"""Ops that make a stretch worth working out as one: numpy's calls cost as much as so many turns of a loop."""
+"""Minimum ops of a vectorised stretch: numpy's calls cost as much as so many iterations of a loop."""
 
 FEW = HARDLY_ANY  # of a column: with fewer look-ups, making a list takes longer
 NEVER = -1e18  # before every time

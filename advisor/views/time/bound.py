@@ -287,7 +287,7 @@ def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
 
 
 def _vector_products(timeline: Timeline) -> np.ndarray:
-    """(n_gpu,) matrix-vector products, by name: they read the matrix for a single use of it."""
+    """(n_gpu,) GEMVs, by name: they read the matrix for a single use of it."""
     return timeline.gpu_ops["name"].matching(lambda name: "gemv" in name.lower())
 
 

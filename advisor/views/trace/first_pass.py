@@ -21,7 +21,7 @@ STILL_NEW = MOST
 
 
 FEWEST_TAKEN = 12
-"""An allocator with a full cache asks the driver for nothing. A dozen requests in a pass, with less than half given back, show that the cache still fills."""
+"""An allocator with a full cache asks the driver for nothing. A dozen requests in a pass, with less than half freed, show that the cache still fills."""
 
 _TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Managed|Pitch|3D)?(_v\d+|_ptsz|_ptds)*$")
 _GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+|_ptsz|_ptds)*$")

@@ -76,7 +76,7 @@ class HostActivity(msgspec.Struct, frozen=True):
 
 
 def _loading(timeline: Timeline, issuing: frozenset[tuple[int, int]]) -> Spans:
-    """Where those threads ask a loader for the next batch."""
+    """Where those threads ask a dataloader for the next batch."""
     frames = _ITERATOR_FRAME if timeline.source.format == "jax" else _LOADER_FRAME
     asked = ((timeline.annotations, _LOADER), (timeline.python_calls, frames))
     return joined(*(spans_of(table, matches(table, pattern) & _on_threads(table, issuing)) for table, pattern in asked))

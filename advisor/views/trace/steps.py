@@ -131,7 +131,7 @@ class Steps(msgspec.Struct, frozen=True):
         return (times_us >= self.host_start_us) & (times_us < self.host_end_us)
 
     def of_host_time(self, times_us: Floats) -> Ints:
-        """Which step the host was issuing at each time: 0 to steps - 1, -1 before and `steps` after the window."""
+        """The step that the host launches at each time: 0 to steps - 1, -1 before and `steps` after the window."""
         return np.searchsorted(self.host_edges_us, times_us, side="right") - 1
 
     @property
