@@ -1,4 +1,4 @@
-"""What a step is in this trace, and the window that holds whole steps."""
+"""The steps of this trace, and the window of whole steps."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) ->
     if steps.steps - 1 < FEWEST_AFTER and not _closed_alike(timeline, rows, steps, usually + 0.5 * longer_us):
         return steps
     left = steps.part(at + 1, steps.steps) if steps.steps - at - 1 >= at else steps.part(0, at)
-    which, kept = ("first", "second", "third")[at], "one step is" if left.steps == 1 else "two steps are"
+    which, kept = ("first", "second", "third")[at], "a single step is" if left.steps == 1 else "two steps are"
     told = f"{duration(float(spent[at]))} of the {which} of {steps.steps} went into device memory, {duration(usually)} at most of any other: {kept} left"
     return replace(left, detail=f"{steps.detail}; {told}")
 
