@@ -49,8 +49,9 @@ USUAL_US = HARDLY_ANY * LONGEST_DISPATCH_US
 def start_times(timeline: Timeline) -> Health:
     """Whether events have start times, in the unit of the format: tools that rewrite a trace may leave nanoseconds in place of its microseconds."""
     made = as_read(timeline, "timestamps", "no event that was read lacks a valid start time", "record with another version of the profiler")
-    host_us, gpu_us = np.r_[timeline.cpu_ops["dur_us"], timeline.api_calls["dur_us"]], timeline.gpu_ops["dur_us"]
-    if made.status == "failed" or min(len(host_us), len(gpu_us)) < USUAL:
+    # Not runtime calls: each launch waits where the GPU's queue is full, and other formats say their unit.
+    host_us, gpu_us = timeline.cpu_ops["dur_us"], timeline.gpu_ops["dur_us"]
+    if made.status == "failed" or timeline.source.format != "kineto" or min(len(host_us), len(gpu_us)) < USUAL:
         return made
     short_us = min(float(np.quantile(of, 1 - NEARLY_ALL)) for of in (host_us, gpu_us))
     if short_us <= USUAL_US:
@@ -58,7 +59,7 @@ def start_times(timeline: Timeline) -> Health:
     return Health(
         check="timestamps",
         status="failed",
-        detail=f"nearly all calls and kernels take longer than {duration(short_us)}: times are probably in nanoseconds, and the format has microseconds",
+        detail=f"nearly all ops and kernels take longer than {duration(short_us)}: times are probably in nanoseconds, and the format has microseconds",
         record_with="the profiler's file unchanged, or with ts and dur divided by 1,000",
         reason="beyond-threshold",
         measured=short_us,

@@ -239,11 +239,19 @@ def test_an_op_without_its_launch_is_told_as_one_and_not_as_another_recording():
 
 @pytest.mark.parametrize(("unit", "status"), [(1.0, "ok"), (1000.0, "failed")])
 def test_times_in_nanoseconds_are_not_taken_for_microseconds(unit, status):
-    trace = Trace()
+    trace = Trace(recorder="kineto")
     for k in range(20):
         at = 20 * k * unit
         trace.step(at, 19 * unit, k + 1).op("aten::mm", at, 9 * unit).launch(at + unit, at + 9 * unit, at + 12 * unit, dur=4 * unit)
     assert answers(trace)["timestamps"] == status
+
+
+def test_launches_that_wait_for_a_full_queue_are_no_times_in_nanoseconds():
+    trace = Trace(recorder="kineto")
+    for k in range(20):
+        trace.op("aten::mm", 500 * k, 450).launch(500 * k, 500 * k + 500, 500 * k + 990, dur=440)
+        trace.op("aten::view", 500 * k + 460, 3)
+    assert answers(trace)["timestamps"] == "ok"
 
 
 def recorded_by_kineto(launches):
