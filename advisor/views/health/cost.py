@@ -93,5 +93,5 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
         f"the replayed step differs from the recorded step by {percent(replay.error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
         replay.error,
         MAX_ERROR,
-        record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of the same kind, in a single process",
+        record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of the same kind",
     )
