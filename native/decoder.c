@@ -411,10 +411,8 @@ static const char *number(Decoder *self, const char *p, const char *end, Value *
     p = digits_past(p, end, &digits);
     ptrdiff_t count = p - first;
     if (count == 0 || (*first == '0' && count > 1)) return NULL;
-    if (count > 19) { /* 64 bits may not hold it */
-        if (count > 20 || *first != '1' || digits < (uint64_t)1 << 63) return NULL;
-    }
     if (p == end || (*p != '.' && *p != 'e' && *p != 'E')) {
+        if (count > MOST_DIGITS && (count > MOST_DIGITS + 1 || *first != '1' || digits < (uint64_t)1 << 63)) return NULL; /* 64 bits do not hold it */
         value->span = (Span){start, (size_t)(p - start)};
         if (negative) {
             if (digits == 0 || digits > (uint64_t)1 << 63) return NULL; /* -0 is another text than 0 */
