@@ -228,8 +228,9 @@ class Text:
                     return
                 pending.popleft()
                 yield value
-                if elsewhere.closed and pending:
-                    self._give_back(pending)
+                if elsewhere.closed:
+                    if pending:
+                        self._give_back(pending)
                     return
 
     def _give_back(self, pending: deque[_Pending[T]]) -> None:

@@ -39,11 +39,14 @@ class Threads(Generic[T]):
         self.closed = False
 
     def start(self, count: int) -> None:
-        """Start so many, or as many as are of use, the first time this is called, unless they are closed."""
-        if not self._threads and not self.closed:
-            self._threads = [Thread(target=self._work, daemon=True) for _ in range(min(count, MOST_PENDING // QUEUED))]
-            for thread in self._threads:
+        """Start so many, or as many as are of use and the system gives, the first time this is called, unless they are closed."""
+        if self._threads or self.closed:
+            return
+        with suppress(RuntimeError):  # a container may limit its threads
+            for _ in range(min(count, MOST_PENDING // QUEUED)):
+                thread = Thread(target=self._work, daemon=True)
                 thread.start()
+                self._threads.append(thread)
 
     def __enter__(self) -> Threads[T]:
         return self

@@ -280,6 +280,45 @@ def test_closed_threads_give_their_pieces_back() -> None:
     assert found == 40_000
 
 
+def test_others_decode_after_those_that_closed_with_nothing_left() -> None:
+    class AtOnce(Threads[int]):
+        """A thread that is done with a piece when it was given."""
+
+        @property
+        def ready(self) -> bool:
+            while self._given and self._given[0].answer.empty():
+                time.sleep(0)
+            return super().ready
+
+    taken: list[int] = []
+    found = 0
+    with AtOnce(events_in, counted) as threads, Threads(events_in, lambda text, events: taken.append(events) or Piece(events=events)) as others:
+        threads.start(1)
+        for piece in Text(BytesIO(TEXT).read, 4096).decoded(lambda text: Piece(events=events_in(text)), threads, others):
+            found += piece.events
+            if found > 10_000:
+                threads.close()
+                others.start(1)
+    assert found == 40_000
+    assert sum(taken) > 20_000
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_a_system_that_gives_few_threads(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if len(threads._threads) >= given:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with Threads(events_in, counted) as threads:
+        monkeypatch.setattr(threading.Thread, "start", limited)
+        threads.start(3)
+        assert len(threads._threads) == given
+        assert sum(piece.events for piece in Text(BytesIO(TEXT).read, 4096).decoded(lambda text: Piece(events=events_in(text)), threads)) == 40_000
+
+
 @installed
 def test_a_decoder_that_is_busy_gives_the_piece_back() -> None:
     """The same decoder in several threads: each piece is decoded as it would be alone, or not at all."""
