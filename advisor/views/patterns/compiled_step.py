@@ -9,6 +9,7 @@ from advisor.intervals import Ints, Mask, sums
 from advisor.knowledge.measured_costs import cost, costs
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import Family
+from advisor.knowledge.shares import MOST
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.patterns.fusion import Fusion, in_optimizer
 from advisor.views.patterns.memory_format import ChannelsLast
@@ -18,11 +19,11 @@ from advisor.views.replay.edits import CheaperDispatch, Edit, Fused, WithDuratio
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
 
 COMPILED_PART_US, COMPILED_KERNEL_US = costs("compiled-part")
-
 COMPILED_CALL_US, COMPILED_DISPATCH = cost("compiled-call"), cost("compiled-dispatch")
 
 OF_A_MODEL = 8
@@ -33,9 +34,9 @@ UNALIGNED = names_of("unaligned")
 
 
 class CompiledStep(msgspec.Struct, frozen=True, eq=False):
-    """overhead: host cost of a compiled training step (inference can replay a graph). spared: CPU time that compiled inference may save besides fewer launches,
-    None elsewhere. fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside: other effects of a compiler
-    on GPU work. passed: positions of gathers and scatters with elementwise work between, as in message passing of graph networks. edit: effect of
+    """overhead: host cost of a compiled training step (inference can replay a graph). spared: CPU time that compiling eager inference may save besides fewer
+    launches, None elsewhere. fused: fewer launches; in a training step launches only, since another finding has the GPU's gain. beside: other effects of a
+    compiler on GPU work. passed: positions of gathers and scatters with elementwise work between, as in message passing of graph networks. edit: effect of
     compiling, with a fused optimizer, on launches."""
 
     overhead: Edit
@@ -48,7 +49,7 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def build(
         cls, work: GpuWork, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
-        roofline: Roofline, shapes: Shapes,
+        roofline: Roofline, shapes: Shapes, launches: Launches,
     ) -> CompiledStep:  # fmt: skip
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
         overhead = WithHostTime(work.first_of_steps, 0.0 if program.compiles_whole else COMPILED_PART_US + left * COMPILED_KERNEL_US)
@@ -62,7 +63,8 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _compiled_neighbours(work, fusion, images, program, roofline, shapes)
-        return cls(overhead, CheaperDispatch(COMPILED_DISPATCH) if program.eager_whole else None, fused, beside, passed, combine(*edits))
+        eager = program.eager and launches.replayed[work.rows].mean() <= MOST
+        return cls(overhead, CheaperDispatch(COMPILED_DISPATCH) if eager else None, fused, beside, passed, combine(*edits))
 
 
 def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:

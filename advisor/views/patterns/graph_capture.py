@@ -145,7 +145,7 @@ def _launched(steps: Steps, launches: Launches) -> list[Ints]:
 def _capture_obstacle(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
     if not steps.repeats or len(parts) < 2:
         return "the window holds no two steps to compare"
-    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean() > REPLAYED:
+    if launches.replayed[work.rows].mean() > REPLAYED:
         return "CUDA graphs are in use already"
     if _allocates(steps, calls):
         return "device memory is allocated inside the steps, and a CUDA graph cannot contain that"

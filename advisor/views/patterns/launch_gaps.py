@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, joined
-from advisor.knowledge import cuda_api
 from advisor.knowledge.measured_costs import cost
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence
@@ -103,7 +102,7 @@ class LaunchGaps(msgspec.Struct, frozen=True, dict=True):
     @property
     def replayed_share(self) -> float:
         """Of the window's GPU ops, those that CUDA graphs launched."""
-        return float(np.isin(self.launches.call[self.inside], self.launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean())
+        return float(self.launches.replayed[self.inside].mean())
 
     @property
     def ops_a_step(self) -> float:

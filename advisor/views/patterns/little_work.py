@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Floats, Mask
-from advisor.knowledge import cuda_api
 from advisor.knowledge.op_tokens import names_of
 from advisor.knowledge.op_tokens.families import PRODUCTS
 from advisor.views.groups import distinct
@@ -66,4 +65,4 @@ class LittleWork(msgspec.Struct, frozen=True, dict=True):
     @property
     def replayed(self) -> bool:
         """Whether a CUDA graph launches any of it: gaps inside one come from recording its nodes."""
-        return bool(np.isin(self.launches.call[self.work.rows], self.launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any())
+        return bool(self.launches.replayed[self.work.rows].any())

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.shares import MOST
 from advisor.recordings.captures import GraphAnnotations, NodeAnnotation
 from advisor.recordings.columns import Categorical, Table
@@ -32,7 +31,7 @@ class AnnotatedGraphs(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def build(cls, annotations: GraphAnnotations, timeline: Timeline, launches: Launches, kernels: Kernels) -> AnnotatedGraphs:
         frame = timeline.gpu_ops
-        replayed = np.isin(launches.call, launches.calls_with(ApiRole.GRAPH_LAUNCH))
+        replayed = launches.replayed
         nodes = np.array(sorted(annotations.nodes), np.int64)
         said = tuple(annotations.nodes[node] for node in nodes.tolist())
         rows = np.flatnonzero(replayed)

@@ -72,7 +72,7 @@ class CapturedGraphs(msgspec.Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def build(cls, captures: CaptureTraces, timeline: Timeline, launches: Launches, serving: Serving) -> CapturedGraphs:
         frame = timeline.gpu_ops
-        replay = np.where(np.isin(launches.call, launches.calls_with(ApiRole.GRAPH_LAUNCH)), launches.call, -1)
+        replay = np.where(launches.replayed, launches.call, -1)
         read = [_Read.create(trace) for trace in captures.traces]
         sets = [one for at, capture in enumerate(read) for one in capture.sets(at)]
         node, of = np.full(len(frame), -1, np.int64), np.full(len(frame), -1, np.int64)

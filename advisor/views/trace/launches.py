@@ -30,6 +30,11 @@ class Launches(msgspec.Struct, frozen=True):
         return np.flatnonzero(np.isin(self.roles, wanted))
 
     @property
+    def replayed(self) -> Mask:
+        """(n_gpu,) whether a graph's launch ran it."""
+        return np.isin(self.call, self.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
+
+    @property
     def in_order(self) -> Ints:
         """Rows of the GPU ops that a call is known of, as they were launched."""
         known = np.flatnonzero(self.call >= 0)

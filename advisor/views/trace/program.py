@@ -86,9 +86,9 @@ class Program(msgspec.Struct, frozen=True):
         return not self.training or self.functional or self.handed_back
 
     @property
-    def eager_whole(self) -> bool:
-        """Whether torch.compile can get all of a step and has not: compiled code is launched as it will be."""
-        return self.compiles_whole and self.framework == "torch" and not self.compiled
+    def eager(self) -> bool:
+        """Whether this is inference in PyTorch's eager mode."""
+        return not self.training and self.framework == "torch" and not self.compiled
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:

@@ -121,7 +121,7 @@ def _steps(
     graphs = np.isin(launching, launches.calls_with(ApiRole.GRAPH_LAUNCH))
     n = len(marks)
     made = [_count(of_call[launching[chosen]], n) for chosen in (graphs, ~graphs)]
-    by_graph = np.isin(launches.call, launches.calls_with(ApiRole.GRAPH_LAUNCH))
+    by_graph = launches.replayed
     of_op = np.r_[of_call, -1][launches.call]
     took = [_count(of_op[chosen], n, dur[chosen]).astype(float) for chosen in (by_graph, ~by_graph)]
     took[0][(made[0] > 0) & (took[0] == 0)] = np.nan

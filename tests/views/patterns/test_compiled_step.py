@@ -60,18 +60,23 @@ def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
     assert period_us(after) > period_us(before), "a small step is slower compiled"
 
 
-def pointwise(kernel):
+def pointwise(kernel, call="cudaLaunchKernel"):
     """Two steps of two kernels of that name."""
     trace = Trace().step(0, 199, 1).step(200, 199, 2)
     for at in (0, 50, 200, 250):
-        trace.op("aten::mul", at, EACH - 2, SIZE).launch(at + EACH - 10, at + EACH - 4, at + EACH - 1, kernel, dur=4)
+        trace.op("aten::mul", at, EACH - 2, SIZE).launch(at + EACH - 10, at + EACH - 4, at + EACH - 1, kernel, dur=4, api=call)
     return trace
 
 
 @pytest.mark.parametrize(
     ("trace", "spared"),
-    [(pointwise("vectorized_elementwise_kernel"), True), (training(), False), (pointwise("triton_poi_fused_mul_0"), False)],
-    ids=["inference", "training", "compiled"],
+    [
+        (pointwise("vectorized_elementwise_kernel"), True),
+        (training(), False),
+        (pointwise("triton_poi_fused_mul_0"), False),
+        (pointwise("vectorized_elementwise_kernel", "cudaGraphLaunch"), False),
+    ],
+    ids=["inference", "training", "compiled", "replayed"],
 )
 def test_compiling_may_spare_the_host_more_than_launches_in_eager_inference(trace, spared):
     compiled, before = trace.get(CompiledStep), trace.get(Replay).recorded
