@@ -129,7 +129,8 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
     shorter = np.minimum(dur[rows[1:]], dur[rows[:-1]])
     # A file that was merged with itself holds each op twice, with one correlation as nodes of a graph have. Merged ranks have a check of their own.
     ranks = any(issue.check == "one-rank" for issue in timeline.source.issues)
-    twice = (start[rows[1:]] == start[rows[:-1]]) & (dur[rows[1:]] == dur[rows[:-1]]) & (not ranks)
+    name = ops["name"].codes
+    twice = (name[rows[1:]] == name[rows[:-1]]) & (start[rows[1:]] == start[rows[:-1]]) & (dur[rows[1:]] == dur[rows[:-1]]) & (not ranks)
     bad = int((same & (~one_graph | twice) & (overlap > np.maximum(0.5 * shorter, EARLY_START_US))).sum())
     share = bad / max(len(rows) - 1, 1)
     most = f"another op of their stream by half of the shorter and {EARLY_START_US:g} µs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from advisor.intervals import NANOSECOND_US
 from advisor.knowledge.counts import USUAL
 from advisor.knowledge.how_to_record import Missing
 from advisor.knowledge.shares import HARDLY_ANY, NEARLY_ALL
@@ -54,7 +55,9 @@ def start_times(timeline: Timeline) -> Health:
     if made.status == "failed" or timeline.source.format != "kineto" or min(len(host_us), len(gpu_us)) < USUAL:
         return made
     short_us = min(float(np.quantile(of, 1 - NEARLY_ALL)) for of in (host_us, gpu_us))
-    if short_us <= USUAL_US:
+    # Nanoseconds are whole numbers; microseconds have fractions, but for those of old versions.
+    whole = all(np.mean(np.abs(of - np.rint(of)) < NANOSECOND_US) > NEARLY_ALL for of in (host_us, gpu_us))
+    if short_us <= USUAL_US or not whole:
         return made
     return Health(
         check="timestamps",

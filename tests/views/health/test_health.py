@@ -224,6 +224,15 @@ def test_nodes_of_one_graph_may_run_side_by_side():
     assert answers(trace)["stream-order"] == "ok"
 
 
+def test_nodes_of_one_graph_may_start_and_end_together():
+    trace = Trace()
+    for s in range(5):
+        trace.step(500.0 * s, 499, s + 1).call("cudaGraphLaunch", 500.0 * s, 10, 100 + s)
+        for k in range(2):
+            trace.gpu(500.0 * s + 20, 500.0 * s + 120, f"node{k}", correlation=100 + s)
+    assert answers(trace)["stream-order"] == "ok"
+
+
 def test_ops_that_are_there_twice_are_no_nodes_of_a_graph():
     trace = loop()
     for row in [*trace.rows["gpu_ops"]]:
@@ -251,6 +260,13 @@ def test_launches_that_wait_for_a_full_queue_are_no_times_in_nanoseconds():
     for k in range(20):
         trace.op("aten::mm", 500 * k, 450).launch(500 * k, 500 * k + 500, 500 * k + 990, dur=440)
         trace.op("aten::view", 500 * k + 460, 3)
+    assert answers(trace)["timestamps"] == "ok"
+
+
+def test_a_host_that_waits_for_a_full_queue_in_each_op_has_microseconds():
+    trace = Trace(recorder="kineto")
+    for k in range(20):
+        trace.op("aten::mm", 10_000.25 * k, 9_990.125).launch(10_000.25 * k + 1, 10_000.25 * (k + 1), 10_000.25 * (k + 2) - 1, dur=9_980.5)
     assert answers(trace)["timestamps"] == "ok"
 
 
