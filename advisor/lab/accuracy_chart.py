@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from xml.sax.saxutils import escape
 
 from advisor.lab.accuracy import Pair
@@ -45,19 +46,20 @@ def as_svg(pairs: Sequence[Pair]) -> str:
 
 
 _WIDE, _HIGH = 2 * PLOT, PLOT // 2
-_MOST = 0.18  # the largest mean error that is drawn
 
 
 def by_set_as_svg(sets: Sequence[BlindSet]) -> str:
     """The mean error of each set of unseen programs, in their order, as a bar with the width of its number of fixes; the median as a line."""
     sets = [one for one in sets if one.mean_error is not None]
     per_fix = _WIDE / sum(one.fixes for one in sets)
+    largest = max(max(one.mean_error or 0.0, one.median_error) for one in sets)
+    ticks = range(0, 3 * max(ceil(100 * largest / 3), 1) + 1, 3)
 
     def y_position(share: float) -> float:
-        return round(MARGIN + (1 - min(share, _MOST) / _MOST) * _HIGH, 1)
+        return round(MARGIN + (1 - 100 * share / ticks[-1]) * _HIGH, 1)
 
     lines = [opened(_WIDE + 2 * MARGIN, _HIGH + 2 * MARGIN)]
-    for percent in range(0, round(100 * _MOST) + 1, 3):
+    for percent in ticks:
         y = y_position(percent / 100)
         lines += [f'<path d="M{MARGIN} {y}H{MARGIN + _WIDE}" stroke="#ddd"/>', f'<text x="{MARGIN - 6}" y="{y + 4}" text-anchor="end">{percent}%</text>']
     left, month = float(MARGIN), ""

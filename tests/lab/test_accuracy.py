@@ -50,6 +50,7 @@ def test_what_was_predicted_blind_is_told_of_its_own_directory_alone_and_first(t
     assert page.index("never seen") < page.index("as predicted today")
     svg = by_set_as_svg([early, later])
     assert svg.count("<title>") == 1 and "four &lt;more&gt;" in svg, "a set without a mean has no bar"
+    assert ">9%<" in svg and ">12%<" not in svg, "the axis ends above the largest error"
 
 
 def test_pairs_of_folders_are_told_apart(tmp_path):
