@@ -118,7 +118,8 @@ def as_svg(table: Sequence[Cell]) -> str:
     columns = sorted({*rows, *(cell.rule for cell in table if cell.said in LOUD)})
     having = {rule: {cell.sample for cell in table if cell.planted and cell.rule == rule} for rule in rows}
     loud = {rule: {cell.sample for cell in table if cell.said in LOUD and cell.rule == rule} for rule in columns}
-    wide, high = NAMES + CELL * len(columns) + 20, NAMES + CELL * len(rows) + 20
+    # The last names lean out of the cells.
+    wide, high = NAMES + CELL * len(columns) + NAMES // 2, NAMES + CELL * len(rows) + 20
     lines = [
         opened(wide, high),
         *(f'<text transform="translate({NAMES + CELL * at + 13} {NAMES - 6}) rotate(-60)">{rule}</text>' for at, rule in enumerate(columns)),
