@@ -34,7 +34,7 @@ UNKNOWN_DEVICE = costs("unknown-device")
 
 
 MIN_FUSED, MIN_FMA = MOST, CONSIDERABLE
-"""A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
+"""A product spends most of its floating-point instructions on fused multiply-adds, and a quarter of the FP32 units' time at least:
 one that does less waits for something else first."""
 
 

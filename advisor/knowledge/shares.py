@@ -13,7 +13,7 @@ LITTLE = 0.1
 """Less says nothing of the rest."""
 
 HARDLY_ANY = 0.05
-"""Its own noise hides less in an unprofiled run."""
+"""The noise of an unprofiled run hides less."""
 
 CONSIDERABLE = 0.25
 """Less is not worth a word next to the largest."""

@@ -1,4 +1,4 @@
-"""The extension module trace_advisor_native: a decoder of traces, a replay of schedules an allocator's simulation and protobuf's wire format, all in C.
+"""The extension module trace_advisor_native: a decoder of traces, a replay of schedules, an allocator's simulation and protobuf's wire format, all in C.
 
 Whoever uses a part of it has the same in Python. That runs if no compiler was there to build it, if it is of another version, or if
 ADVISOR_NATIVE=no in the environment leaves it out, to compare.

@@ -16,7 +16,7 @@ from advisor.lab.trying.numerics import Compared, compare
 from advisor.lab.trying.plan import Candidate, candidates, unfit
 from advisor.lab.trying.result import Elsewhere, Predicted, Reach, Trial, Tried, append
 from advisor.lab.trying.start import Program, Ran
-from advisor.lab.trying.statistics import held, tight
+from advisor.lab.trying.statistics import _t, held, tight
 from advisor.lab.verify import Gain
 from tests.analysed import analysed
 from tests.command import advisor
@@ -210,6 +210,11 @@ def test_predicted_stands_beside_measured_in_every_form():
     assert first["verdict"] == "faster" and first["measured_us"]["expected"] == pytest.approx(37.0) and first["predicted_us"]["high"] == pytest.approx(52.0)
     assert (first["losses"], first["inside"], first["applied"]) == ("equal", True, 1)
     assert second["verdict"] == "did-not-apply" and second["measured_us"] is None
+
+
+@pytest.mark.parametrize(("freedom", "t"), [(1, 63.657), (2, 9.9248), (4, 4.6041), (10, 3.1693), (120, 2.6174)])
+def test_students_t_is_that_of_the_tables(freedom, t):
+    assert _t(freedom) == pytest.approx(t, abs=5e-4)
 
 
 def test_few_runs_have_no_digits():
