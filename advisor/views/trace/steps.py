@@ -207,9 +207,9 @@ def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
 
 
 def _works_on(timeline: Timeline, end_us: float, step_us: float) -> bool:
-    """Whether devices work for longer than a step after the last mark: the host ran ahead, and its steps are not theirs."""
-    ops = timeline.gpu_ops
-    return bool(len(ops)) and float(ops.ends.max()) - end_us > step_us
+    """Whether devices work for longer than a step after the host's last mark and op: the host ran ahead, and its steps are not theirs."""
+    ops, host = timeline.gpu_ops, timeline.cpu_ops
+    return bool(len(ops)) and float(ops.ends.max()) - float(host.ends.max(initial=end_us)) > step_us
 
 
 def _steps_from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"], closes_us: float) -> Steps | None:

@@ -79,6 +79,15 @@ def test_steps_of_the_host_are_not_those_of_a_device_that_is_far_behind(gpu, bas
     assert (steps.basis, steps.step_us) == (basis, step_us)
 
 
+def test_work_that_the_host_does_after_the_marks_leaves_them_as_they_are():
+    trace = Trace()
+    for s in range(4):
+        trace.step(100.0 * s, 99, s + 1).gpu(100 * s + 5, 100 * s + 25)
+    for at in (400, 500, 600):
+        trace.op("aten::mm", at, 10).gpu(at + 5, at + 85)
+    assert trace.get(Steps).basis == "profiler-step"
+
+
 def test_the_device_with_most_of_the_work_is_the_clock():
     trace = Trace((H200,))
     for s in range(4):
