@@ -63,7 +63,7 @@ class CompiledStep(msgspec.Struct, frozen=True, eq=False):
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _compiled_neighbours(work, fusion, images, program, roofline, shapes)
-        eager = program.eager and launches.replayed[work.rows].mean() <= MOST
+        eager = program.eager and len(work.timeline.cpu_ops) > 0 and launches.replayed[work.rows].mean() <= MOST  # without ops it may train
         return cls(overhead, CheaperDispatch(COMPILED_DISPATCH) if eager else None, fused, beside, passed, combine(*edits))
 
 

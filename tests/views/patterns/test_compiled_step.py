@@ -68,15 +68,24 @@ def pointwise(kernel, call="cudaLaunchKernel"):
     return trace
 
 
+def without_ops(trace):
+    trace.rows["cpu_ops"].clear()
+    return trace
+
+
+NATIVE = "void at::native::vectorized_elementwise_kernel"
+
+
 @pytest.mark.parametrize(
     ("trace", "spared"),
     [
         (pointwise("vectorized_elementwise_kernel"), True),
         (training(), False),
         (pointwise("triton_poi_fused_mul_0"), False),
-        (pointwise("vectorized_elementwise_kernel", "cudaGraphLaunch"), False),
+        (pointwise(NATIVE, "cudaGraphLaunch"), False),
+        (without_ops(pointwise(NATIVE)), False),
     ],
-    ids=["inference", "training", "compiled", "replayed"],
+    ids=["inference", "training", "compiled", "replayed", "unknown"],
 )
 def test_compiling_may_spare_the_host_more_than_launches_in_eager_inference(trace, spared):
     compiled, before = trace.get(CompiledStep), trace.get(Replay).recorded
