@@ -282,7 +282,7 @@ static bool sound(const Requests *r, Py_ssize_t pools, bool expandable) {
 static PyObject *simulated(Allocator *a, Requests *r, const char *large) {
     PyObject *curve = PyBytes_FromStringAndSize(NULL, r->events * (Py_ssize_t)sizeof(int64_t));
     if (!curve) return NULL;
-    a->pools = malloc(((size_t)a->pool_count + 1) * sizeof *a->pools);
+    a->pools = calloc((size_t)a->pool_count + 1, sizeof *a->pools); /* empty, if there is no memory for what follows */
     r->held = malloc(((size_t)r->rows + 1) * sizeof *r->held);
     bool done = a->pools && r->held;
     for (Py_ssize_t i = 0; done && i < a->pool_count; i++) a->pools[i] = (Pool){.end = NONE, .last = NONE, .large = large[i]};

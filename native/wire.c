@@ -34,8 +34,9 @@ PyObject *wire_records(PyObject *Py_UNUSED(module), PyObject *args) {
     const uint8_t *data = (const uint8_t *)text;
     // An empty message has a tag and a size, so there are never more of them.
     size_t most = at < end ? (size_t)(end - at) / 2 + 1 : 1, count = 0;
-    int64_t *edges = malloc(2 * most * sizeof *edges), *stops = edges + most;
+    int64_t *edges = malloc(2 * most * sizeof *edges);
     if (!edges) return PyErr_NoMemory();
+    int64_t *stops = edges + most;
     bool regular = true;
     while (at < end && data[at] == tag) {
         Py_ssize_t here = at + 1;
