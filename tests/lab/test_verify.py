@@ -10,7 +10,7 @@ from advisor.cli import main
 from advisor.errors import TraceError, UsageError
 from advisor.knowledge.structs import replace
 from advisor.lab import accuracy
-from advisor.lab.verify import Gain, Prediction, Verification, append, gain, prediction, verify_commands, with_prediction, words
+from advisor.lab.verify import Gain, Prediction, Verification, _medians, append, gain, prediction, verify_commands, with_prediction, words
 from tests.lab.programs import TRAIN, written
 from tests.paths import MANY_SAMPLES, ROOT
 
@@ -21,6 +21,14 @@ def runs(rng, middle, count=3, spread=0.005, steps=30):
 
 
 TRIALS = 200 if MANY_SAMPLES else 50
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 30, 201])
+def test_medians_of_resamples_are_as_if_each_value_was_drawn(count):
+    rng, shares = np.random.default_rng(3), (0.025, 0.25, 0.5, 0.75, 0.975)
+    run = rng.gamma(9.0, 10.0, count)
+    drawn = np.median(rng.choice(run, (10_000, count)), axis=1)
+    assert np.quantile(_medians(run, rng), shares) == pytest.approx(np.quantile(drawn, shares), rel=0.02)
 
 
 def test_the_gain_is_a_share_of_the_time_before():
