@@ -25,8 +25,8 @@ TRIALS = 200 if MANY_SAMPLES else 50
 
 @pytest.mark.parametrize("count", [1, 2, 5, 30, 201])
 def test_medians_of_resamples_are_as_if_each_value_was_drawn(count):
-    rng, shares = np.random.default_rng(3), (0.025, 0.25, 0.5, 0.75, 0.975)
-    run = rng.gamma(9.0, 10.0, count)
+    rng, shares = np.random.default_rng(3), (0.025, 0.2, 0.5, 0.8, 0.975)
+    run = rng.gamma(9.0, 10.0, count)  # of two values a quarter of the medians are the lower: no share is near that
     drawn = np.median(rng.choice(run, (10_000, count)), axis=1)
     assert np.quantile(_medians(run, rng), shares) == pytest.approx(np.quantile(drawn, shares), rel=0.02)
 
