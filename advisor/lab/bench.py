@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,6 @@ def bench(
     device = device_of(result)
     call = waited_for(fn, args, device)
     steady = warm_up(call)
-    moved = bytes
-    if device != "jax" and (flops is None or moved is None):
-        counted, touched = _work(fn, args, result)
-        flops, moved = flops or counted, moved or touched
     kind = _dtype_of((args, result))
     del result
     estimate = max(min(host_times(call, 3)), 1e-7)
@@ -72,6 +69,10 @@ def bench(
         times = np.array(_on_device(fn, args, calls, device, flush_l2, estimate)) * 1e6
         clock = clock_mhz() if device == "cuda" else None
     low, high = _interval(times)
+    moved = bytes
+    if device != "jax" and (flops is None or moved is None):
+        counted, touched = _work(fn, args)
+        flops, moved = flops or counted, moved or touched
     known = bound(flops or 0.0, moved, kind, devices.find(device_name(device))) if moved and device not in ("cpu", "jax") else None
     q1, q3 = np.quantile(times, (0.25, 0.75))
     far = OUTLIER_IQRS * (q3 - q1)
@@ -236,13 +237,15 @@ def _interval(times: np.ndarray) -> tuple[float, float]:
     return float(ordered[max(0, math.floor(n / 2 - half) - 1)]), float(ordered[min(n - 1, math.ceil(n / 2 + half))])
 
 
-def _work(fn: Callable[..., object], args: Sequence[Any], result: object) -> tuple[float | None, float | None]:
+def _work(fn: Callable[..., object], args: Sequence[Any]) -> tuple[float | None, float | None]:
     """FLOPs that torch counts in a call, None if it counts none, and the bytes of what goes in and comes out, each tensor once."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter, theirs():
-        fn(*args)
+    # torch.compile passes over code that a counter watches, and would leave it uncompiled for good.
+    stance = getattr(torch.compiler, "set_stance", None)  # from 2.6 on
+    with stance("force_eager") if stance else nullcontext(), FlopCounterMode(display=False) as counter, theirs():
+        result = fn(*args)
     tensors = {leaf.data_ptr(): leaf for leaf in _leaves((args, result)) if isinstance(leaf, torch.Tensor)}
     moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return float(counter.get_total_flops()) or None, float(moved) or None

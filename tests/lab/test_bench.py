@@ -56,6 +56,21 @@ def test_a_timing_knows_its_work():
     assert (given.flops, given.moved_bytes) == (10.0, 5.0)
 
 
+def test_a_compiled_function_is_timed_compiled_and_stays_so():
+    runs = []
+
+    def backend(graph, inputs):
+        return lambda *args: runs.append(graph) or graph(*args)
+
+    a = torch.ones(8, 8)
+    compiled = torch.compile(lambda x: torch.relu(x @ x), backend=backend)
+    found = advisor.bench(compiled, a)
+    assert found.flops == 2 * 8**3 and len(runs) > found.calls
+    before = len(runs)
+    compiled(a)
+    assert len(runs) == before + 1
+
+
 def test_the_interval_holds_the_median():
     # Of 100 values the order statistics 40 and 61 bound the median with 95 % confidence.
     assert lab._interval(np.arange(1.0, 101.0)) == (40.0, 61.0)
