@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -61,7 +62,9 @@ def unseen(settings: Mapping[str, str], memory: bool = False) -> Iterator[None]:
     """While a profiler runs: settings that its C++ reads from the environment, which `os.environ` does not show and a program's own override.
 
     It writes lines of its own to standard error, which are no output of the program's. With `memory` it also warns of every block that was allocated before.
+    Where it records stacks it ends the thread's profile function, which is set again afterwards.
     """
+    hook = sys.getprofile()
     set_here = {name: value for name, value in {"KINETO_LOG_LEVEL": "99", **settings}.items() if name not in os.environ}
     for name, value in set_here.items():
         os.putenv(name, value)
@@ -72,6 +75,8 @@ def unseen(settings: Mapping[str, str], memory: bool = False) -> Iterator[None]:
             level.value = max(before, _ERRORS_ONLY)
         yield
     finally:
+        if hook is not None and sys.getprofile() is None and callable(hook):  # cProfile's cannot be set from Python
+            sys.setprofile(hook)
         if level is not None:
             level.value = before
         for name in set_here:

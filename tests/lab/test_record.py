@@ -237,6 +237,20 @@ for step in range(10**6):
 """
 
 
+def test_a_profile_function_of_the_program_outlives_the_stacks(tmp_path, train):
+    def hook(frame, event, arg):
+        pass
+
+    sys.setprofile(hook)
+    try:
+        with advisor.record(tmp_path, **FEW) as run:
+            for batch in run.steps(batches(30)):
+                train(batch)
+        assert sys.getprofile() is hook
+    finally:
+        sys.setprofile(None)
+
+
 @pytest.mark.parametrize("steps", ["auto", "backward"])
 def test_updates_by_hand_have_a_step_for_each_backward(tmp_path, steps):
     assert launch([PYTHON, written(tmp_path, BY_HAND)], tmp_path, Options(**FEW), steps=steps) == 0
