@@ -62,7 +62,7 @@ def unseen(settings: Mapping[str, str], memory: bool = False) -> Iterator[None]:
     """While a profiler runs: settings that its C++ reads from the environment, which `os.environ` does not show and a program's own override.
 
     It writes lines of its own to standard error, which are no output of the program's. With `memory` it also warns of every block that was allocated before.
-    Where it records stacks it ends the thread's profile function, which is set again afterwards.
+    If it records stacks, it ends the thread's profile function, which is set again afterwards.
     """
     hook = sys.getprofile()
     set_here = {name: value for name, value in {"KINETO_LOG_LEVEL": "99", **settings}.items() if name not in os.environ}

@@ -171,7 +171,7 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
 def _medians(run: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(RESAMPLES,) medians of as many values drawn with replacement.
 
-    Only the middle of the sorted draws is drawn: of n uniform numbers the k-th smallest has a beta distribution, and the next is the least of the others."""
+    Only the middle of the sorted draws is drawn: of n uniform numbers the k-th smallest has a beta distribution. The next is the least of the others."""
     run, n = np.sort(run), len(run)
     k = (n + 1) // 2
     low = rng.beta(k, n - k + 1, RESAMPLES)
