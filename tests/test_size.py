@@ -30,4 +30,5 @@ MOST_LINES_OF_PATTERNS = 5295
 
 
 def test_patterns_become_fewer_lines():
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "advisor/views/patterns").glob("*.py")) <= MOST_LINES_OF_PATTERNS
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "advisor/views/patterns").glob("*.py"))
+    assert lines <= MOST_LINES_OF_PATTERNS, f"shorten a pattern that scans by itself by {lines - MOST_LINES_OF_PATTERNS} lines: the dataflow may do it"

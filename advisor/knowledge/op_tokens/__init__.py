@@ -28,9 +28,11 @@ namespace. DistributedDataParallel's `torch.distributed.ddp.reducer::` has dots 
 
 @cache
 def names_of(token: str) -> re.Pattern[str]:
-    """What finds the names of a token: whole names of PyTorch's own ops, or parts of any name. KeyError where the table has no such token."""
+    """What finds the names of a token: whole names of PyTorch's own ops, or parts of any name. Raises KeyError if the table has no such token."""
     if token in _TABLE["ops"]:
         return expression(rf"^{TORCH}({'|'.join(_TABLE['ops'][token].split())})$")
+    if token not in _TABLE["names"]:
+        raise KeyError(f"no token {token!r}: add it to [ops] or [names] of advisor/knowledge/op_tokens/table.toml")
     return expression("".join(line.lstrip() for line in _TABLE["names"][token].splitlines()))
 
 

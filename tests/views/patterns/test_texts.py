@@ -44,7 +44,14 @@ GROUPS: dict[str, Callable[[Trace], list[list[int]]]] = {
     ("pattern", "case"), [(pattern, case) for pattern in GROUPS for case in cases(pattern)], ids=lambda value: getattr(value, "why", value)
 )
 def test_groups(pattern, case):
-    assert [[at + 1 for at in group] for group in GROUPS[pattern](recorded(case.lines))] == case.groups
+    found = [[at + 1 for at in group] for group in GROUPS[pattern](recorded(case.lines))]
+    assert found == case.groups, [[case.lines[k - 1] for k in group] for group in found]
+
+
+@pytest.mark.parametrize("tensor", ["8y16", "8x16:fp16", "8x16@1xx"])
+def test_a_tensor_that_is_none_names_its_line(tensor):
+    with pytest.raises(ValueError, match=f"line 2, 'mm {tensor}'.* half, bf16"):
+        recorded(["mm 8x16 16x8", f"mm {tensor}"])
 
 
 def test_each_text_is_read():

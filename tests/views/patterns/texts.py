@@ -1,7 +1,7 @@
 """Patterns as pairs of texts: ops in, groups out.
 
 A case begins with `# why`. Each of its lines is an op as `mm 8x1024 1024x16`, its tensors by their sides; `:half` behind the sides is another type than
-FP32, `8x16@1x8` gives strides, a blank is a number, `| NAME` names its kernel, or the way of its copy (`HtoD`, `DtoH`), `*3` at the end repeats the line. `-> 2-4, 7` names the lines of the first group, if any; a further
+FP32 (see `TYPES`), `8x16@1x8` gives strides, a blank is a number, `| NAME` names its kernel, or the way of its copy (`HtoD`, `DtoH`), `*3` at the end repeats the line. `-> 2-4, 7` names the lines of the first group, if any; a further
 `->` the next.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests.build import Trace
 
-TYPES = {"half": "c10::Half", "bf16": "c10::BFloat16", "double": "double", "long": "long int", "bool": "bool"}
+TYPES = {"": "float", "half": "c10::Half", "bf16": "c10::BFloat16", "double": "double", "long": "long int", "bool": "bool"}
 KERNELS = {
     "gemm_kernel": r"mm$|matmul|linear",
     "softmax_kernel": "softmax",
@@ -62,7 +62,10 @@ def recorded(lines: list[str]) -> Trace:
     for k, line in enumerate(lines):
         text, _, own = (part.strip() for part in line.partition("|"))
         name, *tensors = text.split()
-        sides, types, strides = zip(*map(_tensor, tensors), strict=True) if tensors else ((), (), ())
+        try:
+            sides, types, strides = zip(*map(_tensor, tensors), strict=True) if tensors else ((), (), ())
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"line {k + 1}, {line!r}: a tensor is as 8x1024, 8x1024@1x8 or 8x1024:half, its type one of {', '.join(TYPES)[2:]}") from error
         kernel = own or next((kernel for kernel, ops in KERNELS.items() if re.search(ops, name)), "elementwise_kernel")
         trace.op(f"aten::{name}", 20.0 * k, 15, [list(s) for s in sides] or None, list(types))
         trace.rows["cpu_ops"][-1]["strides"] = str([list(s) for s in strides]).replace("'", '"')
@@ -80,4 +83,4 @@ def _tensor(text: str) -> tuple[list[int], str, list[int]]:
     body, _, steps = body.partition("@")
     sides = [int(n) for n in body.split("x")]
     strides = [int(n) for n in steps.split("x")] if steps else [prod(sides[k + 1 :]) for k in range(len(sides))]
-    return sides, TYPES.get(kind, "float"), strides
+    return sides, TYPES[kind], strides
