@@ -132,5 +132,5 @@ _IN_A_POOL = Code(
 def _place_of_work(work: OwnWork) -> str:
     """The work as something to look at."""
     if work.kind == "unknown" and not work.label.startswith("blocked in"):
-        return f"Find what the host does, or waits for: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"
+        return f"Find the work or wait in {work.label}. A recording with with_stack=True, or a sampling profiler, names it"
     return f"Look at {'why the host is ' * work.label.startswith('blocked in')}{work.label}"

@@ -90,7 +90,7 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
     return compared(
         check,
         "ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
-        f"the replayed step differs from the recorded step by {percent(replay.error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
+        f"the replay differs by {percent(replay.error, MAX_ERROR)} ({tolerated(MAX_ERROR)})",
         replay.error,
         MAX_ERROR,
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of the same kind",

@@ -244,7 +244,9 @@ def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Flo
         return abs(period_us(schedule) / steps.step_us - 1)
     # A host that stood still within the window held the device up too, or their clocks jumped. What comes before the first launch is not in between.
     host_us = float(schedule.host_us[1:].sum() + schedule.call_us.sum())
-    late = host_us / (steps.end_us - steps.start_us) - 1 if schedule.periodic else 0.0
+    # A device that waits for other ranks lags behind its host by more in one step than in the next.
+    alone = schedule.periodic and not _exchanges(timeline)[schedule.op_row].any()
+    late = host_us / (steps.end_us - steps.start_us) - 1 if alone else 0.0
     ops = timeline.gpu_ops
     end = ops["start_us"] + ops["dur_us"]
     busy = {s: float(us) for s, us in enumerate(ended_before_us(ops, schedule.op_row, schedule.stream)) if np.isfinite(us)}

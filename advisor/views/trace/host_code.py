@@ -253,7 +253,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     return found
 
 
-MOST_OF_THE_TIME, MOST_NAMED = NEARLY_ALL, NAMED
+MOST_OF_THE_TIME, MOST_NAMED = NEARLY_ALL, NAMED - 1
 """Ops are named until they hold this share of the time, and no more than so many: a label has to fit a line."""
 
 

@@ -310,13 +310,13 @@ def test_replay(us, status):
     assert answers(held(us))["replay"] == status
 
 
-@pytest.mark.parametrize(("us", "status"), [(0, "ok"), (3000, "failed")])
-def test_a_host_that_stands_still_while_the_device_does_not_is_no_base_for_a_replay(us, status):
-    # The device is 5 ms behind, and works off what was launched before.
+@pytest.mark.parametrize(("us", "kernel", "status"), [(0, "gemm", "ok"), (3000, "gemm", "failed"), (3000, "ncclDevKernel_AllReduce_Sum_f32", "ok")])
+def test_a_host_that_stands_still_while_the_device_does_not_is_no_base_for_a_replay(us, kernel, status):
+    # The device is 5 ms behind, and works off what was launched before. One that waits for other ranks is behind now more, now less.
     trace, at = Trace().gpu(0, 5000, "warm-up"), 0.0
     for s in range(5):
         pause = us if s == 2 else 0
-        trace.step(at, 99 + pause, s + 1).launch(at + 1, 5000 + 100 * s, 5049 + 100 * s).launch(at + 50 + pause, 5050 + 100 * s, 5099 + 100 * s)
+        trace.step(at, 99 + pause, s + 1).launch(at + 1, 5000 + 100 * s, 5049 + 100 * s).launch(at + 50 + pause, 5050 + 100 * s, 5099 + 100 * s, kernel)
         at += 100 + pause
     assert answers(trace)["replay"] == status
 
