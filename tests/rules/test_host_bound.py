@@ -285,7 +285,7 @@ def own(pause, names=(), kernel="mine", recorder="nsys", steps=6):
 
 def test_a_program_without_a_framework_pauses_for_itself():
     finding = found("host-bound", own(3000))
-    assert finding.severity == "medium" and finding.evidence[0].label == "work between launches"
+    assert finding.severity == "medium" and finding.evidence[0].label == "host code between launches"
     assert finding.saving.expected_us == pytest.approx(1500, rel=0.1)
     assert "on the host" in finding.fix.code.before and "cuda" in finding.fix.code.before
     clear("host-bound", own(900))

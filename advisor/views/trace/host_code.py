@@ -148,7 +148,7 @@ def _pause_by_neighbours(timeline: Timeline, outer: Ints, end_us: float) -> str:
         return f"host code within {before}" if before == _BACKWARD else f"host code between two calls of {before}"
     if before and after:
         return f"host code between {before} and {after}"
-    return f"host code before {after}" if after else f"host code after {before}" if before else "work between launches"
+    return f"host code before {after}" if after else f"host code after {before}" if before else "host code between launches"
 
 
 def _as_written(op: str) -> str:
@@ -274,7 +274,7 @@ def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: floa
     rows = rows[host.on_threads(calls[rows])]
     names = [str(n) for n in calls["name"][rows[np.argsort(calls["dur_us"][rows], kind="stable")]]]
     if not names:
-        return OwnWork("work between launches", None, "unknown")
+        return OwnWork("host code between launches", None, "unknown")
     line = next((found for n in names if (found := user_frame(n))), None)
     inner = names[0]
     where = f" ({line.file}:{line.line})" if line else ""

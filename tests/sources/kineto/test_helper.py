@@ -11,19 +11,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import pytest
 
 from advisor.errors import TraceError
-from advisor.recordings.timeline import TABLES, Timeline
 from advisor.sources import kineto
 from advisor.sources.kineto import native
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
 from tests.paths import slow, slowly
-
-CHUNK = 1 << 14
+from tests.sources.kineto.in_pieces import CHUNK, assert_same, read
 
 
 class Watched(Helper):
@@ -68,18 +65,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("generated") / "trace.json"
     generate.kineto(path, 2_000_000, stacks=True)
     return path.read_bytes()
-
-
-def read(text: bytes, processes: int, progress: Any = None) -> Timeline:
-    stream = Stream(BytesIO(text), len(text), progress=progress)
-    return kineto.read(stream, "trace.json", CHUNK, processes, helped_from=0)
-
-
-def assert_same(one: Timeline, two: Timeline) -> None:
-    assert one.source == two.source
-    assert (one.base_ns, one.devices) == (two.base_ns, two.devices)
-    for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(one, name).to_pandas(), getattr(two, name).to_pandas())
 
 
 def gone(pid: int) -> bool:

@@ -9,11 +9,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import pytest
 
 from advisor.errors import TraceError
-from advisor.recordings.timeline import TABLES, Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.sources import kineto
 from advisor.sources.kineto import native
 from advisor.sources.kineto.chunks import MOST_PENDING, QUEUED, Text
@@ -23,9 +22,9 @@ from advisor.sources.kineto.transpose import Piece
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
 from tests.paths import sampled, samples, slow, slowly
+from tests.sources.kineto.in_pieces import CHUNK, assert_same, read
 from tests.sources.kineto.layouts import x
 
-CHUNK = 1 << 14
 MANY = [2, 4]
 
 installed = pytest.mark.skipif(native.DECODER is None, reason="trace_advisor_native is not installed")
@@ -63,18 +62,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("generated") / "trace.json"
     generate.kineto(path, 2_000_000, stacks=True)
     return path.read_bytes()
-
-
-def read(text: bytes, processes: int, progress: Any = None) -> Timeline:
-    stream = Stream(BytesIO(text), len(text), progress=progress)
-    return kineto.read(stream, "trace.json", CHUNK, processes, helped_from=0)
-
-
-def assert_same(one: Timeline, two: Timeline) -> None:
-    assert one.source == two.source
-    assert (one.base_ns, one.devices) == (two.base_ns, two.devices)
-    for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(one, name).to_pandas(), getattr(two, name).to_pandas())
 
 
 def assert_threaded(pieces: int = 10) -> None:
